@@ -1,0 +1,64 @@
+# `make book` and `make test` are all that a fresh clone needs. `PYTHON=python3 make …` uses an
+# interpreter that has everything installed, and makes no .venv.
+ifeq ($(origin PYTHON),undefined)
+PY := .venv/bin/python
+INSTALLED := .venv/installed
+else
+PY := $(PYTHON)
+INSTALLED :=
+endif
+export PYTHONPATH := $(CURDIR)
+JUPYTER_BOOK = $(PY) -m jupyter_book.cli.main
+# One thread and plain instructions: the same digits on every processor. The same settings stand in tools/execute.py.
+REPRODUCIBLE = OMP_NUM_THREADS=1 ATEN_CPU_CAPABILITY=default MKL_CBWR=COMPATIBLE ONEDNN_MAX_CPU_ISA=SSE41 PYTHONHASHSEED=0
+WORKERS ?= 2
+
+.DEFAULT_GOAL := book
+.PHONY: book test course export execute render lint types check unit notebooks test-long clean
+
+book: export execute render
+
+test: lint types check unit notebooks render
+
+course: export
+	$(PY) tools/execute.py --all
+	$(MAKE) render
+
+.venv/installed: pyproject.toml constraints.txt
+	python3 -m venv .venv
+	.venv/bin/python -m pip install --quiet --constraint constraints.txt --editable ".[book,test]"
+	touch $@
+
+export: $(INSTALLED)
+	$(PY) tools/export.py
+
+execute: $(INSTALLED)
+	$(PY) tools/execute.py
+
+render: $(INSTALLED)
+	rm -rf _build
+	$(JUPYTER_BOOK) build . -W --keep-going -n --quiet
+	@echo "The book: _build/html/index.html"
+
+lint: $(INSTALLED)
+	$(PY) -m ruff check .
+	$(PY) -m ruff format --check transformer_lib tools tests
+
+types: $(INSTALLED)
+	$(PY) -m mypy
+
+check: $(INSTALLED)
+	$(PY) tools/check.py
+
+unit: $(INSTALLED)
+	OMP_NUM_THREADS=1 $(PY) -m pytest -n $(WORKERS) --dist loadfile -m "not long"
+
+notebooks: $(INSTALLED)
+	$(REPRODUCIBLE) $(PY) -m pytest --nbval --nbval-current-env -n $(WORKERS) --dist loadfile -p no:warnings book
+
+test-long: $(INSTALLED)
+	OMP_NUM_THREADS=1 $(PY) -m pytest -n $(WORKERS) --dist loadfile
+
+clean:
+	rm -rf _build .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis *.egg-info
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
