@@ -2,14 +2,42 @@
 """The library that the course writes."""
 
 from transformer_lib.attention import scaled_dot_product_attention
+from transformer_lib.decoding import Hypothesis, KeyValueCache, beam_search, greedy_decode
 from transformer_lib.files import UserError, atomic_path, atomic_write, load_weights, save_weights
+from transformer_lib.layers import DecoderLayer, EncoderLayer, FeedForward
+from transformer_lib.masks import causal_mask, decoder_mask, padding_mask
+from transformer_lib.model import Decoder, Encoder, Transformer, TransformerConfig
+from transformer_lib.multi_head import MultiHeadAttention
+from transformer_lib.positions import (
+    LearnedPositionalEncoding,
+    SinusoidalPositionalEncoding,
+    sinusoidal_table,
+)
 
 __version__ = "0.1.0"
 __all__ = [
+    "Decoder",
+    "DecoderLayer",
+    "Encoder",
+    "EncoderLayer",
+    "FeedForward",
+    "Hypothesis",
+    "KeyValueCache",
+    "LearnedPositionalEncoding",
+    "MultiHeadAttention",
+    "SinusoidalPositionalEncoding",
+    "Transformer",
+    "TransformerConfig",
     "UserError",
     "atomic_path",
     "atomic_write",
+    "beam_search",
+    "causal_mask",
+    "decoder_mask",
+    "greedy_decode",
     "load_weights",
+    "padding_mask",
     "save_weights",
     "scaled_dot_product_attention",
+    "sinusoidal_table",
 ]

@@ -1,0 +1,548 @@
+"""Decoding: cached equals uncached, a beam of one is greedy, a full beam is brute force, and neighbours do not matter."""
+
+import itertools
+import math
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from transformer_lib.decoding import Hypothesis, KeyValueCache, _Beam, beam_search, greedy_decode
+from transformer_lib.masks import padding_mask
+from transformer_lib.model import Transformer, TransformerConfig
+
+PAD, BOS, EOS = 0, 1, 2
+TOKENS = {"bos_id": BOS, "eos_id": EOS}
+
+
+def random_model(seed, *, vocabulary=7, dtype=torch.float64, scale=2.0, max_len=64, **options):
+    """A small model whose random weights are large enough for peaked distributions."""
+    torch.manual_seed(seed)
+    config = TransformerConfig(
+        vocabulary, vocabulary, PAD, d_model=16, num_heads=4, d_ff=32, num_encoder_layers=1,
+        num_decoder_layers=2, max_len=max_len, **options,
+    )  # fmt: skip
+    model = Transformer(config).to(dtype).eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.mul_(scale)
+    return model
+
+
+def random_source(seed, *, rows=5, length=8, vocabulary=7):
+    """Right-padded sentences of different lengths."""
+    generator = torch.Generator().manual_seed(seed)
+    source = torch.randint(3, vocabulary, (rows, length), generator=generator)
+    for row in range(1, rows):
+        source[row, int(torch.randint(1, length + 1, (), generator=generator)) :] = PAD
+    return source
+
+
+def without_padding(row):
+    return row[row != PAD][None]
+
+
+def log_probability(model, source, tokens, finished):
+    """The sum of the tokens' log-probabilities, by one pass of the whole model, and how many tokens it has."""
+    target = torch.tensor([BOS, *tokens] + [EOS] * finished)
+    with torch.no_grad():
+        log_probs = model(source, target[None, :-1])[0].log_softmax(dim=-1)
+    return log_probs.gather(1, target[1:, None]).sum().item(), len(target) - 1
+
+
+class PrefixModel(torch.nn.Module):
+    """A model whose logits depend on the whole prefix, by a table made on demand: decoding without a Transformer."""
+
+    def __init__(self, seed, vocabulary=5, max_len=12, spread=1.5, eos_bonus=0.0):
+        super().__init__()
+        self.seed, self.spread, self.eos_bonus, self.known = seed, spread, eos_bonus, {}
+        self.config = SimpleNamespace(
+            pad_id=PAD, target_vocab_size=vocabulary, num_decoder_layers=1, max_len=max_len
+        )
+
+    def encode(self, source_tokens):
+        return source_tokens
+
+    def decode(self, target_tokens, memory, **_):
+        words = [tuple(s) + tuple(t) for s, t in zip(memory.tolist(), target_tokens.tolist())]
+        self.rows = words
+        return torch.zeros(len(words), 1, 1)
+
+    def output_projection(self, hidden):
+        return torch.stack([self.logits(words) for words in self.rows])
+
+    def logits(self, words):
+        if words not in self.known:
+            key = (hash(words) * 1_000_003 + self.seed) % 2**31  # a hash of a tuple of ints is the same everywhere
+            generator = torch.Generator().manual_seed(key)
+            logits = self.spread * torch.randn(
+                self.config.target_vocab_size, generator=generator, dtype=torch.float64
+            )
+            logits[EOS] += self.eos_bonus
+            self.known[words] = logits
+        return self.known[words]
+
+
+def search(model, source, **options):
+    """Beam search on a PrefixModel, which needs the whole prefix at each step."""
+    return beam_search(model, source, **TOKENS, use_cache=False, **options)
+
+
+def brute_force(model, source, alpha, max_length):
+    """All sentences that end within max_length tokens, best first."""
+    vocabulary = model.config.target_vocab_size
+    words = [token for token in range(vocabulary) if token not in (PAD, EOS)]
+    found = []
+    for length in range(max_length):
+        for tokens in itertools.product(words, repeat=length):
+            total, prefix = 0.0, (*source[0].tolist(), BOS)
+            for token in (*tokens, EOS):
+                total += model.logits(prefix).log_softmax(dim=-1)[token].item()
+                prefix = (*prefix, token)
+            found.append((total / (length + 1) ** alpha, list(tokens)))
+    return sorted(found, key=lambda item: -item[0])
+
+
+# --- the cache ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-5), (torch.float64, 1e-12)])
+@pytest.mark.parametrize("norm_first", [False, True])
+def test_hidden_states_with_a_cache_are_those_without(dtype, tolerance, norm_first):
+    model = random_model(0, dtype=dtype, scale=1.0, norm_first=norm_first)
+    source, target = random_source(1), random_source(2, length=11)
+    target[target == PAD] = 3
+    with torch.no_grad():
+        memory, mask = model.encode(source), padding_mask(source, PAD)
+        at_once = model.decode(target, memory, memory_mask=mask, is_causal=True)
+        cache = KeyValueCache(2)
+        steps = []
+        for position, token in enumerate(target.split(1, dim=1)):
+            assert cache.length == position
+            steps.append(model.decode(token, memory, memory_mask=mask, cache=cache))
+    by_token = torch.cat(steps, dim=1)
+    assert cache.length == 11
+    assert (by_token - at_once).abs().max() < tolerance
+    assert (model.output_projection(by_token) - model.output_projection(at_once)).abs().max() < tolerance
+
+
+def test_select_takes_repeats_and_reorders_rows():
+    cache = KeyValueCache(2)
+    cache.select(torch.tensor([0]))  # nothing stored yet: nothing to do
+    assert cache.length == 0
+    for layer in cache.layers:
+        for part in layer:
+            part.update(torch.arange(3.0).view(3, 1, 1, 1), torch.arange(3.0).view(3, 1, 1, 1) + 10)
+    memory_key = cache.layers[0].memory_attention.key
+    cache.select(torch.tensor([2, 0, 2, 1]), memory=False)
+    assert cache.layers[1].self_attention.key.flatten().tolist() == [2, 0, 2, 1]
+    assert cache.layers[1].self_attention.value.flatten().tolist() == [12, 10, 12, 11]
+    assert cache.layers[0].memory_attention.key is memory_key
+    cache.select(torch.tensor([1]))
+    assert cache.layers[0].self_attention.key.flatten().tolist() == [0]
+    assert cache.layers[0].memory_attention.key.flatten().tolist() == [1]
+
+
+def test_a_static_cache_keeps_what_came_first():
+    static, growing = KeyValueCache(1).layers[0].memory_attention, KeyValueCache(1).layers[0].self_attention
+    assert static.static
+    assert not growing.static
+    first, second = torch.zeros(1, 1, 2, 1), torch.ones(1, 1, 1, 1)
+    for part in (static, growing):
+        part.update(first, first)
+    assert static.update(second, second)[0] is first
+    assert growing.update(second, second)[0].flatten().tolist() == [0, 0, 1]
+
+
+def test_the_cache_processes_each_position_once():
+    model = random_model(0, max_len=40)
+    lengths = []
+    decode = model.decode
+    model.decode = lambda tokens, *args, **options: (
+        lengths.append(tokens.size(1)) or decode(tokens, *args, **options)
+    )
+    source = torch.full((1, 3), 4)
+    for use_cache in (True, False):
+        lengths.clear()
+        (tokens,) = greedy_decode(model, source, **TOKENS, max_length=40, use_cache=use_cache)
+        steps = min(len(tokens) + 1, 40)
+        assert steps > 3
+        assert lengths == ([1] * steps if use_cache else list(range(1, steps + 1)))
+
+
+def test_memory_is_projected_once_a_sentence_and_not_copied_within_it():
+    """The rows of a beam share the memory: its keys change only when the number of rows of a sentence does."""
+    model = random_model(3, vocabulary=40)
+    copies = []
+    select = KeyValueCache.select
+
+    def watched(cache, rows, *, memory=True):
+        copies.append(memory)
+        select(cache, rows, memory=memory)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(KeyValueCache, "select", watched)
+        beam_search(model, random_source(0, vocabulary=40), **TOKENS, beam_size=4, max_length=12)
+    assert True in copies
+    assert False in copies
+
+
+# --- greedy ------------------------------------------------------------------------------------------------------
+
+
+def greedy_naive(model, source, max_length):
+    """One sentence, the whole model for every token."""
+    tokens = [BOS]
+    while len(tokens) <= max_length:
+        with torch.no_grad():
+            logits = model(source, torch.tensor([tokens]))[0, -1]
+        logits[PAD] = -math.inf
+        tokens.append(int(logits.argmax()))
+        if tokens[-1] == EOS:
+            return tokens[1:-1]
+    return tokens[1:]
+
+
+@pytest.mark.parametrize("use_cache", [True, False])
+def test_greedy_is_the_naive_loop(use_cache):
+    ended, cut = 0, 0
+    for seed in range(12):
+        model, source = random_model(seed), random_source(seed)
+        found = greedy_decode(model, source, **TOKENS, use_cache=use_cache)
+        for row, tokens in zip(source, found):
+            own = without_padding(row)
+            limit = 2 * own.size(1) + 10
+            assert tokens == greedy_naive(model, own, limit)
+            assert not {PAD, EOS} & set(tokens)
+            ended, cut = ended + (len(tokens) < limit), cut + (len(tokens) == limit)
+    assert ended > 5  # otherwise the test would say nothing about ends
+    assert cut > 5
+
+
+def test_sentences_end_at_different_steps():
+    lengths = {len(tokens) for seed in range(12) for tokens in greedy_decode(random_model(seed), random_source(seed), **TOKENS)}
+    assert len(lengths) > 4
+
+
+# --- beam search -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("use_cache", [True, False])
+@pytest.mark.parametrize("norm_first", [False, True])
+def test_a_beam_of_one_is_greedy(use_cache, norm_first):
+    for seed in range(8):
+        model, source = random_model(seed, norm_first=norm_first), random_source(seed)
+        greedy = greedy_decode(model, source, **TOKENS)
+        for alpha in (0.0, 1.0):
+            beam = beam_search(model, source, **TOKENS, beam_size=1, length_penalty=alpha, use_cache=use_cache)
+            assert [best.tokens for (best,) in beam] == greedy
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+def test_a_beam_of_one_is_greedy_in_every_dtype(dtype):
+    for seed in range(4):
+        model, source = random_model(seed, dtype=dtype, scale=1.5), random_source(seed)
+        beam = beam_search(model, source, **TOKENS, beam_size=1)
+        assert [best.tokens for (best,) in beam] == greedy_decode(model, source, **TOKENS)
+        wide = beam_search(model, source, **TOKENS, beam_size=4)
+        assert all(math.isfinite(best.score) for best, *_ in wide)
+
+
+@pytest.mark.parametrize("beam_size", [2, 5])
+def test_beam_search_with_a_cache_is_beam_search_without(beam_size):
+    for seed in range(6):
+        model, source = random_model(seed), random_source(seed)
+        with_cache = beam_search(model, source, **TOKENS, beam_size=beam_size)
+        without = beam_search(model, source, **TOKENS, beam_size=beam_size, use_cache=False)
+        assert [[h.tokens for h in found] for found in with_cache] == [[h.tokens for h in found] for found in without]
+        for a, b in zip(itertools.chain(*with_cache), itertools.chain(*without)):
+            assert a.score == pytest.approx(b.score, abs=1e-11)
+
+
+@pytest.mark.parametrize("alpha", [0.0, 0.6, 1.0])
+def test_a_score_is_the_models_log_probability_over_the_length(alpha):
+    finished = cut = 0
+    for seed in range(8):
+        model, source = random_model(seed), random_source(seed)
+        limit = 3 if seed % 2 else None
+        found = beam_search(model, source, **TOKENS, beam_size=3, length_penalty=alpha, max_length=limit)
+        for row, hypotheses in zip(source, found):
+            assert 1 <= len(hypotheses) <= 3
+            assert [h.score for h in hypotheses] == sorted((h.score for h in hypotheses), reverse=True)
+            assert len({h.finished for h in hypotheses}) == 1  # a cut one only where none finished
+            for h in hypotheses:
+                total, length = log_probability(model, without_padding(row), h.tokens, h.finished)
+                assert h.score == pytest.approx(total / length**alpha, abs=1e-11)
+                assert not {PAD, EOS} & set(h.tokens)
+                finished, cut = finished + h.finished, cut + (not h.finished)
+                assert h.finished or length == (limit or 2 * without_padding(row).size(1) + 10)
+    assert finished > 20
+    assert cut > 0
+
+
+@pytest.mark.parametrize("beam_size", [1, 2, 5])
+def test_neighbours_do_not_matter(beam_size):
+    for seed in range(6):
+        model, source = random_model(seed), random_source(seed)
+        together = beam_search(model, source, **TOKENS, beam_size=beam_size)
+        wider = torch.cat([source, torch.full((source.size(0), 9), PAD)], dim=1)
+        backwards = beam_search(model, wider.flip(0), **TOKENS, beam_size=beam_size)[::-1]
+        for row, found, other in zip(source, together, backwards):
+            (alone,) = beam_search(model, without_padding(row), **TOKENS, beam_size=beam_size)
+            assert [h.tokens for h in found] == [h.tokens for h in alone] == [h.tokens for h in other]
+            assert [h.score for h in found] == pytest.approx([h.score for h in alone], abs=1e-11)
+
+
+@pytest.mark.parametrize("alpha", [0.0, 0.3, 1.0, 2.0])
+def test_a_full_beam_is_brute_force(alpha):
+    """Vocabulary of 5: three tokens go on, one ends; within 4 tokens 40 sentences end and 81 do not."""
+    source = torch.tensor([[3]])
+    lengths = set()
+    for seed in range(12):
+        model = PrefixModel(seed)
+        (found,) = search(model, source, beam_size=121, length_penalty=alpha, max_length=4)
+        score, tokens = brute_force(model, source, alpha, 4)[0]
+        assert found[0].tokens == tokens
+        assert found[0].finished
+        assert found[0].score == pytest.approx(score, abs=1e-11)
+        lengths.add(len(tokens))
+    assert len(lengths) > 1
+
+
+def test_a_full_beam_of_a_transformer_is_brute_force():
+    for seed in range(3):
+        model, source = random_model(seed, vocabulary=5), torch.tensor([[3, 4, 4]])
+        sentences = [s for n in range(4) for s in itertools.product((1, 3, 4), repeat=n)]
+        scores = {}
+        for sentence in sentences:
+            total, length = log_probability(model, source, sentence, True)
+            scores[sentence] = total / length**0.6
+        best = max(scores, key=scores.__getitem__)
+        ((found, *_),) = beam_search(model, source, **TOKENS, beam_size=121, length_penalty=0.6, max_length=4)
+        assert tuple(found.tokens) == best
+        assert found.score == pytest.approx(scores[best], abs=1e-11)
+
+
+@pytest.mark.parametrize("alpha", [0.0, 0.6, 1.0, 3.0])
+def test_stopping_early_never_changes_the_best(alpha, monkeypatch):
+    """Against a search that stops only when nothing is live or the limit is reached."""
+    source, cases = torch.tensor([[3], [4]]), []
+    for seed in range(30):
+        model = PrefixModel(seed, eos_bonus=1.0)
+        for beam_size in (1, 2, 4):
+            cases.append((model, beam_size, search(model, source, beam_size=beam_size, length_penalty=alpha)))
+    early = sum(len(found) for *_, both in cases for found in both)
+    patient = property(lambda beam: not beam.live or len(beam.live[0][1]) == beam.max_length)
+    monkeypatch.setattr(_Beam, "done", patient)
+    late = 0
+    for model, beam_size, before in cases:
+        after = search(model, source, beam_size=beam_size, length_penalty=alpha)
+        assert [found[0] for found in before] == [found[0] for found in after]
+        late += sum(len(found) for found in after)
+    assert late > early if alpha < 3 else late >= early  # it did stop early, somewhere
+
+
+def test_finished_keeps_its_slot():
+    """By hand: with two slots, one finishes at the first step; the other may not spread over both."""
+    beam = _Beam(size=2, length_penalty=0.0, max_length=5, eos_id=EOS)
+    assert beam.advance([[EOS, 3, 4]], [[math.log(0.5), math.log(0.4), math.log(0.1)]]) == [0]
+    assert beam.finished == [Hypothesis([], math.log(0.5))]
+    assert beam.live == [(math.log(0.4), [3])]
+    assert beam.done  # 0.4 can only become less, and alpha is 0
+    longer = _Beam(size=2, length_penalty=1.0, max_length=5, eos_id=EOS)
+    longer.advance([[EOS, 3, 4]], [[math.log(0.5), math.log(0.4), math.log(0.1)]])
+    assert not longer.done  # log 0.4 / 5 is more than log 0.5 / 1
+    assert longer.advance([[3, 4, EOS]], [[math.log(0.5), math.log(0.3), math.log(0.2)]]) == [0]
+    assert [tokens for _, tokens in longer.live] == [[3, 3]]
+
+
+def test_unfinished_hypotheses_count_only_if_none_finished():
+    beam = _Beam(size=2, length_penalty=1.0, max_length=1, eos_id=EOS)
+    beam.advance([[3, EOS]], [[-0.1, -3.0]])
+    assert beam.hypotheses() == [Hypothesis([], -3.0, True)]
+    none = _Beam(size=2, length_penalty=1.0, max_length=1, eos_id=EOS)
+    none.advance([[3, 4, EOS]], [[-0.1, -2.0, -3.0]])
+    assert none.hypotheses() == [Hypothesis([3], -0.1, False), Hypothesis([4], -2.0, False)]
+
+
+class ConstantModel(PrefixModel):
+    """The same logits always."""
+
+    def __init__(self, logits, **options):
+        super().__init__(0, vocabulary=len(logits), **options)
+        self.constant = torch.tensor(logits)
+
+    def logits(self, words):
+        return self.constant
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
+def test_ties_go_to_the_lower_token(dtype):
+    model = ConstantModel([0.0] * 300)
+    model.constant = model.constant.to(dtype)
+    source = torch.tensor([[3], [4]])
+    found = search(model, source, beam_size=3, max_length=2, length_penalty=0.0)
+    # First 1, 2 = the end, 3; then from 1, the better because the lower: 1 and 2.
+    assert [h.tokens for h in found[0]] == [[]]  # nothing live can beat the end at once
+    assert found[0] == found[1]
+    assert greedy_decode(model, source, **TOKENS, max_length=2, use_cache=False) == [[1, 1]] * 2
+    model.constant[EOS] = -30.0
+    found = search(model, source, beam_size=3, max_length=2)
+    assert [h.tokens for h in found[0]] == [[1, 1], [1, 3], [1, 4]]
+
+
+def test_a_beam_wider_than_the_vocabulary():
+    source = torch.tensor([[3, 4]])
+    for model in (PrefixModel(1), ConstantModel([0.0, 0.0, 0.0])):
+        (found,) = search(model, source, beam_size=50, max_length=6)
+        assert 1 <= len(found) <= 50
+        assert len({tuple(h.tokens) for h in found}) == len(found)
+
+
+def test_padding_is_never_chosen():
+    model = ConstantModel([9.0, -5.0, 0.0, 1.0])
+    source = torch.tensor([[3]])
+    assert greedy_decode(model, source, **TOKENS, max_length=3, use_cache=False) == [[3, 3, 3]]
+    for h in search(model, source, beam_size=4, max_length=3)[0]:
+        assert PAD not in h.tokens
+        total = sum(model.constant.log_softmax(0)[[*h.tokens] + [EOS] * h.finished].tolist())
+        assert h.score == pytest.approx(total / (len(h.tokens) + h.finished), abs=1e-5)
+
+
+def test_impossible_tokens_are_never_chosen():
+    model = ConstantModel([0.0, -math.inf, 0.0, 1.0, -math.inf])
+    (found,) = search(model, torch.tensor([[3]]), beam_size=20, max_length=3)
+    assert {tuple(h.tokens) for h in found} <= {(), (3,), (3, 3)}
+    assert all(math.isfinite(h.score) for h in found)
+
+
+# --- the surroundings --------------------------------------------------------------------------------------------
+
+
+def both(model, source, **options):
+    yield lambda: greedy_decode(model, source, **(TOKENS | options))
+    yield lambda: beam_search(model, source, **(TOKENS | options))
+
+
+def test_modes_are_restored_and_dropout_is_off():
+    model, source = random_model(0, dropout=0.5), random_source(0)
+    wanted = [call() for call in both(model, source)]
+    model.train()
+    part = next(module for name, module in model.named_modules() if name)  # frozen by its owner: in eval mode
+    part.eval()
+    before = [module.training for module in model.modules()]
+    for call, result in zip(both(model, source), wanted):
+        assert call() == result
+        assert [module.training for module in model.modules()] == before
+    assert model.training
+    assert not part.training
+
+
+def test_modes_are_restored_after_an_error():
+    model, source = random_model(0).train(), random_source(0)
+    with torch.no_grad():
+        next(model.parameters()).fill_(math.nan)
+    for call in both(model, source):
+        with pytest.raises(ValueError, match="not numbers"):
+            call()
+        assert model.training
+        assert torch.is_grad_enabled()
+        assert not torch.is_inference_mode_enabled()
+
+
+def test_no_gradients_are_recorded():
+    model, seen = random_model(0), []
+    decode = model.decode
+    model.decode = lambda *args, **options: seen.append(torch.is_inference_mode_enabled()) or decode(*args, **options)
+    for call in both(model, random_source(0)):
+        call()
+    assert seen
+    assert all(seen)
+
+
+def test_default_limit_is_each_sentences_own():
+    model = ConstantModel([0.0, 0.0, -90.0, 1.0], max_len=17)
+    source = torch.tensor([[3, 3, 3, 3, 3], [3, 0, 0, 0, 0], [3, 3, 0, 0, 0], [0, 0, 0, 0, 0]])
+    for tokens, limit in zip(greedy_decode(model, source, **TOKENS, use_cache=False), (17, 12, 14, 10)):
+        assert tokens == [3] * limit
+    for (best, *_), limit in zip(search(model, source, beam_size=1), (17, 12, 14, 10)):
+        assert best == Hypothesis([3] * limit, best.score, False)
+
+
+def test_max_length_counts_the_end_token():
+    for limit in range(1, 6):
+        for seed in range(5):
+            for hypothesis in search(PrefixModel(seed), torch.tensor([[3]]), beam_size=3, max_length=limit)[0]:
+                assert len(hypothesis.tokens) + hypothesis.finished <= limit
+
+
+def test_the_last_position_of_the_model_can_be_used():
+    model = random_model(0, max_len=6)
+    for tokens in greedy_decode(model, random_source(0, length=6), **TOKENS, max_length=6):
+        assert len(tokens) <= 6
+
+
+def test_an_empty_batch_gives_an_empty_list():
+    for call in both(random_model(0), torch.empty(0, 5, dtype=torch.long)):
+        assert call() == []
+
+
+def test_a_source_of_padding_only():
+    source = torch.tensor([[3, 4], [PAD, PAD]])
+    model = random_model(0)
+    for call in both(model, source):
+        assert len(call()) == 2
+    assert greedy_decode(model, source[:1], **TOKENS) == greedy_decode(model, source, **TOKENS)[:1]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"max_length": 0}, "max_length.*got 0"),
+        ({"max_length": 65}, "64.*got 65"),
+        ({"eos_id": 7}, "eos_id.*0 to 6; got 7"),
+        ({"bos_id": -1}, "bos_id.*got -1"),
+        ({"eos_id": PAD}, "pad_id.*got 0"),
+    ],
+)
+def test_bad_arguments_are_named(options, message):
+    for call in both(random_model(0), random_source(0), **options):
+        with pytest.raises(ValueError, match=message):
+            call()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"beam_size": 0}, "beam_size.*got 0"),
+        ({"length_penalty": -0.5}, "length_penalty.*got -0.5"),
+        ({"length_penalty": math.nan}, "length_penalty.*got nan"),
+    ],
+)
+def test_bad_search_options_are_named(options, message):
+    with pytest.raises(ValueError, match=message):
+        beam_search(random_model(0), random_source(0), **TOKENS, **options)
+
+
+def test_a_source_without_a_batch_is_refused():
+    for call in both(random_model(0), torch.tensor([3, 4])):
+        with pytest.raises(ValueError, match=r"\(batch, length\); got shape \(2,\)"):
+            call()
+
+
+def test_a_cache_needs_a_layer():
+    with pytest.raises(ValueError, match="num_layers=0"):
+        KeyValueCache(0)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float16, torch.bfloat16])
+def test_on_a_gpu(dtype):
+    for seed in range(3):
+        model, source = random_model(seed, dtype=dtype).cuda(), random_source(seed).cuda()
+        greedy = greedy_decode(model, source, **TOKENS)
+        assert [best.tokens for (best,) in beam_search(model, source, **TOKENS, beam_size=1)] == greedy
+        found = beam_search(model, source, **TOKENS, beam_size=4)
+        if dtype == torch.float64:
+            on_cpu = beam_search(model.cpu(), source.cpu(), **TOKENS, beam_size=4)
+            assert [[h.tokens for h in row] for row in found] == [[h.tokens for h in row] for row in on_cpu]

@@ -1,0 +1,157 @@
+# Generated from chapters/06_layers.md: edit the chapter, not this file, then run `make export`.
+
+"""Encoder and decoder layers: attention, a feed-forward network, residual connections and norms."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+from torch import Tensor, nn
+
+from transformer_lib.multi_head import AttentionCache, MultiHeadAttention
+
+
+# chapters/06_layers.md: The classes
+class FeedForward(nn.Module):
+    """Two linear maps with a ReLU between them, for each token by itself (Vaswani et al. 2017, section 3.3).
+
+    Args:
+        d_model: width of the tokens.
+        d_ff: width between the two maps.
+        dropout: probability of dropping an inner channel while training; the paper has none here.
+    """
+
+    def __init__(self, d_model: int, d_ff: int, *, dropout: float = 0.0) -> None:
+        super().__init__()
+        self.linear1 = nn.Linear(d_model, d_ff)
+        self.linear2 = nn.Linear(d_ff, d_model)
+        self.dropout = nn.Dropout(dropout)
+        for linear in (self.linear1, self.linear2):
+            nn.init.xavier_uniform_(linear.weight)
+            nn.init.zeros_(linear.bias)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map (batch, length, d_model) to the same shape."""
+        return self.linear2(self.dropout(self.linear1(x).relu()))
+
+
+class _Layer(nn.Module):
+    """What both kinds of layers share: a feed-forward network, and sub-layers with a residual connection."""
+
+    def __init__(self, d_model: int, d_ff: int, dropout: float, norm_first: bool) -> None:
+        super().__init__()
+        self.norm_first = norm_first
+        self.dropout = nn.Dropout(dropout)
+        self.feed_forward = FeedForward(d_model, d_ff)
+        self.feed_forward_norm = nn.LayerNorm(d_model)
+
+    def _add(self, x: Tensor, norm: nn.Module, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
+        if self.norm_first:
+            return x + self.dropout(sublayer(norm(x)))
+        return norm(x + self.dropout(sublayer(x)))
+
+
+class EncoderLayer(_Layer):
+    """Self-attention, then a feed-forward network (Vaswani et al. 2017, section 3.1).
+
+    Args:
+        d_model: width of the tokens, a multiple of `num_heads`.
+        num_heads: number of heads.
+        d_ff: inner width of the feed-forward network.
+        dropout: probability of dropping a channel of what a sub-layer adds, while training.
+        attention_dropout: probability of dropping an attention weight, while training.
+        norm_first: False = post-norm, as in the paper; True = pre-norm.
+
+    Raises:
+        ValueError: `d_model` is not a positive multiple of `num_heads`.
+    """
+
+    def __init__(
+        self, d_model: int, num_heads: int, d_ff: int, *,
+        dropout: float = 0.1, attention_dropout: float = 0.0, norm_first: bool = False,
+    ) -> None:  # fmt: skip
+        super().__init__(d_model, d_ff, dropout, norm_first)
+        self.self_attention = MultiHeadAttention(d_model, num_heads, dropout=attention_dropout)
+        self.self_attention_norm = nn.LayerNorm(d_model)
+
+    def forward(self, x: Tensor, *, mask: Tensor | None = None) -> Tensor:
+        """Let the tokens attend to each other, then think each by itself.
+
+        Args:
+            x: (batch, length, d_model).
+            mask: boolean, True = may attend, broadcastable to (batch, heads, length, length).
+
+        Returns:
+            (batch, length, d_model).
+        """
+        x = self._add(x, self.self_attention_norm, lambda y: self.self_attention(y, y, y, mask=mask)[0])
+        return self._add(x, self.feed_forward_norm, self.feed_forward)
+
+
+class LayerCache(Protocol):
+    """What a decoder layer asks of a cache: one for each of its two attentions."""
+
+    @property
+    def self_attention(self) -> AttentionCache:
+        """Grows by one position a step."""
+
+    @property
+    def memory_attention(self) -> AttentionCache:
+        """Filled once: the memory does not change."""
+
+
+class DecoderLayer(_Layer):
+    """Masked self-attention, attention to the memory, a feed-forward network (Vaswani et al. 2017, section 3.1).
+
+    The arguments are those of `EncoderLayer`.
+    """
+
+    def __init__(
+        self, d_model: int, num_heads: int, d_ff: int, *,
+        dropout: float = 0.1, attention_dropout: float = 0.0, norm_first: bool = False,
+    ) -> None:  # fmt: skip
+        super().__init__(d_model, d_ff, dropout, norm_first)
+        self.self_attention = MultiHeadAttention(d_model, num_heads, dropout=attention_dropout)
+        self.self_attention_norm = nn.LayerNorm(d_model)
+        self.memory_attention = MultiHeadAttention(d_model, num_heads, dropout=attention_dropout)
+        self.memory_attention_norm = nn.LayerNorm(d_model)
+
+    def forward(
+        self,
+        x: Tensor,
+        memory: Tensor,
+        *,
+        mask: Tensor | None = None,
+        memory_mask: Tensor | None = None,
+        is_causal: bool = False,
+        cache: LayerCache | None = None,
+    ) -> Tensor:
+        """Let target tokens attend to earlier ones and to the memory.
+
+        Args:
+            x: (batch, target length, d_model); with a cache, only the new tokens.
+            memory: (batch, source length, d_model), the encoder's output.
+            mask: boolean, True = may attend, broadcastable to (batch, heads, target length, target length).
+            memory_mask: boolean, broadcastable to (batch, heads, target length, source length).
+            is_causal: target token i attends to 0 … i; instead of a mask.
+            cache: keys and values of earlier steps.
+
+        Returns:
+            (batch, target length, d_model).
+        """
+        own, other = (None, None) if cache is None else (cache.self_attention, cache.memory_attention)
+        x = self._add(
+            x,
+            self.self_attention_norm,
+            lambda y: self.self_attention(y, y, y, mask=mask, is_causal=is_causal, cache=own)[0],
+        )
+        x = self._add(
+            x,
+            self.memory_attention_norm,
+            lambda y: self.memory_attention(y, memory, memory, mask=memory_mask, cache=other)[0],
+        )
+        return self._add(x, self.feed_forward_norm, self.feed_forward)
+
+
+__all__ = ["FeedForward", "EncoderLayer", "DecoderLayer"]

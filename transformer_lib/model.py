@@ -1,0 +1,246 @@
+# Generated from chapters/07_model.md: edit the chapter, not this file, then run `make export`.
+
+"""The full encoder-decoder Transformer and its configuration."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from torch import Tensor, nn
+
+from transformer_lib.layers import DecoderLayer, EncoderLayer, LayerCache
+from transformer_lib.masks import decoder_mask, padding_mask
+from transformer_lib.positions import SinusoidalPositionalEncoding
+
+
+# chapters/07_model.md: The classes
+@dataclass(frozen=True)
+class TransformerConfig:
+    """The shape of a Transformer; the defaults are the paper's base model (Vaswani et al. 2017, table 3).
+
+    Args:
+        source_vocab_size: number of source tokens.
+        target_vocab_size: number of target tokens.
+        pad_id: the padding token's number, in both vocabularies.
+        d_model: width of the tokens, a multiple of `num_heads`.
+        num_heads: heads of each attention.
+        d_ff: inner width of the feed-forward networks.
+        num_encoder_layers: depth of the encoder.
+        num_decoder_layers: depth of the decoder.
+        dropout: on embeddings and on what each sub-layer adds.
+        attention_dropout: on attention weights.
+        max_len: the longest source or target, in tokens.
+        norm_first: False = post-norm, as in the paper; True = pre-norm.
+        tie_embeddings: "none"; "target" = target embedding and output projection are one matrix; "all" = source
+            embedding as well.
+
+    Raises:
+        ValueError: a value is out of its range, or `tie_embeddings="all"` comes with unequal vocabularies.
+    """
+
+    source_vocab_size: int
+    target_vocab_size: int
+    pad_id: int
+    d_model: int = 512
+    num_heads: int = 8
+    d_ff: int = 2048
+    num_encoder_layers: int = 6
+    num_decoder_layers: int = 6
+    dropout: float = 0.1
+    attention_dropout: float = 0.0
+    max_len: int = 1024
+    norm_first: bool = False
+    tie_embeddings: str = "none"
+
+    def __post_init__(self) -> None:
+        for name in ("source_vocab_size", "target_vocab_size", "d_model", "num_heads", "d_ff",
+                     "num_encoder_layers", "num_decoder_layers", "max_len"):  # fmt: skip
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1; got {getattr(self, name)}")
+        for name in ("dropout", "attention_dropout"):
+            if not 0 <= getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 0 and below 1; got {getattr(self, name)}")
+        if self.d_model % self.num_heads:
+            raise ValueError(
+                f"d_model must be a multiple of num_heads; got {self.d_model} and {self.num_heads}"
+            )
+        sizes = self.source_vocab_size, self.target_vocab_size
+        if not 0 <= self.pad_id < min(sizes):
+            raise ValueError(
+                f"pad_id must be a token of both vocabularies (sizes {sizes}); got {self.pad_id}"
+            )
+        if self.tie_embeddings not in ("none", "target", "all"):
+            raise ValueError(f"tie_embeddings must be 'none', 'target' or 'all'; got {self.tie_embeddings!r}")
+        if self.tie_embeddings == "all" and sizes[0] != sizes[1]:
+            raise ValueError(f"tie_embeddings='all' needs one joint vocabulary; got sizes {sizes}")
+
+    def layer_arguments(self) -> dict[str, int | float | bool]:
+        """The arguments that every layer of this model takes."""
+        names = ("d_model", "num_heads", "d_ff", "dropout", "attention_dropout", "norm_first")
+        return {name: getattr(self, name) for name in names}
+
+
+# chapters/07_model.md: The classes
+class Encoder(nn.Module):
+    """A stack of encoder layers; a pre-norm stack ends with one more norm."""
+
+    def __init__(self, config: TransformerConfig) -> None:
+        super().__init__()
+        arguments = config.layer_arguments()
+        self.layers = nn.ModuleList(EncoderLayer(**arguments) for _ in range(config.num_encoder_layers))
+        self.norm = nn.LayerNorm(config.d_model) if config.norm_first else nn.Identity()
+
+    def forward(self, x: Tensor, *, mask: Tensor | None = None) -> Tensor:
+        """Map (batch, length, d_model) to the same shape; `mask` as in `EncoderLayer`."""
+        for layer in self.layers:
+            x = layer(x, mask=mask)
+        return self.norm(x)
+
+
+class DecoderCache(Protocol):
+    """What the decoder asks of a cache."""
+
+    @property
+    def layers(self) -> Sequence[LayerCache]:
+        """One cache a layer."""
+
+    @property
+    def length(self) -> int:
+        """Number of target positions already cached."""
+
+
+class Decoder(nn.Module):
+    """A stack of decoder layers; a pre-norm stack ends with one more norm."""
+
+    def __init__(self, config: TransformerConfig) -> None:
+        super().__init__()
+        arguments = config.layer_arguments()
+        self.layers = nn.ModuleList(DecoderLayer(**arguments) for _ in range(config.num_decoder_layers))
+        self.norm = nn.LayerNorm(config.d_model) if config.norm_first else nn.Identity()
+
+    def forward(
+        self,
+        x: Tensor,
+        memory: Tensor,
+        *,
+        mask: Tensor | None = None,
+        memory_mask: Tensor | None = None,
+        is_causal: bool = False,
+        cache: DecoderCache | None = None,
+    ) -> Tensor:
+        """Map (batch, target length, d_model) to the same shape; the arguments are those of `DecoderLayer`."""
+        for number, layer in enumerate(self.layers):
+            x = layer(
+                x,
+                memory,
+                mask=mask,
+                memory_mask=memory_mask,
+                is_causal=is_causal,
+                cache=None if cache is None else cache.layers[number],
+            )
+        return self.norm(x)
+
+
+# chapters/07_model.md: The classes
+class Transformer(nn.Module):
+    """Encoder-decoder Transformer (Vaswani et al. 2017): token numbers in, logits of each next token out."""
+
+    def __init__(self, config: TransformerConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.source_embedding = nn.Embedding(config.source_vocab_size, config.d_model)
+        self.target_embedding = nn.Embedding(config.target_vocab_size, config.d_model)
+        self.output_projection = nn.Linear(config.d_model, config.target_vocab_size, bias=False)
+        if config.tie_embeddings != "none":
+            self.output_projection.weight = self.target_embedding.weight
+        if config.tie_embeddings == "all":
+            self.source_embedding.weight = self.target_embedding.weight
+        for module in (self.source_embedding, self.target_embedding, self.output_projection):
+            nn.init.normal_(module.weight, std=config.d_model**-0.5)  # times √d_model: rms 1
+        self.positions = SinusoidalPositionalEncoding(config.d_model, config.max_len)
+        self.dropout = nn.Dropout(config.dropout)
+        self.encoder = Encoder(config)
+        self.decoder = Decoder(config)
+
+    def forward(self, source_tokens: Tensor, target_tokens: Tensor) -> Tensor:
+        """Score every next token. The padding and causal masks are built here.
+
+        Args:
+            source_tokens: (batch, source length), whole numbers.
+            target_tokens: (batch, target length), shifted right: position i holds the token before the one predicted.
+
+        Returns:
+            Logits (batch, target length, target_vocab_size). Position i depends on target tokens 0 … i only.
+
+        Raises:
+            ValueError: the tokens are not whole numbers in two dimensions, the batches differ, or a sequence is
+                longer than `max_len`.
+        """
+        if source_tokens.size(0) != target_tokens.size(0):
+            raise ValueError(
+                f"source and target must have the same batch; got {tuple(source_tokens.shape)} "
+                f"and {tuple(target_tokens.shape)}"
+            )
+        source_mask = padding_mask(source_tokens, self.config.pad_id)
+        memory = self.encode(source_tokens, mask=source_mask)
+        return self.output_projection(self.decode(target_tokens, memory, memory_mask=source_mask))
+
+    def encode(self, source_tokens: Tensor, *, mask: Tensor | None = None) -> Tensor:
+        """Turn source tokens into the memory.
+
+        Args:
+            source_tokens: (batch, source length).
+            mask: boolean, True = may attend; None = all that is not padding.
+
+        Returns:
+            (batch, source length, d_model).
+        """
+        if mask is None:
+            mask = padding_mask(source_tokens, self.config.pad_id)
+        return self.encoder(self._embed(source_tokens, self.source_embedding), mask=mask)
+
+    def decode(
+        self,
+        target_tokens: Tensor,
+        memory: Tensor,
+        *,
+        memory_mask: Tensor | None,
+        mask: Tensor | None = None,
+        is_causal: bool = False,
+        cache: DecoderCache | None = None,
+    ) -> Tensor:
+        """Turn target tokens and the memory into hidden states; `output_projection` makes logits of them.
+
+        Args:
+            target_tokens: (batch, target length); with a cache, only the tokens that are not yet cached.
+            memory: (batch, source length, d_model).
+            memory_mask: boolean, broadcastable to (batch, heads, target length, source length); None = no padding.
+            mask: boolean, True = may attend; None = causal and not padding, unless `is_causal` or a cache is given.
+            is_causal: use the causal kernel without a padding mask: right for batches padded on the right.
+            cache: keys and values of earlier steps; one new token at a time needs no mask.
+
+        Returns:
+            (batch, target length, d_model).
+
+        Raises:
+            ValueError: with a cache, more than one new token comes without a mask.
+        """
+        if mask is None and cache is not None and target_tokens.size(1) > 1:
+            raise ValueError(
+                f"with a cache give one new token at a time, or a mask; got {target_tokens.size(1)} tokens"
+            )
+        if mask is None and cache is None and not is_causal:
+            mask = decoder_mask(target_tokens, self.config.pad_id)
+        offset = 0 if cache is None else cache.length
+        x = self._embed(target_tokens, self.target_embedding, offset)
+        return self.decoder(x, memory, mask=mask, memory_mask=memory_mask, is_causal=is_causal, cache=cache)
+
+    def _embed(self, tokens: Tensor, embedding: nn.Embedding, offset: int = 0) -> Tensor:
+        x = embedding(tokens) * math.sqrt(self.config.d_model)  # (batch, length, d_model)
+        return self.dropout(self.positions(x, offset=offset))
+
+
+__all__ = ["TransformerConfig", "Encoder", "Decoder", "Transformer"]

@@ -1,0 +1,125 @@
+# Generated from chapters/03_multi_head.md: edit the chapter, not this file, then run `make export`.
+
+"""Multi-head attention: several attentions on the same tokens, as one reshape."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from transformer_lib.attention import check_mask, scaled_dot_product_attention
+
+
+# chapters/03_multi_head.md: The class
+class AttentionCache(Protocol):
+    """What attention asks of a cache; tensors are (batch, heads, length, d_k)."""
+
+    static: bool  # True: filled once, then reused (the memory); False: grows with every step
+    key: Tensor | None
+    value: Tensor | None
+
+    def update(self, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+        """Add keys and values, and return all that there are."""
+
+
+class MultiHeadAttention(nn.Module):
+    """Attention with several heads (Vaswani et al. 2017, section 3.2.2), for self-, cross- and masked attention.
+
+    Args:
+        d_model: width of the tokens, a multiple of `num_heads`.
+        num_heads: number of heads; each is d_k = d_model / num_heads wide.
+        dropout: probability of dropping an attention weight while training.
+        bias: whether the four projections have biases.
+
+    Raises:
+        ValueError: `d_model` is not a positive multiple of `num_heads`.
+    """
+
+    def __init__(self, d_model: int, num_heads: int, *, dropout: float = 0.0, bias: bool = True) -> None:
+        super().__init__()
+        if d_model < 1 or num_heads < 1 or d_model % num_heads:
+            raise ValueError(
+                f"d_model must be a positive multiple of num_heads; got {d_model} and {num_heads}"
+            )
+        self.d_model, self.num_heads, self.dropout = d_model, num_heads, dropout
+        self.in_projection = nn.Linear(d_model, 3 * d_model, bias=bias)  # rows: queries, keys, values
+        self.out_projection = nn.Linear(d_model, d_model, bias=bias)
+        for weight in (*self.in_projection.weight.chunk(3), self.out_projection.weight):
+            nn.init.xavier_uniform_(weight)
+        if bias:
+            nn.init.zeros_(self.in_projection.bias)
+            nn.init.zeros_(self.out_projection.bias)
+
+    def forward(
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        *,
+        mask: Tensor | None = None,
+        is_causal: bool = False,
+        cache: AttentionCache | None = None,
+        need_weights: bool = False,
+    ) -> tuple[Tensor, Tensor | None]:
+        """Attend from `query` to `key` and `value`.
+
+        Args:
+            query: (batch, query length, d_model).
+            key: (batch, key length, d_model).
+            value: (batch, key length, d_model).
+            mask: boolean, True = may attend, broadcastable to (batch, heads, query length, key length), four
+                dimensions. A query that may attend to nothing gets zeros before the output projection.
+            is_causal: query i may attend to keys 0 … i; instead of a mask.
+            cache: keys and values of earlier calls; the new ones are added, unless it is static and filled.
+            need_weights: also return the weights, by the readable formula instead of the fused kernel.
+
+        Returns:
+            The output (batch, query length, d_model), and the weights (batch, heads, query length, key length) or None.
+
+        Raises:
+            TypeError: the mask is not boolean.
+            ValueError: the mask does not fit, or `is_causal` comes with a mask, a cache or two different lengths.
+        """
+        if is_causal and (mask is not None or cache is not None):
+            raise ValueError(
+                "is_causal=True goes neither with a mask nor with a cache: put causality into the mask"
+            )
+        if query is key and key is value:
+            q, k, v = self._heads(query, 0, 3)
+        else:
+            (q,) = self._heads(query, 0, 1)
+            if cache is not None and cache.static and cache.key is not None:
+                k, v = cache.key, cache.value
+            else:
+                (k,), (v,) = self._heads(key, 1, 2), self._heads(value, 2, 3)
+        if cache is not None and not (cache.static and cache.key is not None):
+            k, v = cache.update(k, v)
+        shape = (q.size(0), self.num_heads, q.size(2), k.size(2))  # (b, h, n, m)
+        if is_causal and shape[2] != shape[3]:
+            raise ValueError(f"is_causal=True needs as many queries as keys; got {shape[2]} and {shape[3]}")
+        if mask is not None:
+            check_mask(mask, shape)
+        dropout = self.dropout if self.training else 0.0
+        weights = None
+        if need_weights:
+            if is_causal:
+                mask = torch.ones(shape[2:], dtype=torch.bool, device=q.device).tril()[None, None]
+            heads, weights = scaled_dot_product_attention(q, k, v, mask, dropout=dropout)
+        else:
+            heads = F.scaled_dot_product_attention(q, k, v, mask, dropout_p=dropout, is_causal=is_causal)
+        return self.out_projection(
+            heads.transpose(1, 2).flatten(2)
+        ), weights  # (b, n, h, d_k) -> (b, n, d_model)
+
+    def _heads(self, x: Tensor, start: int, stop: int) -> Tensor:
+        """Project x by the blocks start … stop of the input projection: (blocks, batch, heads, length, d_k)."""
+        rows = slice(start * self.d_model, stop * self.d_model)
+        bias = None if self.in_projection.bias is None else self.in_projection.bias[rows]
+        x = F.linear(x, self.in_projection.weight[rows], bias)  # (b, n, blocks * d_model)
+        return x.unflatten(-1, (stop - start, self.num_heads, -1)).permute(2, 0, 3, 1, 4)
+
+
+__all__ = ["MultiHeadAttention"]

@@ -1,0 +1,86 @@
+# Generated from chapters/04_positions.md: edit the chapter, not this file, then run `make export`.
+
+"""Positional encodings: what tells a token where it stands."""
+
+import torch
+from torch import Tensor, nn
+
+
+# chapters/04_positions.md: The exported code
+def sinusoidal_table(length: int, d_model: int) -> Tensor:
+    """Sines and cosines of each position at speeds from 1 to about 1/10000 (Vaswani et al. 2017, section 3.5).
+
+    Args:
+        length: number of positions.
+        d_model: number of channels; may be odd.
+
+    Returns:
+        (length, d_model), float64, values between -1 and 1: sines in even channels, cosines in odd ones.
+    """
+    position = torch.arange(length, dtype=torch.float64)
+    speed = 10000.0 ** (-torch.arange(0, d_model, 2, dtype=torch.float64) / d_model)  # (ceil(d_model / 2),)
+    angle = position[:, None] * speed  # (length, ceil(d_model / 2))
+    return torch.stack([angle.sin(), angle.cos()], dim=-1).flatten(1)[:, :d_model]  # (length, d_model)
+
+
+class _PositionalEncoding(nn.Module):
+    """Adds row `offset + i` of a table to token i."""
+
+    table: Tensor
+
+    def __init__(self, d_model: int, max_len: int) -> None:
+        super().__init__()
+        self.d_model, self.max_len = d_model, max_len
+
+    def forward(self, x: Tensor, *, offset: int = 0) -> Tensor:
+        """Add the positions offset … offset + length - 1.
+
+        Args:
+            x: (batch, length, d_model).
+            offset: the position of the first token; more than 0 when earlier tokens are cached.
+
+        Returns:
+            (batch, length, d_model), in the dtype of x.
+
+        Raises:
+            ValueError: x has another width, or a token stands beyond `max_len`.
+        """
+        end = offset + x.size(1)
+        if x.size(-1) != self.d_model:
+            raise ValueError(
+                f"expected (batch, length, d_model = {self.d_model}); got shape {tuple(x.shape)}"
+            )
+        if end > self.max_len:
+            raise ValueError(f"the sequence reaches position {end}, but max_len is {self.max_len}")
+        return x + self.table[offset:end].to(x.dtype)
+
+
+class SinusoidalPositionalEncoding(_PositionalEncoding):
+    """Adds the sinusoidal table to tokens: nothing to learn (Vaswani et al. 2017, section 3.5).
+
+    The table is a buffer, so it moves with the model, and it is not stored, so a checkpoint does not depend on `max_len`.
+
+    Args:
+        d_model: width of the tokens.
+        max_len: the longest sequence.
+    """
+
+    def __init__(self, d_model: int, max_len: int) -> None:
+        super().__init__(d_model, max_len)
+        self.register_buffer("table", sinusoidal_table(max_len, d_model).float(), persistent=False)
+
+
+class LearnedPositionalEncoding(_PositionalEncoding):
+    """Adds a learned vector for each position (Gehring et al. 2017, section 3.1).
+
+    Args:
+        d_model: width of the tokens.
+        max_len: the longest sequence; positions never seen in training keep their random start.
+    """
+
+    def __init__(self, d_model: int, max_len: int) -> None:
+        super().__init__(d_model, max_len)
+        self.table = nn.Parameter(torch.randn(max_len, d_model) * d_model**-0.5)
+
+
+__all__ = ["sinusoidal_table", "SinusoidalPositionalEncoding", "LearnedPositionalEncoding"]
