@@ -8,7 +8,7 @@ PY := $(PYTHON)
 INSTALLED :=
 endif
 export PYTHONPATH := $(CURDIR)
-JUPYTER_BOOK = $(PY) -m jupyter_book.cli.main
+JUPYTER_BOOK = $(PY) -c "from jupyter_book.cli.main import main; main()"
 # One thread and plain instructions: the same digits on every processor. The same settings stand in tools/execute.py.
 REPRODUCIBLE = OMP_NUM_THREADS=1 ATEN_CPU_CAPABILITY=default MKL_CBWR=COMPATIBLE ONEDNN_MAX_CPU_ISA=SSE41 PYTHONHASHSEED=0
 WORKERS ?= 2

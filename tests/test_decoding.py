@@ -1,5 +1,6 @@
-"""Decoding: cached equals uncached, a beam of one is greedy, a full beam is brute force, and neighbours do not matter."""
+"""Decoding: the cache changes nothing, a beam of 1 is greedy, a full beam is brute force, rows stay apart."""
 
+import functools
 import itertools
 import math
 from types import SimpleNamespace
@@ -15,21 +16,21 @@ PAD, BOS, EOS = 0, 1, 2
 TOKENS = {"bos_id": BOS, "eos_id": EOS}
 
 
-def random_model(seed, *, vocabulary=7, dtype=torch.float64, scale=2.0, max_len=64, **options):
-    """A small model whose random weights are large enough for peaked distributions."""
+def random_model(seed, *, vocabulary=12, dtype=torch.float64, max_len=64, norm_first=True, **options):
+    """A small random model in which the last token matters, so that it does not repeat one word for ever."""
     torch.manual_seed(seed)
     config = TransformerConfig(
         vocabulary, vocabulary, PAD, d_model=16, num_heads=4, d_ff=32, num_encoder_layers=1,
-        num_decoder_layers=2, max_len=max_len, **options,
+        num_decoder_layers=2, max_len=max_len, norm_first=norm_first, **options,
     )  # fmt: skip
     model = Transformer(config).to(dtype).eval()
     with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.mul_(scale)
+        model.target_embedding.weight.mul_(2)
+        model.output_projection.weight.mul_(2)
     return model
 
 
-def random_source(seed, *, rows=5, length=8, vocabulary=7):
+def random_source(seed, *, rows=5, length=8, vocabulary=12):
     """Right-padded sentences of different lengths."""
     generator = torch.Generator().manual_seed(seed)
     source = torch.randint(3, vocabulary, (rows, length), generator=generator)
@@ -43,7 +44,7 @@ def without_padding(row):
 
 
 def log_probability(model, source, tokens, finished):
-    """The sum of the tokens' log-probabilities, by one pass of the whole model, and how many tokens it has."""
+    """The sum of the tokens' log-probabilities, by one pass of the whole model, and the number of tokens."""
     target = torch.tensor([BOS, *tokens] + [EOS] * finished)
     with torch.no_grad():
         log_probs = model(source, target[None, :-1])[0].log_softmax(dim=-1)
@@ -51,7 +52,7 @@ def log_probability(model, source, tokens, finished):
 
 
 class PrefixModel(torch.nn.Module):
-    """A model whose logits depend on the whole prefix, by a table made on demand: decoding without a Transformer."""
+    """Random logits for each whole prefix, drawn on demand: decoding without a Transformer."""
 
     def __init__(self, seed, vocabulary=5, max_len=12, spread=1.5, eos_bonus=0.0):
         super().__init__()
@@ -64,7 +65,7 @@ class PrefixModel(torch.nn.Module):
         return source_tokens
 
     def decode(self, target_tokens, memory, **_):
-        words = [tuple(s) + tuple(t) for s, t in zip(memory.tolist(), target_tokens.tolist())]
+        words = [tuple(s) + tuple(t) for s, t in zip(memory.tolist(), target_tokens.tolist(), strict=True)]
         self.rows = words
         return torch.zeros(len(words), 1, 1)
 
@@ -73,7 +74,7 @@ class PrefixModel(torch.nn.Module):
 
     def logits(self, words):
         if words not in self.known:
-            key = (hash(words) * 1_000_003 + self.seed) % 2**31  # a hash of a tuple of ints is the same everywhere
+            key = functools.reduce(lambda key, word: (31 * key + word + 1) % 2**31, words, self.seed)
             generator = torch.Generator().manual_seed(key)
             logits = self.spread * torch.randn(
                 self.config.target_vocab_size, generator=generator, dtype=torch.float64
@@ -103,13 +104,13 @@ def brute_force(model, source, alpha, max_length):
     return sorted(found, key=lambda item: -item[0])
 
 
-# --- the cache ---------------------------------------------------------------------------------------------------
+# --- the cache ---
 
 
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-5), (torch.float64, 1e-12)])
 @pytest.mark.parametrize("norm_first", [False, True])
 def test_hidden_states_with_a_cache_are_those_without(dtype, tolerance, norm_first):
-    model = random_model(0, dtype=dtype, scale=1.0, norm_first=norm_first)
+    model = random_model(0, dtype=dtype, norm_first=norm_first)
     source, target = random_source(1), random_source(2, length=11)
     target[target == PAD] = 3
     with torch.no_grad():
@@ -171,7 +172,7 @@ def test_the_cache_processes_each_position_once():
 
 
 def test_memory_is_projected_once_a_sentence_and_not_copied_within_it():
-    """The rows of a beam share the memory: its keys change only when the number of rows of a sentence does."""
+    """The rows of a sentence share its memory, which is copied only when their number changes."""
     model = random_model(3, vocabulary=40)
     copies = []
     select = KeyValueCache.select
@@ -187,7 +188,7 @@ def test_memory_is_projected_once_a_sentence_and_not_copied_within_it():
     assert False in copies
 
 
-# --- greedy ------------------------------------------------------------------------------------------------------
+# --- greedy ---
 
 
 def greedy_naive(model, source, max_length):
@@ -209,7 +210,7 @@ def test_greedy_is_the_naive_loop(use_cache):
     for seed in range(12):
         model, source = random_model(seed), random_source(seed)
         found = greedy_decode(model, source, **TOKENS, use_cache=use_cache)
-        for row, tokens in zip(source, found):
+        for row, tokens in zip(source, found, strict=True):
             own = without_padding(row)
             limit = 2 * own.size(1) + 10
             assert tokens == greedy_naive(model, own, limit)
@@ -220,11 +221,15 @@ def test_greedy_is_the_naive_loop(use_cache):
 
 
 def test_sentences_end_at_different_steps():
-    lengths = {len(tokens) for seed in range(12) for tokens in greedy_decode(random_model(seed), random_source(seed), **TOKENS)}
+    lengths = {
+        len(tokens)
+        for seed in range(12)
+        for tokens in greedy_decode(random_model(seed), random_source(seed), **TOKENS)
+    }
     assert len(lengths) > 4
 
 
-# --- beam search -------------------------------------------------------------------------------------------------
+# --- beam search ---
 
 
 @pytest.mark.parametrize("use_cache", [True, False])
@@ -234,14 +239,16 @@ def test_a_beam_of_one_is_greedy(use_cache, norm_first):
         model, source = random_model(seed, norm_first=norm_first), random_source(seed)
         greedy = greedy_decode(model, source, **TOKENS)
         for alpha in (0.0, 1.0):
-            beam = beam_search(model, source, **TOKENS, beam_size=1, length_penalty=alpha, use_cache=use_cache)
+            beam = beam_search(
+                model, source, **TOKENS, beam_size=1, length_penalty=alpha, use_cache=use_cache
+            )
             assert [best.tokens for (best,) in beam] == greedy
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 def test_a_beam_of_one_is_greedy_in_every_dtype(dtype):
     for seed in range(4):
-        model, source = random_model(seed, dtype=dtype, scale=1.5), random_source(seed)
+        model, source = random_model(seed, dtype=dtype), random_source(seed)
         beam = beam_search(model, source, **TOKENS, beam_size=1)
         assert [best.tokens for (best,) in beam] == greedy_decode(model, source, **TOKENS)
         wide = beam_search(model, source, **TOKENS, beam_size=4)
@@ -254,19 +261,21 @@ def test_beam_search_with_a_cache_is_beam_search_without(beam_size):
         model, source = random_model(seed), random_source(seed)
         with_cache = beam_search(model, source, **TOKENS, beam_size=beam_size)
         without = beam_search(model, source, **TOKENS, beam_size=beam_size, use_cache=False)
-        assert [[h.tokens for h in found] for found in with_cache] == [[h.tokens for h in found] for found in without]
-        for a, b in zip(itertools.chain(*with_cache), itertools.chain(*without)):
+        assert [[h.tokens for h in found] for found in with_cache] == [
+            [h.tokens for h in found] for found in without
+        ]
+        for a, b in zip(itertools.chain(*with_cache), itertools.chain(*without), strict=True):
             assert a.score == pytest.approx(b.score, abs=1e-11)
 
 
 @pytest.mark.parametrize("alpha", [0.0, 0.6, 1.0])
 def test_a_score_is_the_models_log_probability_over_the_length(alpha):
     finished = cut = 0
-    for seed in range(8):
+    for seed in range(12):
         model, source = random_model(seed), random_source(seed)
         limit = 3 if seed % 2 else None
         found = beam_search(model, source, **TOKENS, beam_size=3, length_penalty=alpha, max_length=limit)
-        for row, hypotheses in zip(source, found):
+        for row, hypotheses in zip(source, found, strict=True):
             assert 1 <= len(hypotheses) <= 3
             assert [h.score for h in hypotheses] == sorted((h.score for h in hypotheses), reverse=True)
             assert len({h.finished for h in hypotheses}) == 1  # a cut one only where none finished
@@ -287,7 +296,7 @@ def test_neighbours_do_not_matter(beam_size):
         together = beam_search(model, source, **TOKENS, beam_size=beam_size)
         wider = torch.cat([source, torch.full((source.size(0), 9), PAD)], dim=1)
         backwards = beam_search(model, wider.flip(0), **TOKENS, beam_size=beam_size)[::-1]
-        for row, found, other in zip(source, together, backwards):
+        for row, found, other in zip(source, together, backwards, strict=True):
             (alone,) = beam_search(model, without_padding(row), **TOKENS, beam_size=beam_size)
             assert [h.tokens for h in found] == [h.tokens for h in alone] == [h.tokens for h in other]
             assert [h.score for h in found] == pytest.approx([h.score for h in alone], abs=1e-11)
@@ -416,7 +425,7 @@ def test_impossible_tokens_are_never_chosen():
     assert all(math.isfinite(h.score) for h in found)
 
 
-# --- the surroundings --------------------------------------------------------------------------------------------
+# --- the surroundings ---
 
 
 def both(model, source, **options):
@@ -431,7 +440,7 @@ def test_modes_are_restored_and_dropout_is_off():
     part = next(module for name, module in model.named_modules() if name)  # frozen by its owner: in eval mode
     part.eval()
     before = [module.training for module in model.modules()]
-    for call, result in zip(both(model, source), wanted):
+    for call, result in zip(both(model, source), wanted, strict=True):
         assert call() == result
         assert [module.training for module in model.modules()] == before
     assert model.training
@@ -453,7 +462,9 @@ def test_modes_are_restored_after_an_error():
 def test_no_gradients_are_recorded():
     model, seen = random_model(0), []
     decode = model.decode
-    model.decode = lambda *args, **options: seen.append(torch.is_inference_mode_enabled()) or decode(*args, **options)
+    model.decode = lambda *args, **options: (
+        seen.append(torch.is_inference_mode_enabled()) or decode(*args, **options)
+    )
     for call in both(model, random_source(0)):
         call()
     assert seen
@@ -463,16 +474,19 @@ def test_no_gradients_are_recorded():
 def test_default_limit_is_each_sentences_own():
     model = ConstantModel([0.0, 0.0, -90.0, 1.0], max_len=17)
     source = torch.tensor([[3, 3, 3, 3, 3], [3, 0, 0, 0, 0], [3, 3, 0, 0, 0], [0, 0, 0, 0, 0]])
-    for tokens, limit in zip(greedy_decode(model, source, **TOKENS, use_cache=False), (17, 12, 14, 10)):
+    for tokens, limit in zip(
+        greedy_decode(model, source, **TOKENS, use_cache=False), (17, 12, 14, 10), strict=True
+    ):
         assert tokens == [3] * limit
-    for (best, *_), limit in zip(search(model, source, beam_size=1), (17, 12, 14, 10)):
+    for (best, *_), limit in zip(search(model, source, beam_size=1), (17, 12, 14, 10), strict=True):
         assert best == Hypothesis([3] * limit, best.score, False)
 
 
 def test_max_length_counts_the_end_token():
     for limit in range(1, 6):
         for seed in range(5):
-            for hypothesis in search(PrefixModel(seed), torch.tensor([[3]]), beam_size=3, max_length=limit)[0]:
+            (found,) = search(PrefixModel(seed), torch.tensor([[3]]), beam_size=3, max_length=limit)
+            for hypothesis in found:
                 assert len(hypothesis.tokens) + hypothesis.finished <= limit
 
 
@@ -495,12 +509,23 @@ def test_a_source_of_padding_only():
     assert greedy_decode(model, source[:1], **TOKENS) == greedy_decode(model, source, **TOKENS)[:1]
 
 
+def test_a_target_may_begin_with_padding():
+    """Some models begin with the padding token; the first token is read, with the cache and without."""
+    for seed in range(6):
+        model, source = random_model(seed), random_source(seed)
+        with_cache, without = (
+            greedy_decode(model, source, bos_id=PAD, eos_id=EOS, use_cache=use_cache)
+            for use_cache in (True, False)
+        )
+        assert with_cache == without
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
         ({"max_length": 0}, "max_length.*got 0"),
-        ({"max_length": 65}, "64.*got 65"),
-        ({"eos_id": 7}, "eos_id.*0 to 6; got 7"),
+        ({"max_length": 65}, "64; got 65"),
+        ({"eos_id": 12}, "eos_id.*0 to 11; got 12"),
         ({"bos_id": -1}, "bos_id.*got -1"),
         ({"eos_id": PAD}, "pad_id.*got 0"),
     ],

@@ -19,7 +19,8 @@ def notebook_problems(chapter: Path) -> list[str]:
     kinds = [(cell.cell_type, cell.source, cell.id, cell.metadata) for cell in source.cells]
     if [(cell.cell_type, cell.source, cell.id, cell.metadata) for cell in stored.cells] != kinds:
         return [f"{name} has other cells than chapters/{chapter.name}: {remedy}"]
-    counts = [cell.execution_count for cell in stored.cells if cell.cell_type == "code" and cell.source.strip()]
+    code = [cell for cell in stored.cells if cell.cell_type == "code" and cell.source.strip()]
+    counts = [cell.execution_count for cell in code if "skip-execution" not in cell.metadata.get("tags", [])]
     if counts != list(range(1, len(counts) + 1)):
         return [f"{name} has a cell that was not run in order (counts {counts}): {remedy}"]
     fingerprints = stored.metadata.get("fingerprints", {})

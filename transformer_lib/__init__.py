@@ -3,7 +3,15 @@
 
 from transformer_lib.attention import scaled_dot_product_attention
 from transformer_lib.decoding import Hypothesis, KeyValueCache, beam_search, greedy_decode
-from transformer_lib.files import UserError, atomic_path, atomic_write, load_weights, save_weights
+from transformer_lib.files import (
+    UserError,
+    atomic_path,
+    atomic_write,
+    load_state,
+    load_weights,
+    save_state,
+    save_weights,
+)
 from transformer_lib.layers import DecoderLayer, EncoderLayer, FeedForward
 from transformer_lib.masks import causal_mask, decoder_mask, padding_mask
 from transformer_lib.model import Decoder, Encoder, Transformer, TransformerConfig
@@ -13,6 +21,8 @@ from transformer_lib.positions import (
     SinusoidalPositionalEncoding,
     sinusoidal_table,
 )
+from transformer_lib.training import TrainingConfig, inverse_sqrt_schedule, train, translation_loss
+from transformer_lib.translation import Translator, evaluate_bleu
 
 __version__ = "0.1.0"
 __all__ = [
@@ -26,18 +36,26 @@ __all__ = [
     "LearnedPositionalEncoding",
     "MultiHeadAttention",
     "SinusoidalPositionalEncoding",
+    "TrainingConfig",
     "Transformer",
     "TransformerConfig",
+    "Translator",
     "UserError",
     "atomic_path",
     "atomic_write",
     "beam_search",
     "causal_mask",
     "decoder_mask",
+    "evaluate_bleu",
     "greedy_decode",
+    "inverse_sqrt_schedule",
+    "load_state",
     "load_weights",
     "padding_mask",
+    "save_state",
     "save_weights",
     "scaled_dot_product_attention",
     "sinusoidal_table",
+    "train",
+    "translation_loss",
 ]

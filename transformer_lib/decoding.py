@@ -16,7 +16,7 @@ from transformer_lib.model import Transformer
 
 
 # chapters/11_decoding.md: The key-value cache
-class AttentionCache:
+class KeysAndValues:
     """The keys and values that one attention has projected so far.
 
     Args:
@@ -29,7 +29,7 @@ class AttentionCache:
         self.value: Tensor | None = None  # (rows, heads, length, d_k)
 
     def update(self, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
-        """Append the keys and values of new positions, each (rows, heads, new, d_k), and return all of them."""
+        """Append those of new positions, each (rows, heads, new, d_k), and return all."""
         if self.key is None or self.value is None:
             self.key, self.value = key, value
         elif not self.static:
@@ -46,14 +46,12 @@ class AttentionCache:
 class LayerCache(NamedTuple):
     """The two caches of one decoder layer."""
 
-    self_attention: AttentionCache
-    memory_attention: AttentionCache
+    self_attention: KeysAndValues
+    memory_attention: KeysAndValues
 
 
 class KeyValueCache:
-    """What a decoder need not compute again: its keys and values, layer by layer.
-
-    Hand the same object to each call of `Transformer.decode`, and only the new tokens with it.
+    """The keys and values of a decoder; hand it to each `Transformer.decode`, with only the new token.
 
     Args:
         num_layers: how many layers the decoder has.
@@ -65,7 +63,7 @@ class KeyValueCache:
     def __init__(self, num_layers: int) -> None:
         if num_layers < 1:
             raise ValueError(f"a cache needs at least one decoder layer; got num_layers={num_layers}")
-        self.layers = [LayerCache(AttentionCache(), AttentionCache(static=True)) for _ in range(num_layers)]
+        self.layers = [LayerCache(KeysAndValues(), KeysAndValues(static=True)) for _ in range(num_layers)]
 
     @property
     def length(self) -> int:
@@ -78,8 +76,8 @@ class KeyValueCache:
 
         Args:
             rows: row numbers, a LongTensor (new number of rows,).
-            memory: False leaves the memory's keys and values alone, which saves a copy. It is right when each row
-                still belongs to the same sentence as before.
+            memory: False leaves the memory's keys and values alone: right, and no copy, when each row still
+                belongs to the same sentence as before.
         """
         for layer in self.layers:
             layer.self_attention.select(rows)
@@ -104,28 +102,20 @@ def _evaluation(model: Transformer) -> Iterator[None]:
 def _length_limits(
     model: Transformer, source: Tensor, bos_id: int, eos_id: int, max_length: int | None
 ) -> list[int]:
-    """Check what the user handed in; the largest number of tokens, the end token counted, for each sentence."""
+    """Check the arguments; each sentence's largest number of tokens, the end token counted."""
     config = model.config
     if source.dim() != 2:
-        raise ValueError(
-            f"source must hold token ids of shape (batch, length); got shape {tuple(source.shape)}"
-        )
+        raise ValueError(f"source must be token ids (batch, length); got shape {tuple(source.shape)}")
     for name, token in (("bos_id", bos_id), ("eos_id", eos_id)):
         if not 0 <= token < config.target_vocab_size:
-            raise ValueError(
-                f"{name} must be a token id from 0 to {config.target_vocab_size - 1}; got {token}"
-            )
+            raise ValueError(f"{name} must be from 0 to {config.target_vocab_size - 1}; got {token}")
     if eos_id == config.pad_id:
-        raise ValueError(
-            f"eos_id must differ from the model's pad_id, or no sentence can end; got {eos_id} for both"
-        )
+        raise ValueError(f"eos_id must differ from the model's pad_id; got {eos_id} for both")
     if max_length is None:
         own_length = (source != config.pad_id).sum(dim=1)  # (batch,)
         return (2 * own_length + 10).clamp(max=config.max_len).tolist()
     if not 1 <= max_length <= config.max_len:
-        raise ValueError(
-            f"max_length must be from 1 to {config.max_len}, the model's max_len; got {max_length}"
-        )
+        raise ValueError(f"max_length must be from 1 to the model's {config.max_len}; got {max_length}")
     return [max_length] * source.size(0)
 
 
@@ -142,18 +132,15 @@ class _Prefixes:
 
     def best_next(self, count: int) -> tuple[list[list[int]], list[list[float]]]:
         """The `count` most probable next tokens of each row, best first, with their log-probabilities."""
-        if self.cache is None:
-            hidden = self.model.decode(self.tokens, self.memory, memory_mask=self.memory_mask, is_causal=True)
-        else:
-            new = self.tokens[:, -1:]  # (rows, 1)
-            hidden = self.model.decode(new, self.memory, memory_mask=self.memory_mask, cache=self.cache)
+        new = self.tokens if self.cache is None else self.tokens[:, -1:]  # (rows, length or 1)
+        hidden = self.model.decode(
+            new, self.memory, memory_mask=self.memory_mask, is_causal=self.cache is None, cache=self.cache
+        )  # (rows, length or 1, d_model)
         logits = self.model.output_projection(hidden[:, -1])  # (rows, vocabulary)
         wide = torch.promote_types(logits.dtype, torch.float32)
         normalizer = logits.to(wide).logsumexp(dim=-1, keepdim=True).double()  # (rows, 1)
         if not normalizer.isfinite().all():
-            raise ValueError(
-                "the model's logits are infinite or not numbers: its weights are broken or overflow"
-            )
+            raise ValueError("the model's logits are infinite or not numbers")
         pad = torch.tensor([self.model.config.pad_id], device=logits.device)
         logits = logits.index_fill(1, pad, -math.inf)  # padding is never a word
         best, tokens = logits.topk(min(count + 1, logits.size(1)))  # (rows, count + 1)
@@ -165,16 +152,14 @@ class _Prefixes:
         return tokens[:, :count].tolist(), log_probs[:, :count].tolist()
 
     def extend(self, rows: list[int], tokens: list[int]) -> None:
-        """Go on with these rows only, in this order, each longer by its token; a row may occur more than once."""
+        """Go on with these rows, in this order, each longer by its token; a row may occur repeatedly."""
         owner = [self.owner[row] for row in rows]
         if rows != list(range(len(self.owner))):
             index = torch.tensor(rows, dtype=torch.long, device=self.tokens.device)
             self.tokens = self.tokens[index]
             if self.cache is not None:
                 self.cache.select(index, memory=owner != self.owner)
-            if (
-                owner != self.owner
-            ):  # the rows of one sentence share its memory: no copy while each keeps its own
+            if owner != self.owner:  # else each row keeps its sentence, whose memory its rows share
                 self.memory, self.memory_mask = self.memory[index], self.memory_mask[index]
         new = torch.tensor(tokens, dtype=torch.long, device=self.tokens.device)
         self.tokens = torch.cat([self.tokens, new[:, None]], dim=1)  # (rows, length + 1)
@@ -193,23 +178,23 @@ def greedy_decode(
 ) -> list[list[int]]:
     """Translate each sentence by the most probable token at each step.
 
-    Ties go to the lower token id, and the padding token is never chosen. The model runs in eval mode and without
-    gradients; the mode it had before is restored.
+    Ties go to the lower id; padding is never chosen. The model runs in eval mode and without gradients, and
+    afterwards each module has its own mode again.
 
     Args:
         model: the translator.
         source: token ids (batch, n), right-padded with the model's pad_id.
         bos_id: the token every target begins with.
         eos_id: the token that ends a sentence.
-        max_length: the largest number of tokens, the end token counted. By default, for each sentence, twice the
-            length of its own source plus ten, and not more than the model's max_len.
+        max_length: the largest number of tokens, the end token counted. By default, for each sentence, twice
+            the length of its own source plus ten, and at most the model's max_len.
         use_cache: False computes all earlier positions anew at each step; the result is the same.
 
     Returns:
         For each sentence its tokens, without bos_id and eos_id.
 
     Raises:
-        ValueError: source has no shape (batch, n), an id is not in the target vocabulary, eos_id is the padding token,
+        ValueError: source is not (batch, n), an id is not in the target vocabulary, eos_id is padding,
             max_length is below 1 or above the model's max_len, or the logits are not finite.
     """
     limits = _length_limits(model, source, bos_id, eos_id, max_length)
@@ -221,7 +206,7 @@ def greedy_decode(
         while prefixes.owner:
             tokens, _ = prefixes.best_next(1)
             rows = []
-            for row, (sentence, (token,)) in enumerate(zip(prefixes.owner, tokens)):
+            for row, (sentence, (token,)) in enumerate(zip(prefixes.owner, tokens, strict=True)):
                 if token != eos_id:
                     outputs[sentence].append(token)
                     if len(outputs[sentence]) < limits[sentence]:
@@ -238,8 +223,7 @@ class Hypothesis:
     Args:
         tokens: token ids, without the beginning and the end token.
         score: log-probability / length^α, natural logarithm, the end token counted.
-        finished: False if the search reached its length limit and the model never ended the sentence. Then there is
-            no end token to count.
+        finished: False if the search hit the length limit, so that there is no end token to count.
     """
 
     tokens: list[int]
@@ -259,16 +243,14 @@ class _Beam:
     finished: list[Hypothesis] = field(default_factory=list)
 
     def advance(self, tokens: list[list[int]], log_probs: list[list[float]]) -> list[int]:
-        """Extend by one token, given the best next tokens of each live hypothesis; return whom each live one extends."""
+        """Extend by one token, given each live hypothesis's best next ones; return the new ones' parents."""
         candidates = [
             (total + log_prob, row, token)
             for row, (total, _) in enumerate(self.live)
-            for token, log_prob in zip(tokens[row], log_probs[row])
+            for token, log_prob in zip(tokens[row], log_probs[row], strict=True)
             if log_prob > -math.inf
         ]
-        candidates.sort(
-            key=lambda candidate: -candidate[0]
-        )  # stable: ties to the better row, then to the lower id
+        candidates.sort(key=lambda candidate: -candidate[0])  # stable: ties to the better row, lower id
         live, parents = [], []
         for total, row, token in candidates[: self.size - len(self.finished)]:
             prefix = self.live[row][1]
@@ -290,11 +272,9 @@ class _Beam:
         return max((hypothesis.score for hypothesis in self.finished), default=-math.inf) >= reach
 
     def hypotheses(self) -> list[Hypothesis]:
-        """The finished hypotheses, best first and ties to the earlier one; without any, those cut at the limit."""
-        cut = [
-            Hypothesis(prefix, total / len(prefix) ** self.length_penalty, False)
-            for total, prefix in self.live
-        ]
+        """The finished hypotheses, best first, ties to the earlier; without any, those cut at the limit."""
+        divisor = self.max_length**self.length_penalty
+        cut = [Hypothesis(prefix, total / divisor, False) for total, prefix in self.live]
         return sorted(self.finished or cut, key=lambda hypothesis: -hypothesis.score)
 
 
@@ -309,31 +289,27 @@ def beam_search(
     max_length: int | None = None,
     use_cache: bool = True,
 ) -> list[list[Hypothesis]]:
-    """Translate each sentence by keeping the best `beam_size` beginnings (score: Wu et al. 2016, section 7, simplified).
+    """Translate each sentence by keeping its best beginnings (score: after Wu et al. 2016, section 7).
 
-    A finished hypothesis keeps its slot, so a beam of 1 is `greedy_decode`. A sentence's search stops when no live
-    hypothesis can still beat its best finished one. Ties go to the better beginning, then to the lower token id; the
-    padding token is never chosen. The model runs in eval mode and without gradients; its mode is restored.
+    A finished hypothesis keeps its slot, so a beam of 1 is `greedy_decode`. A sentence's search stops when
+    nothing live can still beat its best finished one. Ties go to the better beginning, then to the lower id.
 
     Args:
-        model: the translator.
+        model: the translator; its mode, and what is never chosen, as in `greedy_decode`.
         source: token ids (batch, n), right-padded with the model's pad_id.
         bos_id: the token every target begins with.
         eos_id: the token that ends a sentence.
         beam_size: how many slots each sentence has.
-        length_penalty: α in score = log-probability / length^α; 0 favours short sentences, more favours longer ones.
-        max_length: the largest number of tokens, the end token counted. By default, for each sentence, twice the
-            length of its own source plus ten, and not more than the model's max_len.
-        use_cache: False computes all earlier positions anew at each step; the result is the same.
+        length_penalty: α in score = log-probability / length^α; 0 favours short sentences.
+        max_length: as in `greedy_decode`.
+        use_cache: as in `greedy_decode`.
 
     Returns:
-        For each sentence the hypotheses that finished, best score first: at least one, at most `beam_size`. If none
-        finished, those that reached max_length, marked `finished=False`.
+        For each sentence the hypotheses that finished before the search stopped, at most `beam_size`, best
+        first. If none finished, those that reached max_length, marked `finished=False`.
 
     Raises:
-        ValueError: beam_size is below 1, length_penalty is negative or not finite, source has no shape (batch, n), an
-            id is not in the target vocabulary, eos_id is the padding token, max_length is below 1 or above the
-            model's max_len, or the logits are not finite.
+        ValueError: beam_size is below 1, length_penalty is negative or infinite, or as in `greedy_decode`.
     """
     if beam_size < 1:
         raise ValueError(f"beam_size must be at least 1; got {beam_size}")

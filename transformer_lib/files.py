@@ -2,15 +2,18 @@
 
 """Files that are either whole or not there, weights without pickle, and errors that say what to do."""
 
+import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import safetensors
+import torch
 from safetensors.torch import load_model as _load_into
+from safetensors.torch import save_file
 from safetensors.torch import save_model as _save_from
-from torch import nn
+from torch import Tensor, nn
 
 
 # chapters/A2_files.md: One kind of error for the reader's own mistakes
@@ -86,4 +89,70 @@ def load_weights(path: str | Path, model: nn.Module) -> None:
         raise UserError(f"{path} belongs to a model of another configuration: {difference}") from error
 
 
-__all__ = ["UserError", "atomic_path", "atomic_write", "save_weights", "load_weights"]
+# chapters/A2_files.md: The state of a training run
+def save_state(path: str | Path, model: nn.Module, optimizer: torch.optim.Optimizer, progress: dict) -> None:
+    """Store in one file all that the next training step depends on.
+
+    Args:
+        path: the file.
+        model: its parameters are stored.
+        optimizer: its moments are stored.
+        progress: what else to remember; plain numbers, strings, lists and dictionaries.
+
+    Raises:
+        UserError: the file cannot be written.
+    """
+    tensors: dict[str, Tensor] = {f"model.{name}": value.detach() for name, value in model.named_parameters()}
+    for number, moments in optimizer.state_dict()["state"].items():
+        tensors |= {f"optimizer.{number}.{name}": value for name, value in moments.items()}
+    tensors["random.cpu"] = torch.get_rng_state()
+    if torch.cuda.is_available():
+        tensors["random.cuda"] = torch.cuda.get_rng_state()
+    with atomic_path(path) as part:
+        try:
+            save_file(tensors, part, metadata={"progress": json.dumps(progress)})
+        except safetensors.SafetensorError as error:  # it wraps the operating system's errors
+            raise OSError(str(error)) from error
+
+
+def load_state(path: str | Path, model: nn.Module, optimizer: torch.optim.Optimizer) -> dict:
+    """Fill a model, its optimiser and the random numbers from `path`; return the stored `progress`.
+
+    Raises:
+        UserError: the file is missing, damaged, or belongs to a model of another configuration.
+    """
+    try:
+        with safetensors.safe_open(str(path), "pt") as file:
+            tensors = {name: file.get_tensor(name) for name in file.keys()}
+            progress = json.loads(file.metadata()["progress"])
+        moments: dict[int, dict[str, Tensor]] = {}
+        for name, value in tensors.items():
+            if name.startswith("optimizer."):
+                _, number, kind = name.split(".")
+                moments.setdefault(int(number), {})[kind] = value
+        with torch.no_grad():
+            for name, parameter in model.named_parameters():
+                if parameter.shape != tensors[f"model.{name}"].shape:
+                    raise KeyError(name)
+                parameter.copy_(tensors[f"model.{name}"])
+        optimizer.load_state_dict({"state": moments, "param_groups": optimizer.state_dict()["param_groups"]})
+        torch.set_rng_state(tensors["random.cpu"])
+        if torch.cuda.is_available() and "random.cuda" in tensors:
+            torch.cuda.set_rng_state(tensors["random.cuda"])
+    except (OSError, safetensors.SafetensorError, KeyError, TypeError, ValueError) as error:
+        reason = " ".join(str(error).split())[:200]
+        raise UserError(
+            f"{path} is not the state of this training run ({reason}): train into another place"
+        ) from error
+    return progress
+
+
+__all__ = [
+    "UserError",
+    "atomic_path",
+    "atomic_write",
+    "save_weights",
+    "load_weights",
+    "save_state",
+    "load_state",
+]

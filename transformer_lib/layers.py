@@ -98,7 +98,7 @@ class LayerCache(Protocol):
 
     @property
     def memory_attention(self) -> AttentionCache:
-        """Filled once: the memory does not change."""
+        """Filled once, because the memory does not change."""
 
 
 class DecoderLayer(_Layer):

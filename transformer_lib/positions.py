@@ -15,7 +15,7 @@ def sinusoidal_table(length: int, d_model: int) -> Tensor:
         d_model: number of channels; may be odd.
 
     Returns:
-        (length, d_model), float64, values between -1 and 1: sines in even channels, cosines in odd ones.
+        (length, d_model), float64, values between -1 and 1; sines in even channels, cosines in odd ones.
     """
     position = torch.arange(length, dtype=torch.float64)
     speed = 10000.0 ** (-torch.arange(0, d_model, 2, dtype=torch.float64) / d_model)  # (ceil(d_model / 2),)

@@ -1,0 +1,249 @@
+"""The book: every chapter is listed and complete, every citation exists, no page needs the network."""
+
+import ast
+import json
+import re
+import subprocess
+from html.parser import HTMLParser
+from pathlib import Path
+
+import jupytext
+import pytest
+import yaml
+
+ROOT = Path(__file__).resolve().parent.parent
+CHAPTERS = sorted((ROOT / "chapters").glob("*.md"))
+PAGES = sorted((ROOT / "_build" / "html").rglob("*.html"))
+FRONT_MATTER = {"index", "notation", "api", "bibliography"}
+
+each_chapter = pytest.mark.parametrize("chapter", CHAPTERS, ids=lambda path: path.stem)
+
+
+def read(name):
+    return (ROOT / name).read_text(encoding="utf-8")
+
+
+def listed(entry):
+    """Every file that the table of contents names."""
+    if isinstance(entry, list):
+        return [name for item in entry for name in listed(item)]
+    if isinstance(entry, dict):
+        own = [entry[key] for key in ("root", "file") if key in entry]
+        return own + [
+            name for key in ("parts", "chapters", "sections") for name in listed(entry.get(key, []))
+        ]
+    return []
+
+
+def tracked_texts():
+    """Every text file of the repository except MathJax: (name, text), pictures cut out of notebooks."""
+    names = subprocess.run(
+        ["git", "ls-files", "--cached", "--others", "--exclude-standard"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    ).stdout.splitlines() or [
+        path.relative_to(ROOT).as_posix()
+        for path in ROOT.rglob("*")
+        if path.is_file() and not any(part in (".venv", "_build", "runs") for part in path.parts)
+    ]
+    for name in sorted(set(names)):
+        if name.startswith("book/_static/mathjax/") or not (ROOT / name).is_file():
+            continue
+        try:
+            text = read(name)
+        except UnicodeDecodeError:
+            continue  # a picture
+        yield name, re.sub(r'"image/png": "[^"]*"', "", text)
+
+
+def test_contents_and_chapters_agree():
+    assert CHAPTERS
+    names = listed(yaml.safe_load(read("_toc.yml")))
+    expected = {f"book/{chapter.stem}" for chapter in CHAPTERS} | {f"book/{name}" for name in FRONT_MATTER}
+    assert sorted(names) == sorted(expected)  # nothing missing, nothing twice, nothing that does not exist
+    for name in FRONT_MATTER:
+        assert (ROOT / "book" / f"{name}.md").is_file()
+
+
+def test_every_module_has_its_place_on_the_api_page():
+    written = {path.stem for path in (ROOT / "transformer_lib").glob("*.py")} - {"__init__"}
+    assert set(re.findall(r"automodule:: transformer_lib\.(\w+)", read("book/api.md"))) == written
+
+
+@each_chapter
+def test_every_figure_has_a_caption_and_an_alternative_text(chapter):
+    notebook = ROOT / "book" / f"{chapter.stem}.ipynb"
+    executed = json.loads(notebook.read_text(encoding="utf-8")) if notebook.exists() else {"cells": []}
+    drawn = {
+        "".join(cell["source"])
+        for cell in executed["cells"]
+        if any("image/png" in output.get("data", {}) for output in cell.get("outputs", []))
+    }
+    for cell in jupytext.read(chapter).cells:
+        if cell.cell_type == "code" and (cell.source in drawn or "plt.show()" in cell.source):
+            options = cell.metadata.get("mystnb", {})
+            first = cell.source.splitlines()[0]
+            assert options.get("figure", {}).get("caption"), (
+                f"{chapter.name}: no caption for the figure of: {first}"
+            )
+            assert options.get("figure", {}).get("name", "").startswith("fig-"), (
+                f"{chapter.name}: no name: {first}"
+            )
+            assert options.get("image", {}).get("alt"), (
+                f"{chapter.name}: no alternative text for the figure of: {first}"
+            )
+
+
+@each_chapter
+def test_every_chapter_has_the_parts_of_a_chapter(chapter):
+    text = chapter.read_text(encoding="utf-8")
+    assert re.search(r"^\(ch-[\w-]+\)=\n# ", text, re.MULTILINE), "a label above the title"
+    opening = text.partition("```{admonition} In this chapter\n")[2].partition("\n```")[0]
+    for bullet in ("- **You will** ", "- **You will learn** ", "- **You need** "):
+        assert bullet in opening, f"no bullet {bullet!r} in the opening"
+    assert "\n## Exercises\n" in text
+    assert "\n## Summary\n" in text.partition("\n## Exercises\n")[2], "a summary after the exercises"
+    exercises = re.findall(r"^`{3,}\{exercise\}.*\n:label: (ex-\S+)$", text, re.MULTILINE)
+    solutions = re.findall(r"^`{3,}\{solution(?:-start)?\} (ex-\S+)\n:class: dropdown$", text, re.MULTILINE)
+    assert len(set(exercises)) >= 2
+    assert exercises == solutions, "every exercise has its folded solution, in order"
+    assert all(label.startswith(f"ex-{chapter.stem.split('_')[0]}-") for label in exercises)
+
+
+def test_settings_load_nothing_from_the_network():
+    settings = yaml.safe_load(read("_config.yml"))
+    config = settings["sphinx"]["config"]
+    loaded = [config["mathjax_path"], *config["html_css_files"], *config.get("html_js_files", [])]
+    for name in loaded:
+        assert (ROOT / "book" / "_static" / name).is_file(), f"{name} must lie in book/_static"
+    assert not {"sphinx_thebe", "sphinx.ext.intersphinx"} & set(config["extensions"])
+    assert settings["execute"]["execute_notebooks"] == "off"
+
+
+def test_every_citation_is_in_the_bibliography():
+    known = re.findall(r"^@\w+\{([^,]+),", read("book/references.bib"), re.MULTILINE)
+    assert len(known) == len(set(known))
+    cited = set()
+    for page in [*CHAPTERS, *(ROOT / "book").glob("*.md")]:
+        for targets in re.findall(r"\{cite(?::\w+)?\}`([^`]+)`", page.read_text(encoding="utf-8")):
+            cited |= {key.strip() for key in re.sub(r"\{[^{}]*\}", "", targets).split(",")}
+    assert cited
+    assert cited <= set(known)
+
+
+def test_no_absolute_paths_and_no_registry_addresses():
+    places = "|".join(("work", "home", "root", "tmp", "Users"))
+    registries = (
+        r"pypi\.org/simple",
+        r"pythonhosted",
+        "index-" + "url",
+        r"pytorch\.org/whl",
+        r"registry\.npmjs",
+        r"conda\.anaconda",
+    )
+    forbidden = re.compile(rf"(?<![\w.~$}}<>/*-])/(?:{places})/|" + "|".join(registries))
+    found = [
+        f"{name}: {match[0]}"
+        for name, text in tracked_texts()
+        if name != "tests/test_book.py"
+        for match in forbidden.finditer(text)
+    ]
+    assert found == []
+
+
+def test_docstrings_do_not_lose_the_first_words_of_returns():
+    """Napoleon takes what stands before a colon in the first line of `Returns:` for a type."""
+    for path in sorted((ROOT / "transformer_lib").glob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+                first = re.search(r"Returns:\n\s+(.*)", ast.get_docstring(node) or "")
+                assert not first or ": " not in first[1], f"{path.name}, {node.name}: {first[1]}"
+
+
+def blocks(text, language):
+    return re.findall(rf"^```{language}\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+
+
+def test_readme_sets_up_with_exactly_two_commands():
+    section = read("README.md").partition("\n## Set-up\n")[2].partition("\n## ")[0]
+    (block,) = blocks(section, "sh")
+    assert [line.partition("#")[0].strip() for line in block.splitlines()] == ["make book", "make test"]
+
+
+def test_readme_code_runs(capsys):
+    (block,) = blocks(read("README.md"), "python")
+    assert len([line for line in block.splitlines() if line]) <= 6
+    exec(block, {})
+    assert capsys.readouterr().out == "torch.Size([1, 3, 100])\n"
+
+
+def test_readme_links_lead_somewhere():
+    links = re.findall(r"(!?)\[([^\]]*)\]\(([^)]+)\)", read("README.md"))
+    assert any(picture for picture, _, _ in links)
+    for picture, text, target in links:
+        assert text if picture else True, f"{target} has no alternative text"
+        if not target.startswith("https://"):
+            assert (ROOT / target).is_file(), f"{target} does not exist"
+
+
+class Resources(HTMLParser):
+    """What a page loads by itself: scripts, styles, pictures, frames; not the links that a reader follows."""
+
+    def __init__(self):
+        super().__init__()
+        self.loaded, self.inside = [], None
+
+    def handle_starttag(self, tag, attributes):
+        values = dict(attributes)
+        self.inside = tag
+        if tag == "link" and values.get("rel") not in (
+            "canonical",
+            "author",
+            "license",
+            "search",
+            "index",
+            "next",
+            "prev",
+        ):
+            self.loaded.append(values.get("href"))
+        elif tag != "a":
+            self.loaded += [values.get(name) for name in ("src", "srcset", "data", "poster")]
+        self.loaded += re.findall(r"url\(['\"]?([^'\")]+)", values.get("style") or "")
+
+    def handle_endtag(self, tag):
+        self.inside = None
+
+    def handle_data(self, data):
+        if self.inside in ("script", "style"):
+            self.loaded += re.findall(r"(?:https?:)?//[\w.-]+\.\w+/\S*", data)
+
+
+def external(text):
+    parser = Resources()
+    parser.feed(text)
+    return [target for target in parser.loaded if target and re.match(r"\s*(?:https?:)?//", target)]
+
+
+def test_external_resources_would_be_found():
+    for page in (
+        '<script src="https://cdn.example.org/x.js"></script>',
+        '<link rel="stylesheet" href="//cdn.example.org/x.css">',
+        '<img src="http://example.org/x.png">',
+        '<style>@import "https://fonts.example.org/css";</style>',
+        '<script>import("https://cdn.example.org/x.js")</script>',
+    ):
+        assert external(page), page
+    assert not external('<a href="https://example.org/">a link to follow</a><img src="x.png">')
+
+
+def test_rendered_pages_load_nothing_from_the_network():
+    if not PAGES:
+        pytest.skip("there is no _build/html: run `make book` first")
+    for page in PAGES:
+        assert external(page.read_text(encoding="utf-8")) == [], page.relative_to(ROOT)
+    for style in (ROOT / "_build" / "html").rglob("*.css"):
+        text = re.sub(r"/\*.*?\*/", "", style.read_text(encoding="utf-8"), flags=re.DOTALL)
+        found = re.findall(r"(?:url\(|@import)\s*['\"]?((?:https?:)?//[^'\")]+)", text)
+        assert found == [], style.relative_to(ROOT)

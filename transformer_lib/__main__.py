@@ -1,0 +1,241 @@
+# Generated from chapters/A1_command_line.md: edit the chapter, not this file, then run `make export`.
+
+"""The command line: python -m transformer_lib train | translate | evaluate."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import warnings
+from pathlib import Path
+from typing import NoReturn
+
+import torch
+
+from transformer_lib.data import (
+    ParallelCorpus,
+    Tokenizer,
+    encode_pairs,
+    load_multi30k,
+    read_lines,
+    read_parallel,
+    toy_corpus,
+)  # fmt: skip
+from transformer_lib.files import UserError
+from transformer_lib.model import Transformer, TransformerConfig
+from transformer_lib.training import TrainingConfig, train
+from transformer_lib.translation import Translator, evaluate_bleu
+
+# chapters/A1_command_line.md: Presets
+PRESETS: dict[str, dict[str, dict]] = {
+    "tiny": {
+        "model": dict(
+            d_model=128, num_heads=4, d_ff=256, num_encoder_layers=2, num_decoder_layers=2, dropout=0.0
+        ),
+        "training": dict(batch_tokens=2048, peak_lr=4e-3, warmup_steps=200),
+        "tokenizer": dict(vocab_size=600),
+    },
+    "small": {
+        "model": dict(
+            d_model=128, num_heads=4, d_ff=256, num_encoder_layers=4, num_decoder_layers=4, dropout=0.15
+        ),
+        "training": dict(batch_tokens=4096, peak_lr=4e-3, warmup_steps=600),
+        "tokenizer": dict(vocab_size=8000),
+    },
+    "base": {
+        "model": dict(
+            d_model=512, num_heads=8, d_ff=2048, num_encoder_layers=6, num_decoder_layers=6, dropout=0.1
+        ),
+        "training": dict(batch_tokens=25_000, peak_lr=7e-4, warmup_steps=4000),
+        "tokenizer": dict(vocab_size=37_000),
+    },
+}
+
+
+# chapters/A1_command_line.md: Where the sentences come from
+def _corpus(arguments: argparse.Namespace, split: str) -> ParallelCorpus:
+    """The sentences that the arguments name."""
+    name, source, target = arguments.corpus, arguments.source, arguments.target
+    if name is None:
+        if source is None or target is None:
+            raise UserError("no data: give --corpus, or both --source FILE and --target FILE")
+        return read_parallel(source, target)
+    if name == "toy":
+        return toy_corpus(split)
+    if name == "multi30k":
+        return load_multi30k(split, source=source or "en", target=target or "de")
+    if not Path(name).is_dir():
+        raise UserError(f"unknown corpus {name!r}: it is neither toy, nor multi30k, nor a directory")
+    return read_parallel(Path(name, f"{split}.{source or 'en'}"), Path(name, f"{split}.{target or 'de'}"))
+
+
+def _training_data(arguments: argparse.Namespace) -> tuple[ParallelCorpus, ParallelCorpus]:
+    """The sentences to train on, and those put aside for validation."""
+    corpus = _corpus(arguments, "train")
+    if arguments.corpus in ("toy", "multi30k"):
+        return corpus, _corpus(arguments, "val")
+    if arguments.corpus is not None and list(Path(arguments.corpus).glob("val.*")):
+        return corpus, _corpus(arguments, "val")
+    every = max(20, len(corpus) // 500)
+    aside = range(every - 1, len(corpus), every)
+    kept = [number for number in range(len(corpus)) if number % every != every - 1]
+    train, val = (
+        ParallelCorpus([corpus.source[n] for n in numbers], [corpus.target[n] for n in numbers])
+        for numbers in (kept, aside)
+    )
+    return train, val
+
+
+def _device(name: str) -> str:
+    if name == "cuda" and not torch.cuda.is_available():
+        raise UserError(
+            "--device cuda, but torch finds no CUDA device: use --device cpu, or install torch for CUDA"
+        )
+    return ("cuda" if torch.cuda.is_available() else "cpu") if name == "auto" else name
+
+
+# chapters/A1_command_line.md: The three commands
+def _train(arguments: argparse.Namespace) -> None:
+    device, out = _device(arguments.device), Path(arguments.out)
+    preset = PRESETS[arguments.preset or ("tiny" if arguments.corpus == "toy" else "small")]
+    going_on = arguments.resume and (out / "state.safetensors").exists()
+    if not going_on and any((out / name).exists() for name in ("model.safetensors", "state.safetensors")):
+        raise UserError(f"{out} already holds a run: give --resume to go on with it, or another --out")
+    corpus, val_corpus = _training_data(arguments)
+    if going_on:
+        tokenizer = Tokenizer.load(out / "tokenizer.json")
+    else:
+        tokenizer = Tokenizer.train(corpus.source + corpus.target, **preset["tokenizer"])
+    config = TransformerConfig(
+        tokenizer.vocab_size, tokenizer.vocab_size, tokenizer.pad_id,
+        norm_first=True, tie_embeddings="all", **preset["model"],
+    )  # fmt: skip
+    pairs, skipped = encode_pairs(
+        corpus, tokenizer, max_len=min(config.max_len, preset["training"]["batch_tokens"])
+    )
+    val_pairs = encode_pairs(val_corpus, tokenizer, max_len=config.max_len)[0] if len(val_corpus) else []
+    print(
+        f"{len(pairs)} pairs to train on, {len(val_pairs)} for validation; skipped {skipped}", file=sys.stderr
+    )
+    steps, minutes = arguments.steps, arguments.minutes
+    if steps is None and minutes is None:
+        minutes = 30.0
+    training = TrainingConfig(**preset["training"], steps=steps, minutes=minutes, seed=arguments.seed)
+    torch.manual_seed(arguments.seed)
+    translator = Translator(Transformer(config), tokenizer)
+    if going_on:
+        translator.check_config(out)
+    else:
+        translator.save(out, weights=False)
+    log = train(
+        translator.model,
+        pairs,
+        training,
+        val_pairs=val_pairs,
+        out=out,
+        resume=arguments.resume,
+        device=device,
+    )
+    print(json.dumps(log[-1]))
+
+
+def _translate(arguments: argparse.Namespace) -> None:
+    translator = Translator.from_pretrained(arguments.model, device=_device(arguments.device))
+    sentences = arguments.sentences or read_lines("standard input", sys.stdin.buffer.read())
+    for start in range(0, len(sentences), 1000):
+        for line in translator.translate(sentences[start : start + 1000], beam_size=arguments.beam):
+            print(line)
+
+
+def _evaluate(arguments: argparse.Namespace) -> None:
+    if arguments.corpus is not None and arguments.split is None:
+        raise UserError(f"--corpus {arguments.corpus} needs --split: the name of the part to evaluate on")
+    corpus = _corpus(arguments, arguments.split)
+    translator = Translator.from_pretrained(arguments.model, device=_device(arguments.device))
+    print(
+        json.dumps(
+            evaluate_bleu(translator.translate(corpus.source, beam_size=arguments.beam), corpus.target)
+        )
+    )
+
+
+# chapters/A1_command_line.md: One line when it goes wrong
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise UserError(f"{message} (see {self.prog} --help)")
+
+
+def _positive(kind: type) -> object:
+    def parse(text: str) -> float:
+        value = kind(text)
+        if not 0 < value < float("inf"):
+            raise ValueError(text)
+        return value
+
+    parse.__name__ = f"positive {kind.__name__}"
+    return parse
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = _Parser(prog="python -m transformer_lib", description="Train and use a translator.")
+    commands = parser.add_subparsers(dest="command", required=True)
+    for name, function, about in (
+        ("train", _train, "train a translator on a corpus or on two text files"),
+        ("translate", _translate, "translate sentences, or standard input line by line"),
+        ("evaluate", _evaluate, "score a translator: BLEU and chrF as JSON"),
+    ):
+        command = commands.add_parser(name, help=about, description=about)
+        command.set_defaults(run=function)
+        command.add_argument("--device", choices=["auto", "cpu", "cuda"], default="auto")
+        if name != "translate":
+            command.add_argument("--corpus", help="toy, multi30k, or a directory with train.en, train.de, …")
+            command.add_argument("--source", help="a text file; with --corpus: a language, such as en")
+            command.add_argument("--target", help="a text file; with --corpus: a language, such as de")
+        if name == "train":
+            command.add_argument("--out", required=True, help="directory for the model")
+            command.add_argument(
+                "--preset", choices=sorted(PRESETS), help="default: tiny for toy, else small"
+            )
+            command.add_argument("--resume", action="store_true", help="go on with the run in --out")
+            command.add_argument(
+                "--minutes", type=_positive(float), help="time to train (30 if --steps is missing)"
+            )
+            command.add_argument("--steps", type=_positive(int), help="updates to train")
+            command.add_argument("--seed", type=int, default=0)
+        else:
+            command.add_argument("--model", required=True, help="directory that `train --out` wrote")
+            command.add_argument("--beam", type=_positive(int), default=5, help="beam size; 1 = greedy")
+        if name == "evaluate":
+            command.add_argument("--split", help="with --corpus: its part, such as test_2016_flickr")
+        if name == "translate":
+            command.add_argument("sentences", nargs="*", metavar="SENTENCE", help="none: read standard input")
+    return parser
+
+
+def _warn(message: Warning | str, *_: object) -> None:
+    print(f"warning: {message}", file=sys.stderr)
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run a command and return its exit status: 0, 2 after an error, 130 after Ctrl-C."""
+    try:
+        warnings.showwarning = _warn  # type: ignore[assignment]
+        arguments = _parser().parse_args(argv)
+        arguments.run(arguments)
+        sys.stdout.flush()
+    except UserError as error:
+        print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("stopped by Ctrl-C", file=sys.stderr)
+        return 130
+    except BrokenPipeError:  # somebody closed our output, as `head` does
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    return 0
+
+
+# chapters/A1_command_line.md: One line when it goes wrong
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,297 @@
+# Generated from chapters/10_training.md: edit the chapter, not this file, then run `make export`.
+
+"""Learning: the loss, the learning-rate schedule and the training loop."""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from transformer_lib.data import Batch, token_batches
+from transformer_lib.files import UserError, atomic_write, load_state, save_state, save_weights
+from transformer_lib.masks import padding_mask
+from transformer_lib.model import Transformer
+
+Pairs = Sequence[tuple[list[int], list[int]]]
+
+
+# chapters/10_training.md: The exported loss
+def translation_loss(
+    model: Transformer,
+    source: Tensor,
+    target: Tensor,
+    *,
+    label_smoothing: float = 0.0,
+    reduction: str = "mean",
+) -> Tensor:
+    """Cross-entropy of each real target token, given the ones before it (Vaswani et al. 2017, section 5.4).
+
+    Args:
+        model: the model.
+        source: (batch, source length), padded on the right.
+        target: (batch, target length), each row <bos> … <eos>, padded on the right. It is shifted here.
+        label_smoothing: share of the target probability that is spread over the whole vocabulary.
+        reduction: "mean" or "sum", over real tokens.
+
+    Returns:
+        A scalar, in nats.
+    """
+    inputs, labels = target[:, :-1], target[:, 1:]
+    memory_mask = padding_mask(source, model.config.pad_id)
+    memory = model.encode(source, mask=memory_mask)
+    hidden = model.decode(inputs, memory, memory_mask=memory_mask, is_causal=True)  # (b, m, d)
+    real = labels != model.config.pad_id
+    logits = model.output_projection(hidden[real])  # (real tokens, V)
+    return F.cross_entropy(logits, labels[real], label_smoothing=label_smoothing, reduction=reduction)
+
+
+# chapters/10_training.md: A learning rate that warms up
+def inverse_sqrt_schedule(step: int, *, peak: float, warmup: int) -> float:
+    """The learning rate of a step: up linearly, then down with the square root (Vaswani et al. 2017, section 5.3).
+
+    Args:
+        step: the step's number, from 1.
+        peak: the highest rate, reached at step `warmup`.
+        warmup: number of steps on the way up, at least 1.
+
+    Raises:
+        ValueError: `step` or `warmup` is below 1.
+    """
+    if step < 1 or warmup < 1:
+        raise ValueError(f"step and warmup count from 1; got step {step} and warmup {warmup}")
+    return peak * min(step / warmup, math.sqrt(warmup / step))
+
+
+# chapters/10_training.md: The training loop
+@dataclass(frozen=True)
+class TrainingConfig:
+    """How to train. Give `steps`, `minutes` or both; the run ends with the first that is reached.
+
+    Args:
+        batch_tokens: size of a batch: rows times its longest side.
+        peak_lr: highest learning rate.
+        warmup_steps: steps until it is reached.
+        label_smoothing: share of the target probability spread over all words.
+        weight_decay: AdamW's decay, for matrices only.
+        clip_norm: longest gradient.
+        steps: number of updates, counted from the very beginning.
+        minutes: time for this call, validation and saving included.
+        evaluate_every: updates between two validations, each followed by a checkpoint.
+        seed: decides the order of the batches and the dropout.
+
+    Raises:
+        ValueError: a value is out of its range, or neither `steps` nor `minutes` is given.
+    """
+
+    batch_tokens: int = 4096
+    peak_lr: float = 2e-3
+    warmup_steps: int = 1000
+    label_smoothing: float = 0.1
+    weight_decay: float = 0.01
+    clip_norm: float = 1.0
+    steps: int | None = None
+    minutes: float | None = None
+    evaluate_every: int = 500
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.steps is None and self.minutes is None:
+            raise ValueError("give steps, minutes or both: how long to train")
+        for name in (
+            "batch_tokens",
+            "peak_lr",
+            "warmup_steps",
+            "clip_norm",
+            "steps",
+            "minutes",
+            "evaluate_every",
+        ):
+            value = getattr(self, name)
+            if value is not None and not 0 < value < math.inf:
+                raise ValueError(f"{name} must be positive and finite; got {value}")
+        if not 0 <= self.label_smoothing < 1 or self.weight_decay < 0:
+            raise ValueError(
+                "label_smoothing must be at least 0 and below 1, weight_decay at least 0; "
+                f"got {self.label_smoothing} and {self.weight_decay}"
+            )
+
+
+# chapters/10_training.md: Going on after an interruption
+@dataclass
+class _Progress:
+    """Where a run stands: all that the next step depends on, besides weights, moments and random numbers."""
+
+    step: int = 0
+    epoch: int = 0
+    batch: int = 0
+    tokens: int = 0
+    seconds: float = 0.0
+    best_loss: float = math.inf
+
+
+def _optimizer(model: nn.Module, config: TrainingConfig) -> torch.optim.AdamW:
+    """AdamW with the paper's moments (Vaswani et al. 2017, section 5.3); only matrices decay."""
+    matrices = [parameter for parameter in model.parameters() if parameter.dim() > 1]
+    vectors = [parameter for parameter in model.parameters() if parameter.dim() <= 1]
+    groups = [{"params": matrices}, {"params": vectors, "weight_decay": 0.0}]
+    return torch.optim.AdamW(
+        groups, betas=(0.9, 0.98), eps=1e-9, weight_decay=config.weight_decay, fused=True
+    )
+
+
+def _batches(pairs: Pairs, config: TrainingConfig, pad_id: int, at: _Progress) -> Iterator[Batch]:
+    """Batches without end from where the run stands; moves `at` along."""
+    while True:
+        batches = list(
+            token_batches(pairs, config.batch_tokens, pad_id=pad_id, seed=config.seed, epoch=at.epoch)
+        )
+        while at.batch < len(batches):
+            at.batch += 1
+            yield batches[at.batch - 1]
+        at.epoch, at.batch = at.epoch + 1, 0
+
+
+def _resume(
+    folder: Path, model: nn.Module, optimizer: torch.optim.Optimizer, settings: dict
+) -> tuple[_Progress, list[dict[str, float]]]:
+    """Fill model and optimiser from a folder's state; return where the run stood, and its log up to there."""
+    stored = load_state(folder / "state.safetensors", model, optimizer)
+    changed = [name for name in settings if settings[name] != stored["settings"].get(name)]
+    if changed:
+        raise UserError(
+            f"{folder} was trained with another {', '.join(changed)}: use the same, or another directory"
+        )
+    at = _Progress(**stored["progress"])
+    rows = map(json.loads, (folder / "log.jsonl").read_text(encoding="utf-8").splitlines())
+    return at, [row for row in rows if row["step"] <= at.step]
+
+
+# chapters/10_training.md: Going on after an interruption
+def _update(
+    model: Transformer, batch: Batch, optimizer: torch.optim.Optimizer, config: TrainingConfig, rate: float
+) -> float:
+    """Change the model by one batch, and return its loss in nats a token."""
+    device = model.output_projection.weight.device
+    source, target = batch.source.to(device), batch.target.to(device)
+    for group in optimizer.param_groups:
+        group["lr"] = rate
+    with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
+        loss = translation_loss(model, source, target, label_smoothing=config.label_smoothing)
+    optimizer.zero_grad()
+    loss.backward()
+    nn.utils.clip_grad_norm_(model.parameters(), config.clip_norm)
+    optimizer.step()
+    return loss.item()
+
+
+@torch.no_grad()
+def validation_loss(model: Transformer, pairs: Pairs, batch_tokens: int) -> float:
+    """The mean loss of a real token of `pairs`, in nats, without dropout and label smoothing."""
+    device, was_training = model.output_projection.weight.device, model.training
+    model.eval()
+    total, count = 0.0, 0
+    for source, target in token_batches(pairs, batch_tokens, pad_id=model.config.pad_id):
+        total += translation_loss(model, source.to(device), target.to(device), reduction="sum").item()
+        count += _real_targets(target, model.config.pad_id)
+    model.train(was_training)
+    return total / count
+
+
+def _real_targets(target: Tensor, pad_id: int) -> int:
+    return int((target[:, 1:] != pad_id).sum())
+
+
+# chapters/10_training.md: Going on after an interruption
+def train(
+    model: Transformer,
+    pairs: Pairs,
+    config: TrainingConfig,
+    *,
+    val_pairs: Pairs = (),
+    out: str | Path | None = None,
+    resume: bool = False,
+    device: str | torch.device = "cpu",
+) -> list[dict[str, float]]:
+    """Train a model on pairs of token lists.
+
+    Args:
+        model: the model; it is moved to `device` and changed in place.
+        pairs: (source, target) token lists, as `encode_pairs` gives them; at least one.
+        config: how to train.
+        val_pairs: pairs for validation; may be empty.
+        out: directory for `model.safetensors` (the best on `val_pairs`, or the last without them), `log.jsonl` and
+            `state.safetensors`; None = write nothing.
+        resume: go on from the state in `out`, if there is one.
+        device: where to compute.
+
+    Returns:
+        The log, one row for each validation, with step, epoch, target tokens seen, seconds, learning rate, and the
+        training and validation loss in nats a token.
+
+    Raises:
+        UserError: `out` cannot be written, its state does not belong to this run, or the loss is no longer finite.
+    """
+    from tqdm import tqdm  # here, so that importing the library stays fast
+
+    start, slowest = time.monotonic(), 0.0
+    deadline = math.inf if config.minutes is None else start + 60 * config.minutes
+    folder = None if out is None else Path(out)
+    settings = {k: v for k, v in asdict(config).items() if k not in ("steps", "minutes", "evaluate_every")}
+    torch.manual_seed(config.seed)
+    model.to(device).train()
+    optimizer = _optimizer(model, config)
+    at, log = _Progress(), []
+    if resume and folder is not None and (folder / "state.safetensors").exists():
+        at, log = _resume(folder, model, optimizer, settings)
+    if config.steps is not None and at.step >= config.steps:
+        return log
+    earlier, loss_sum, loss_tokens = at.seconds, 0.0, 0
+    bar = tqdm(desc="train", total=config.steps, initial=at.step, unit="step", disable=None)
+    for batch in _batches(pairs, config, model.config.pad_id, at):
+        at.step += 1
+        rate = inverse_sqrt_schedule(at.step, peak=config.peak_lr, warmup=config.warmup_steps)
+        loss, tokens = (
+            _update(model, batch, optimizer, config, rate),
+            _real_targets(batch.target, model.config.pad_id),
+        )
+        if not math.isfinite(loss):
+            where = f"step {at.step} (epoch {at.epoch}, batch {at.batch})"
+            raise UserError(f"the loss is {loss} at {where}: lower peak_lr, or raise warmup_steps")
+        at.tokens, loss_sum, loss_tokens = at.tokens + tokens, loss_sum + loss * tokens, loss_tokens + tokens
+        bar.update()
+        last = at.step == config.steps or time.monotonic() + 1.2 * slowest > deadline
+        if not last and at.step % config.evaluate_every:
+            continue
+        before = time.monotonic()
+        row = {"step": at.step, "epoch": at.epoch, "tokens": at.tokens, "learning_rate": rate}
+        row["train_loss"], loss_sum, loss_tokens = loss_sum / loss_tokens, 0.0, 0
+        if val_pairs:
+            row["val_loss"] = validation_loss(model, val_pairs, config.batch_tokens)
+        row["seconds"] = at.seconds = round(earlier + time.monotonic() - start, 1)
+        log.append(row)
+        bar.set_postfix({name: f"{row[name]:.3f}" for name in ("train_loss", "val_loss") if name in row})
+        is_best = not val_pairs or row["val_loss"] < at.best_loss
+        at.best_loss = min(at.best_loss, row.get("val_loss", math.inf))
+        if folder is not None:
+            if is_best:
+                save_weights(folder / "model.safetensors", model)
+            atomic_write(folder / "log.jsonl", "".join(json.dumps(row) + "\n" for row in log))
+            save_state(
+                folder / "state.safetensors", model, optimizer, {"progress": asdict(at), "settings": settings}
+            )
+        slowest = max(slowest, time.monotonic() - before)
+        if last:
+            break
+    bar.close()
+    return log
+
+
+__all__ = ["TrainingConfig", "inverse_sqrt_schedule", "translation_loss", "train"]

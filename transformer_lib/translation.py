@@ -1,0 +1,202 @@
+# Generated from chapters/14_translation.md: edit the chapter, not this file, then run `make export`.
+
+"""A translator: a model, its tokenizer, and the scores of what it says."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from transformer_lib.data import Tokenizer
+from transformer_lib.decoding import beam_search
+from transformer_lib.files import UserError, atomic_write, load_weights, save_weights
+from transformer_lib.model import Transformer, TransformerConfig
+
+
+# chapters/14_translation.md: The code
+class Attention(NamedTuple):
+    """Where a translation looked: tokens of both sides, and weights (layers, heads, target length, source length)."""
+
+    source: list[str]
+    target: list[str]
+    weights: Tensor
+
+
+class Translator:
+    """A model and its tokenizer.
+
+    Args:
+        model: the model; it is put into evaluation mode and moved to `device`.
+        tokenizer: one for both languages.
+        device: where to compute.
+    """
+
+    def __init__(
+        self, model: Transformer, tokenizer: Tokenizer, *, device: str | torch.device = "cpu"
+    ) -> None:
+        self.model, self.tokenizer, self.device = model.to(device).eval(), tokenizer, device
+
+    @classmethod
+    def from_pretrained(cls, path: str | Path, *, device: str | torch.device = "cpu") -> Translator:
+        """Load what `save` or the command `train --out` wrote.
+
+        Raises:
+            UserError: a file is missing or damaged, or the files do not belong together.
+        """
+        folder = Path(path)
+        config, tokenizer = _read_config(folder), Tokenizer.load(folder / "tokenizer.json")
+        if (
+            tokenizer.vocab_size != config.source_vocab_size
+            or tokenizer.vocab_size != config.target_vocab_size
+        ):
+            raise UserError(
+                f"{folder}: the tokenizer has {tokenizer.vocab_size} tokens, but the model "
+                f"{config.source_vocab_size} and {config.target_vocab_size}: the files come from different runs"
+            )
+        model = Transformer(config)
+        load_weights(folder / "model.safetensors", model)
+        return cls(model, tokenizer, device=device)
+
+    def save(self, path: str | Path, *, weights: bool = True) -> None:
+        """Write config.json, tokenizer.json and, unless told otherwise, model.safetensors.
+
+        Raises:
+            UserError: the directory cannot be written.
+        """
+        folder = Path(path)
+        atomic_write(folder / "config.json", json.dumps(asdict(self.model.config), indent=1) + "\n")
+        atomic_write(folder / "tokenizer.json", self.tokenizer.to_json())
+        if weights:
+            save_weights(folder / "model.safetensors", self.model)
+
+    def check_config(self, path: str | Path) -> None:
+        """Raise a UserError if the model stored in a directory has another configuration than this one."""
+        ours, theirs = asdict(self.model.config), asdict(_read_config(Path(path)))
+        different = [
+            f"{name} = {theirs[name]}, not {ours[name]}" for name in ours if ours[name] != theirs[name]
+        ]
+        if different:
+            raise UserError(f"{path} holds a model of another configuration: {'; '.join(different)}")
+
+    def translate(
+        self,
+        sentences: Sequence[str],
+        *,
+        beam_size: int = 5,
+        length_penalty: float = 1.0,
+        batch_size: int = 64,
+    ) -> list[str]:
+        """Translate sentences, each by itself.
+
+        Args:
+            sentences: one string each; an empty or blank one is answered by an empty string. One that is longer than
+                the model's `max_len` is cut, with a warning.
+            beam_size: hypotheses kept; 1 is greedy.
+            length_penalty: the exponent of the length in the score, see `beam_search`.
+            batch_size: sentences searched at once.
+
+        Returns:
+            One translation for each sentence, in their order.
+        """
+        pad, bos, eos = self.tokenizer.pad_id, self.tokenizer.bos_id, self.tokenizer.eos_id
+        tokens = {n: self.tokenizer.encode(text) for n, text in enumerate(sentences) if text.strip()}
+        longest = self.model.config.max_len
+        too_long = [n for n in tokens if len(tokens[n]) > longest]
+        for n in too_long:
+            tokens[n] = tokens[n][: longest - 1] + [eos]
+        if too_long:
+            warnings.warn(
+                f"{len(too_long)} sentences were longer than {longest} tokens and were cut", stacklevel=2
+            )
+        answers = [""] * len(sentences)
+        order = sorted(tokens, key=lambda n: len(tokens[n]))
+        for start in range(0, len(order), batch_size):
+            numbers = order[start : start + batch_size]
+            width = len(tokens[numbers[-1]])
+            rows = [tokens[n] + [pad] * (width - len(tokens[n])) for n in numbers]
+            source = torch.tensor(rows, device=self.device)  # (batch, width)
+            found = beam_search(
+                self.model, source, bos_id=bos, eos_id=eos, beam_size=beam_size, length_penalty=length_penalty
+            )
+            for n, hypotheses in zip(numbers, found):
+                answers[n] = " ".join(self.tokenizer.decode(hypotheses[0].tokens).split())
+        return answers
+
+    @torch.no_grad()
+    def attention(self, sentence: str) -> Attention:
+        """Translate one sentence and record where each decoder layer looked in the source.
+
+        Args:
+            sentence: not blank.
+
+        Returns:
+            The tokens of source and translation, and the weights (layers, heads, target length, source length): row i
+            is the look with which target token i was predicted.
+        """
+        bos, eos = self.tokenizer.bos_id, self.tokenizer.eos_id
+        source = torch.tensor([self.tokenizer.encode(sentence)], device=self.device)  # (1, n)
+        tokens = beam_search(self.model, source, bos_id=bos, eos_id=eos, beam_size=5)[0][0].tokens
+        recorded: list[Tensor] = []
+        hooks = []
+        for layer in self.model.decoder.layers:
+            look = layer.memory_attention
+            hooks.append(look.register_forward_pre_hook(
+                lambda _, args, options: (args, options | {"need_weights": True}), with_kwargs=True
+            ))  # fmt: skip
+            hooks.append(look.register_forward_hook(lambda _, args, output: recorded.append(output[1][0])))
+        try:
+            self.model(source, torch.tensor([[bos, *tokens]], device=self.device))
+        finally:
+            for hook in hooks:
+                hook.remove()
+        return Attention(
+            self._pieces(source[0].tolist()), self._pieces([*tokens, eos]), torch.stack(recorded).cpu()
+        )
+
+    def _pieces(self, tokens: list[int]) -> list[str]:
+        return [self.tokenizer.decode([token]).strip() or "<eos>" for token in tokens]
+
+
+def _read_config(folder: Path) -> TransformerConfig:
+    if not folder.is_dir():
+        raise UserError(f"there is no model directory {folder}: name what `train --out` wrote")
+    try:
+        return TransformerConfig(**json.loads((folder / "config.json").read_text(encoding="utf-8")))
+    except FileNotFoundError as error:
+        raise UserError(f"{folder} is no model directory: it has no config.json") from error
+    except (OSError, TypeError, ValueError) as error:
+        raise UserError(f"{folder / 'config.json'} is not a model's configuration: {error}") from error
+
+
+# chapters/14_translation.md: The code
+def evaluate_bleu(hypotheses: Sequence[str], references: Sequence[str]) -> dict[str, float | str]:
+    """Score translations of a test set: BLEU (Papineni et al. 2002) and chrF (Popović 2015), cased, by sacrebleu.
+
+    Args:
+        hypotheses: the translations, not cut into tokens.
+        references: one reference each.
+
+    Returns:
+        "bleu" and "chrf" between 0 and 100, and the "signature" that says how BLEU was computed (Post 2018).
+
+    Raises:
+        ValueError: there are not as many translations as references, or none at all.
+    """
+    import sacrebleu  # here, so that importing the library stays fast
+
+    if len(hypotheses) != len(references) or not references:
+        raise ValueError(f"expected one reference a translation; got {len(hypotheses)} and {len(references)}")
+    bleu = sacrebleu.BLEU()
+    score = bleu.corpus_score(list(hypotheses), [list(references)]).score
+    chrf = sacrebleu.CHRF().corpus_score(list(hypotheses), [list(references)]).score
+    return {"bleu": score, "chrf": chrf, "signature": str(bleu.get_signature())}
+
+
+__all__ = ["Translator", "evaluate_bleu"]
