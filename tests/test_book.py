@@ -29,9 +29,7 @@ def listed(entry):
         return [name for item in entry for name in listed(item)]
     if isinstance(entry, dict):
         own = [entry[key] for key in ("root", "file") if key in entry]
-        return own + [
-            name for key in ("parts", "chapters", "sections") for name in listed(entry.get(key, []))
-        ]
+        return own + [name for key in ("parts", "chapters", "sections") for name in listed(entry.get(key, []))]
     return []
 
 
@@ -85,12 +83,8 @@ def test_every_figure_has_a_caption_and_an_alternative_text(chapter):
         if cell.cell_type == "code" and (cell.source in drawn or "plt.show()" in cell.source):
             options = cell.metadata.get("mystnb", {})
             first = cell.source.splitlines()[0]
-            assert options.get("figure", {}).get("caption"), (
-                f"{chapter.name}: no caption for the figure of: {first}"
-            )
-            assert options.get("figure", {}).get("name", "").startswith("fig-"), (
-                f"{chapter.name}: no name: {first}"
-            )
+            assert options.get("figure", {}).get("caption"), f"{chapter.name}: no caption for the figure of: {first}"
+            assert options.get("figure", {}).get("name", "").startswith("fig-"), f"{chapter.name}: no name: {first}"
             assert options.get("image", {}).get("alt"), (
                 f"{chapter.name}: no alternative text for the figure of: {first}"
             )

@@ -57,9 +57,7 @@ class PrefixModel(torch.nn.Module):
     def __init__(self, seed, vocabulary=5, max_len=12, spread=1.5, eos_bonus=0.0):
         super().__init__()
         self.seed, self.spread, self.eos_bonus, self.known = seed, spread, eos_bonus, {}
-        self.config = SimpleNamespace(
-            pad_id=PAD, target_vocab_size=vocabulary, num_decoder_layers=1, max_len=max_len
-        )
+        self.config = SimpleNamespace(pad_id=PAD, target_vocab_size=vocabulary, num_decoder_layers=1, max_len=max_len)
 
     def encode(self, source_tokens):
         return source_tokens
@@ -76,9 +74,7 @@ class PrefixModel(torch.nn.Module):
         if words not in self.known:
             key = functools.reduce(lambda key, word: (31 * key + word + 1) % 2**31, words, self.seed)
             generator = torch.Generator().manual_seed(key)
-            logits = self.spread * torch.randn(
-                self.config.target_vocab_size, generator=generator, dtype=torch.float64
-            )
+            logits = self.spread * torch.randn(self.config.target_vocab_size, generator=generator, dtype=torch.float64)
             logits[EOS] += self.eos_bonus
             self.known[words] = logits
         return self.known[words]
@@ -159,9 +155,7 @@ def test_the_cache_processes_each_position_once():
     model = random_model(0, max_len=40)
     lengths = []
     decode = model.decode
-    model.decode = lambda tokens, *args, **options: (
-        lengths.append(tokens.size(1)) or decode(tokens, *args, **options)
-    )
+    model.decode = lambda tokens, *args, **options: lengths.append(tokens.size(1)) or decode(tokens, *args, **options)
     source = torch.full((1, 3), 4)
     for use_cache in (True, False):
         lengths.clear()
@@ -222,9 +216,7 @@ def test_greedy_is_the_naive_loop(use_cache):
 
 def test_sentences_end_at_different_steps():
     lengths = {
-        len(tokens)
-        for seed in range(12)
-        for tokens in greedy_decode(random_model(seed), random_source(seed), **TOKENS)
+        len(tokens) for seed in range(12) for tokens in greedy_decode(random_model(seed), random_source(seed), **TOKENS)
     }
     assert len(lengths) > 4
 
@@ -239,9 +231,7 @@ def test_a_beam_of_one_is_greedy(use_cache, norm_first):
         model, source = random_model(seed, norm_first=norm_first), random_source(seed)
         greedy = greedy_decode(model, source, **TOKENS)
         for alpha in (0.0, 1.0):
-            beam = beam_search(
-                model, source, **TOKENS, beam_size=1, length_penalty=alpha, use_cache=use_cache
-            )
+            beam = beam_search(model, source, **TOKENS, beam_size=1, length_penalty=alpha, use_cache=use_cache)
             assert [best.tokens for (best,) in beam] == greedy
 
 
@@ -261,9 +251,7 @@ def test_beam_search_with_a_cache_is_beam_search_without(beam_size):
         model, source = random_model(seed), random_source(seed)
         with_cache = beam_search(model, source, **TOKENS, beam_size=beam_size)
         without = beam_search(model, source, **TOKENS, beam_size=beam_size, use_cache=False)
-        assert [[h.tokens for h in found] for found in with_cache] == [
-            [h.tokens for h in found] for found in without
-        ]
+        assert [[h.tokens for h in found] for found in with_cache] == [[h.tokens for h in found] for found in without]
         for a, b in zip(itertools.chain(*with_cache), itertools.chain(*without), strict=True):
             assert a.score == pytest.approx(b.score, abs=1e-11)
 
@@ -462,9 +450,7 @@ def test_modes_are_restored_after_an_error():
 def test_no_gradients_are_recorded():
     model, seen = random_model(0), []
     decode = model.decode
-    model.decode = lambda *args, **options: (
-        seen.append(torch.is_inference_mode_enabled()) or decode(*args, **options)
-    )
+    model.decode = lambda *args, **options: seen.append(torch.is_inference_mode_enabled()) or decode(*args, **options)
     for call in both(model, random_source(0)):
         call()
     assert seen
@@ -474,9 +460,7 @@ def test_no_gradients_are_recorded():
 def test_default_limit_is_each_sentences_own():
     model = ConstantModel([0.0, 0.0, -90.0, 1.0], max_len=17)
     source = torch.tensor([[3, 3, 3, 3, 3], [3, 0, 0, 0, 0], [3, 3, 0, 0, 0], [0, 0, 0, 0, 0]])
-    for tokens, limit in zip(
-        greedy_decode(model, source, **TOKENS, use_cache=False), (17, 12, 14, 10), strict=True
-    ):
+    for tokens, limit in zip(greedy_decode(model, source, **TOKENS, use_cache=False), (17, 12, 14, 10), strict=True):
         assert tokens == [3] * limit
     for (best, *_), limit in zip(search(model, source, beam_size=1), (17, 12, 14, 10), strict=True):
         assert best == Hypothesis([3] * limit, best.score, False)
@@ -514,8 +498,7 @@ def test_a_target_may_begin_with_padding():
     for seed in range(6):
         model, source = random_model(seed), random_source(seed)
         with_cache, without = (
-            greedy_decode(model, source, bos_id=PAD, eos_id=EOS, use_cache=use_cache)
-            for use_cache in (True, False)
+            greedy_decode(model, source, bos_id=PAD, eos_id=EOS, use_cache=use_cache) for use_cache in (True, False)
         )
         assert with_cache == without
 

@@ -105,5 +105,6 @@ if __name__ == "__main__":
     for path, text in package().items():
         file = ROOT / path
         if not file.exists() or file.read_text(encoding="utf-8") != text:  # keep the times of what did not change
+            file.parent.mkdir(exist_ok=True)
             file.write_text(text, encoding="utf-8")
             print("wrote", path)

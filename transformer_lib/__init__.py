@@ -16,11 +16,7 @@ from transformer_lib.layers import DecoderLayer, EncoderLayer, FeedForward
 from transformer_lib.masks import causal_mask, decoder_mask, padding_mask
 from transformer_lib.model import Decoder, Encoder, Transformer, TransformerConfig
 from transformer_lib.multi_head import MultiHeadAttention
-from transformer_lib.positions import (
-    LearnedPositionalEncoding,
-    SinusoidalPositionalEncoding,
-    sinusoidal_table,
-)
+from transformer_lib.positions import LearnedPositionalEncoding, SinusoidalPositionalEncoding, sinusoidal_table
 from transformer_lib.training import TrainingConfig, inverse_sqrt_schedule, train, translation_loss
 from transformer_lib.translation import Translator, evaluate_bleu
 

@@ -9,6 +9,7 @@ import json
 import os
 import sys
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 from typing import NoReturn
 
@@ -31,23 +32,17 @@ from transformer_lib.translation import Translator, evaluate_bleu
 # chapters/A1_command_line.md: Presets
 PRESETS: dict[str, dict[str, dict]] = {
     "tiny": {
-        "model": dict(
-            d_model=128, num_heads=4, d_ff=256, num_encoder_layers=2, num_decoder_layers=2, dropout=0.0
-        ),
+        "model": dict(d_model=128, num_heads=4, d_ff=256, num_encoder_layers=2, num_decoder_layers=2, dropout=0.0),
         "training": dict(batch_tokens=2048, peak_lr=4e-3, warmup_steps=200),
         "tokenizer": dict(vocab_size=600),
     },
     "small": {
-        "model": dict(
-            d_model=128, num_heads=4, d_ff=256, num_encoder_layers=4, num_decoder_layers=4, dropout=0.15
-        ),
+        "model": dict(d_model=128, num_heads=4, d_ff=256, num_encoder_layers=4, num_decoder_layers=4, dropout=0.15),
         "training": dict(batch_tokens=4096, peak_lr=4e-3, warmup_steps=600),
         "tokenizer": dict(vocab_size=8000),
     },
     "base": {
-        "model": dict(
-            d_model=512, num_heads=8, d_ff=2048, num_encoder_layers=6, num_decoder_layers=6, dropout=0.1
-        ),
+        "model": dict(d_model=512, num_heads=8, d_ff=2048, num_encoder_layers=6, num_decoder_layers=6, dropout=0.1),
         "training": dict(batch_tokens=25_000, peak_lr=7e-4, warmup_steps=4000),
         "tokenizer": dict(vocab_size=37_000),
     },
@@ -90,9 +85,7 @@ def _training_data(arguments: argparse.Namespace) -> tuple[ParallelCorpus, Paral
 
 def _device(name: str) -> str:
     if name == "cuda" and not torch.cuda.is_available():
-        raise UserError(
-            "--device cuda, but torch finds no CUDA device: use --device cpu, or install torch for CUDA"
-        )
+        raise UserError("--device cuda, but torch finds no CUDA device: use --device cpu, or install torch for CUDA")
     return ("cuda" if torch.cuda.is_available() else "cpu") if name == "auto" else name
 
 
@@ -112,13 +105,9 @@ def _train(arguments: argparse.Namespace) -> None:
         tokenizer.vocab_size, tokenizer.vocab_size, tokenizer.pad_id,
         norm_first=True, tie_embeddings="all", **preset["model"],
     )  # fmt: skip
-    pairs, skipped = encode_pairs(
-        corpus, tokenizer, max_len=min(config.max_len, preset["training"]["batch_tokens"])
-    )
+    pairs, skipped = encode_pairs(corpus, tokenizer, max_len=min(config.max_len, preset["training"]["batch_tokens"]))
     val_pairs = encode_pairs(val_corpus, tokenizer, max_len=config.max_len)[0] if len(val_corpus) else []
-    print(
-        f"{len(pairs)} pairs to train on, {len(val_pairs)} for validation; skipped {skipped}", file=sys.stderr
-    )
+    print(f"{len(pairs)} pairs to train on, {len(val_pairs)} for validation; skipped {skipped}", file=sys.stderr)
     steps, minutes = arguments.steps, arguments.minutes
     if steps is None and minutes is None:
         minutes = 30.0
@@ -129,15 +118,7 @@ def _train(arguments: argparse.Namespace) -> None:
         translator.check_config(out)
     else:
         translator.save(out, weights=False)
-    log = train(
-        translator.model,
-        pairs,
-        training,
-        val_pairs=val_pairs,
-        out=out,
-        resume=arguments.resume,
-        device=device,
-    )
+    log = train(translator.model, pairs, training, val_pairs=val_pairs, out=out, resume=arguments.resume, device=device)
     print(json.dumps(log[-1]))
 
 
@@ -154,11 +135,7 @@ def _evaluate(arguments: argparse.Namespace) -> None:
         raise UserError(f"--corpus {arguments.corpus} needs --split: the name of the part to evaluate on")
     corpus = _corpus(arguments, arguments.split)
     translator = Translator.from_pretrained(arguments.model, device=_device(arguments.device))
-    print(
-        json.dumps(
-            evaluate_bleu(translator.translate(corpus.source, beam_size=arguments.beam), corpus.target)
-        )
-    )
+    print(json.dumps(evaluate_bleu(translator.translate(corpus.source, beam_size=arguments.beam), corpus.target)))
 
 
 # chapters/A1_command_line.md: One line when it goes wrong
@@ -167,7 +144,7 @@ class _Parser(argparse.ArgumentParser):
         raise UserError(f"{message} (see {self.prog} --help)")
 
 
-def _positive(kind: type) -> object:
+def _positive(kind: type[int] | type[float]) -> Callable[[str], float]:
     def parse(text: str) -> float:
         value = kind(text)
         if not 0 < value < float("inf"):
@@ -195,13 +172,9 @@ def _parser() -> argparse.ArgumentParser:
             command.add_argument("--target", help="a text file; with --corpus: a language, such as de")
         if name == "train":
             command.add_argument("--out", required=True, help="directory for the model")
-            command.add_argument(
-                "--preset", choices=sorted(PRESETS), help="default: tiny for toy, else small"
-            )
+            command.add_argument("--preset", choices=sorted(PRESETS), help="default: tiny for toy, else small")
             command.add_argument("--resume", action="store_true", help="go on with the run in --out")
-            command.add_argument(
-                "--minutes", type=_positive(float), help="time to train (30 if --steps is missing)"
-            )
+            command.add_argument("--minutes", type=_positive(float), help="time to train (30 if --steps is missing)")
             command.add_argument("--steps", type=_positive(int), help="updates to train")
             command.add_argument("--seed", type=int, default=0)
         else:

@@ -99,9 +99,7 @@ def _evaluation(model: Transformer) -> Iterator[None]:
             module.training = training
 
 
-def _length_limits(
-    model: Transformer, source: Tensor, bos_id: int, eos_id: int, max_length: int | None
-) -> list[int]:
+def _length_limits(model: Transformer, source: Tensor, bos_id: int, eos_id: int, max_length: int | None) -> list[int]:
     """Check the arguments; each sentence's largest number of tokens, the end token counted."""
     config = model.config
     if source.dim() != 2:

@@ -141,18 +141,8 @@ def load_state(path: str | Path, model: nn.Module, optimizer: torch.optim.Optimi
             torch.cuda.set_rng_state(tensors["random.cuda"])
     except (OSError, safetensors.SafetensorError, KeyError, TypeError, ValueError) as error:
         reason = " ".join(str(error).split())[:200]
-        raise UserError(
-            f"{path} is not the state of this training run ({reason}): train into another place"
-        ) from error
+        raise UserError(f"{path} is not the state of this training run ({reason}): train into another place") from error
     return progress
 
 
-__all__ = [
-    "UserError",
-    "atomic_path",
-    "atomic_write",
-    "save_weights",
-    "load_weights",
-    "save_state",
-    "load_state",
-]
+__all__ = ["UserError", "atomic_path", "atomic_write", "save_weights", "load_weights", "save_state", "load_state"]

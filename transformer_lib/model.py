@@ -7,7 +7,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 from torch import Tensor, nn
 
@@ -64,20 +64,16 @@ class TransformerConfig:
             if not 0 <= getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 0 and below 1; got {getattr(self, name)}")
         if self.d_model % self.num_heads:
-            raise ValueError(
-                f"d_model must be a multiple of num_heads; got {self.d_model} and {self.num_heads}"
-            )
+            raise ValueError(f"d_model must be a multiple of num_heads; got {self.d_model} and {self.num_heads}")
         sizes = self.source_vocab_size, self.target_vocab_size
         if not 0 <= self.pad_id < min(sizes):
-            raise ValueError(
-                f"pad_id must be a token of both vocabularies (sizes {sizes}); got {self.pad_id}"
-            )
+            raise ValueError(f"pad_id must be a token of both vocabularies (sizes {sizes}); got {self.pad_id}")
         if self.tie_embeddings not in ("none", "target", "all"):
             raise ValueError(f"tie_embeddings must be 'none', 'target' or 'all'; got {self.tie_embeddings!r}")
         if self.tie_embeddings == "all" and sizes[0] != sizes[1]:
             raise ValueError(f"tie_embeddings='all' needs one joint vocabulary; got sizes {sizes}")
 
-    def layer_arguments(self) -> dict[str, int | float | bool]:
+    def layer_arguments(self) -> dict[str, Any]:
         """The arguments that every layer of this model takes."""
         names = ("d_model", "num_heads", "d_ff", "dropout", "attention_dropout", "norm_first")
         return {name: getattr(self, name) for name in names}

@@ -41,9 +41,7 @@ class MultiHeadAttention(nn.Module):
     def __init__(self, d_model: int, num_heads: int, *, dropout: float = 0.0, bias: bool = True) -> None:
         super().__init__()
         if d_model < 1 or num_heads < 1 or d_model % num_heads:
-            raise ValueError(
-                f"d_model must be a positive multiple of num_heads; got {d_model} and {num_heads}"
-            )
+            raise ValueError(f"d_model must be a positive multiple of num_heads; got {d_model} and {num_heads}")
         self.d_model, self.num_heads, self.dropout = d_model, num_heads, dropout
         self.in_projection = nn.Linear(d_model, 3 * d_model, bias=bias)  # rows: queries, keys, values
         self.out_projection = nn.Linear(d_model, d_model, bias=bias)
@@ -84,9 +82,7 @@ class MultiHeadAttention(nn.Module):
             ValueError: the mask does not fit, or `is_causal` comes with a mask, a cache or two different lengths.
         """
         if is_causal and (mask is not None or cache is not None):
-            raise ValueError(
-                "is_causal=True goes neither with a mask nor with a cache: put causality into the mask"
-            )
+            raise ValueError("is_causal=True goes neither with a mask nor with a cache: put causality into the mask")
         if query is key and key is value:
             q, k, v = self._heads(query, 0, 3)
         else:
@@ -110,9 +106,7 @@ class MultiHeadAttention(nn.Module):
             heads, weights = scaled_dot_product_attention(q, k, v, mask, dropout=dropout)
         else:
             heads = F.scaled_dot_product_attention(q, k, v, mask, dropout_p=dropout, is_causal=is_causal)
-        return self.out_projection(
-            heads.transpose(1, 2).flatten(2)
-        ), weights  # (b, n, h, d_k) -> (b, n, d_model)
+        return self.out_projection(heads.transpose(1, 2).flatten(2)), weights  # (b, n, h, d_k) -> (b, n, d_model)
 
     def _heads(self, x: Tensor, start: int, stop: int) -> Tensor:
         """Project x by the blocks start … stop of the input projection: (blocks, batch, heads, length, d_k)."""

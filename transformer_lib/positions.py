@@ -47,9 +47,7 @@ class _PositionalEncoding(nn.Module):
         """
         end = offset + x.size(1)
         if x.size(-1) != self.d_model:
-            raise ValueError(
-                f"expected (batch, length, d_model = {self.d_model}); got shape {tuple(x.shape)}"
-            )
+            raise ValueError(f"expected (batch, length, d_model = {self.d_model}); got shape {tuple(x.shape)}")
         if end > self.max_len:
             raise ValueError(f"the sequence reaches position {end}, but max_len is {self.max_len}")
         return x + self.table[offset:end].to(x.dtype)
@@ -58,7 +56,7 @@ class _PositionalEncoding(nn.Module):
 class SinusoidalPositionalEncoding(_PositionalEncoding):
     """Adds the sinusoidal table to tokens: nothing to learn (Vaswani et al. 2017, section 3.5).
 
-    The table is a buffer, so it moves with the model, and it is not stored, so a checkpoint does not depend on `max_len`.
+    The table is a buffer, so it moves with the model. It is not stored, so a checkpoint does not depend on `max_len`.
 
     Args:
         d_model: width of the tokens.

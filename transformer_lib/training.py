@@ -25,12 +25,7 @@ Pairs = Sequence[tuple[list[int], list[int]]]
 
 # chapters/10_training.md: The exported loss
 def translation_loss(
-    model: Transformer,
-    source: Tensor,
-    target: Tensor,
-    *,
-    label_smoothing: float = 0.0,
-    reduction: str = "mean",
+    model: Transformer, source: Tensor, target: Tensor, *, label_smoothing: float = 0.0, reduction: str = "mean"
 ) -> Tensor:
     """Cross-entropy of each real target token, given the ones before it (Vaswani et al. 2017, section 5.4).
 
@@ -105,15 +100,7 @@ class TrainingConfig:
     def __post_init__(self) -> None:
         if self.steps is None and self.minutes is None:
             raise ValueError("give steps, minutes or both: how long to train")
-        for name in (
-            "batch_tokens",
-            "peak_lr",
-            "warmup_steps",
-            "clip_norm",
-            "steps",
-            "minutes",
-            "evaluate_every",
-        ):
+        for name in ("batch_tokens", "peak_lr", "warmup_steps", "clip_norm", "steps", "minutes", "evaluate_every"):
             value = getattr(self, name)
             if value is not None and not 0 < value < math.inf:
                 raise ValueError(f"{name} must be positive and finite; got {value}")
@@ -141,18 +128,14 @@ def _optimizer(model: nn.Module, config: TrainingConfig) -> torch.optim.AdamW:
     """AdamW with the paper's moments (Vaswani et al. 2017, section 5.3); only matrices decay."""
     matrices = [parameter for parameter in model.parameters() if parameter.dim() > 1]
     vectors = [parameter for parameter in model.parameters() if parameter.dim() <= 1]
-    groups = [{"params": matrices}, {"params": vectors, "weight_decay": 0.0}]
-    return torch.optim.AdamW(
-        groups, betas=(0.9, 0.98), eps=1e-9, weight_decay=config.weight_decay, fused=True
-    )
+    groups: list[dict] = [{"params": matrices}, {"params": vectors, "weight_decay": 0.0}]
+    return torch.optim.AdamW(groups, betas=(0.9, 0.98), eps=1e-9, weight_decay=config.weight_decay, fused=True)
 
 
 def _batches(pairs: Pairs, config: TrainingConfig, pad_id: int, at: _Progress) -> Iterator[Batch]:
     """Batches without end from where the run stands; moves `at` along."""
     while True:
-        batches = list(
-            token_batches(pairs, config.batch_tokens, pad_id=pad_id, seed=config.seed, epoch=at.epoch)
-        )
+        batches = list(token_batches(pairs, config.batch_tokens, pad_id=pad_id, seed=config.seed, epoch=at.epoch))
         while at.batch < len(batches):
             at.batch += 1
             yield batches[at.batch - 1]
@@ -166,9 +149,7 @@ def _resume(
     stored = load_state(folder / "state.safetensors", model, optimizer)
     changed = [name for name in settings if settings[name] != stored["settings"].get(name)]
     if changed:
-        raise UserError(
-            f"{folder} was trained with another {', '.join(changed)}: use the same, or another directory"
-        )
+        raise UserError(f"{folder} was trained with another {', '.join(changed)}: use the same, or another directory")
     at = _Progress(**stored["progress"])
     rows = map(json.loads, (folder / "log.jsonl").read_text(encoding="utf-8").splitlines())
     return at, [row for row in rows if row["step"] <= at.step]
@@ -248,7 +229,7 @@ def train(
     torch.manual_seed(config.seed)
     model.to(device).train()
     optimizer = _optimizer(model, config)
-    at, log = _Progress(), []
+    at, log = _Progress(), list[dict[str, float]]()
     if resume and folder is not None and (folder / "state.safetensors").exists():
         at, log = _resume(folder, model, optimizer, settings)
     if config.steps is not None and at.step >= config.steps:
@@ -258,10 +239,7 @@ def train(
     for batch in _batches(pairs, config, model.config.pad_id, at):
         at.step += 1
         rate = inverse_sqrt_schedule(at.step, peak=config.peak_lr, warmup=config.warmup_steps)
-        loss, tokens = (
-            _update(model, batch, optimizer, config, rate),
-            _real_targets(batch.target, model.config.pad_id),
-        )
+        loss, tokens = _update(model, batch, optimizer, config, rate), _real_targets(batch.target, model.config.pad_id)
         if not math.isfinite(loss):
             where = f"step {at.step} (epoch {at.epoch}, batch {at.batch})"
             raise UserError(f"the loss is {loss} at {where}: lower peak_lr, or raise warmup_steps")
@@ -284,9 +262,7 @@ def train(
             if is_best:
                 save_weights(folder / "model.safetensors", model)
             atomic_write(folder / "log.jsonl", "".join(json.dumps(row) + "\n" for row in log))
-            save_state(
-                folder / "state.safetensors", model, optimizer, {"progress": asdict(at), "settings": settings}
-            )
+            save_state(folder / "state.safetensors", model, optimizer, {"progress": asdict(at), "settings": settings})
         slowest = max(slowest, time.monotonic() - before)
         if last:
             break

@@ -38,9 +38,7 @@ class Translator:
         device: where to compute.
     """
 
-    def __init__(
-        self, model: Transformer, tokenizer: Tokenizer, *, device: str | torch.device = "cpu"
-    ) -> None:
+    def __init__(self, model: Transformer, tokenizer: Tokenizer, *, device: str | torch.device = "cpu") -> None:
         self.model, self.tokenizer, self.device = model.to(device).eval(), tokenizer, device
 
     @classmethod
@@ -52,10 +50,7 @@ class Translator:
         """
         folder = Path(path)
         config, tokenizer = _read_config(folder), Tokenizer.load(folder / "tokenizer.json")
-        if (
-            tokenizer.vocab_size != config.source_vocab_size
-            or tokenizer.vocab_size != config.target_vocab_size
-        ):
+        if tokenizer.vocab_size != config.source_vocab_size or tokenizer.vocab_size != config.target_vocab_size:
             raise UserError(
                 f"{folder}: the tokenizer has {tokenizer.vocab_size} tokens, but the model "
                 f"{config.source_vocab_size} and {config.target_vocab_size}: the files come from different runs"
@@ -79,19 +74,12 @@ class Translator:
     def check_config(self, path: str | Path) -> None:
         """Raise a UserError if the model stored in a directory has another configuration than this one."""
         ours, theirs = asdict(self.model.config), asdict(_read_config(Path(path)))
-        different = [
-            f"{name} = {theirs[name]}, not {ours[name]}" for name in ours if ours[name] != theirs[name]
-        ]
+        different = [f"{name} = {theirs[name]}, not {ours[name]}" for name in ours if ours[name] != theirs[name]]
         if different:
             raise UserError(f"{path} holds a model of another configuration: {'; '.join(different)}")
 
     def translate(
-        self,
-        sentences: Sequence[str],
-        *,
-        beam_size: int = 5,
-        length_penalty: float = 1.0,
-        batch_size: int = 64,
+        self, sentences: Sequence[str], *, beam_size: int = 5, length_penalty: float = 1.0, batch_size: int = 64
     ) -> list[str]:
         """Translate sentences, each by itself.
 
@@ -112,9 +100,7 @@ class Translator:
         for n in too_long:
             tokens[n] = tokens[n][: longest - 1] + [eos]
         if too_long:
-            warnings.warn(
-                f"{len(too_long)} sentences were longer than {longest} tokens and were cut", stacklevel=2
-            )
+            warnings.warn(f"{len(too_long)} sentences were longer than {longest} tokens and were cut", stacklevel=2)
         answers = [""] * len(sentences)
         order = sorted(tokens, key=lambda n: len(tokens[n]))
         for start in range(0, len(order), batch_size):
@@ -137,7 +123,7 @@ class Translator:
             sentence: not blank.
 
         Returns:
-            The tokens of source and translation, and the weights (layers, heads, target length, source length): row i
+            The tokens of source and translation, and the weights (layers, heads, target length, source length); row i
             is the look with which target token i was predicted.
         """
         bos, eos = self.tokenizer.bos_id, self.tokenizer.eos_id
@@ -145,8 +131,8 @@ class Translator:
         tokens = beam_search(self.model, source, bos_id=bos, eos_id=eos, beam_size=5)[0][0].tokens
         recorded: list[Tensor] = []
         hooks = []
-        for layer in self.model.decoder.layers:
-            look = layer.memory_attention
+        looks = [m for name, m in self.model.decoder.named_modules() if name.endswith(".memory_attention")]
+        for look in looks:
             hooks.append(look.register_forward_pre_hook(
                 lambda _, args, options: (args, options | {"need_weights": True}), with_kwargs=True
             ))  # fmt: skip
@@ -156,9 +142,7 @@ class Translator:
         finally:
             for hook in hooks:
                 hook.remove()
-        return Attention(
-            self._pieces(source[0].tolist()), self._pieces([*tokens, eos]), torch.stack(recorded).cpu()
-        )
+        return Attention(self._pieces(source[0].tolist()), self._pieces([*tokens, eos]), torch.stack(recorded).cpu())
 
     def _pieces(self, tokens: list[int]) -> list[str]:
         return [self.tokenizer.decode([token]).strip() or "<eos>" for token in tokens]
