@@ -1,5 +1,7 @@
 """Helpers of the tests: torch's own modules with our weights, and ways to compare and to disturb."""
 
+from copy import deepcopy
+
 import torch
 from torch import nn
 
@@ -62,18 +64,6 @@ def copy_stack(ours, theirs):
         copy_linear(ours.norm, theirs.norm)
 
 
-def layer_pairs(module, theirs):
-    """Pairs (our parameter's gradient, their parameter's gradient) of two layers with copied weights."""
-    copied = type(module)(*layer_sizes(module), norm_first=module.norm_first).double()
-    holder = _with_gradients_as_weights(theirs)
-    copy_layer(copied, holder)
-    return list(zip((p.grad for p in module.parameters()), copied.parameters()))
-
-
-def layer_sizes(layer):
-    return layer.self_attention.d_model, layer.self_attention.num_heads, layer.feed_forward.linear1.out_features
-
-
 def _with_gradients_as_weights(module):
     """The same module, its parameters replaced by their gradients: what copies weights then copies gradients."""
     with torch.no_grad():
@@ -82,12 +72,14 @@ def _with_gradients_as_weights(module):
     return module
 
 
-def equal_gradients(ours, theirs, copy, twin, atol=1e-10):
-    """Compare all parameters' gradients: `copy` puts torch's gradients into `twin`, a module like ours."""
+def equal_gradients(ours, theirs, copy, atol=1e-10):
+    """Compare the gradients of all parameters; `copy` is the function that copied the weights."""
+    twin = deepcopy(ours)
     copy(twin, _with_gradients_as_weights(theirs))
     for (name, parameter), expected in zip(ours.named_parameters(), twin.parameters(), strict=True):
+        assert parameter.grad is not None, name
         torch.testing.assert_close(
-            parameter.grad, expected.data, rtol=0, atol=atol, msg=lambda text, name=name: f"{name}: {text}"
+            parameter.grad, expected.detach(), rtol=0, atol=atol, msg=lambda text, name=name: f"{name}: {text}"
         )
 
 
@@ -118,10 +110,6 @@ def padded_batch(lengths=(7, 4, 5), side="right", vocabulary=13):
 
 def replace_from(tokens, position, vocabulary=13):
     """The same tokens, but each from `position` on is certainly another one (never padding)."""
-    changed = tokens.clone()
-    changed[:, position:] = (
-        changed[:, position:]
-        + torch.randint(1, vocabulary - 1, changed[:, position:].shape)
-        - 1
-    ) % (vocabulary - 1) + 1
-    return changed
+    words = vocabulary - 1  # 1 … vocabulary - 1; 0 is padding
+    shift = torch.randint(1, words, tokens.shape)
+    return torch.where(torch.arange(tokens.size(1)) < position, tokens, (tokens - 1 + shift) % words + 1)

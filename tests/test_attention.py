@@ -1,0 +1,158 @@
+"""The readable attention: equal to torch's kernel, exact about masks, alive in every dtype."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given
+from hypothesis import strategies as st
+from reference import DTYPES, equal
+
+from transformer_lib.attention import check_mask, scaled_dot_product_attention
+
+
+def random_input(*lead, queries=4, keys=5, width=3, value_width=2, dtype=torch.float64):
+    shapes = (queries, width), (keys, width), (keys, value_width)
+    return tuple(torch.randn(*lead, *shape, dtype=dtype, requires_grad=True) for shape in shapes)
+
+
+def random_mask(*shape):
+    """Half of the entries; every query may attend to key 0."""
+    mask = torch.rand(*shape) < 0.5
+    mask[..., 0] = True
+    return mask
+
+
+def gradients(output, tensors):
+    """The gradients of a random weighted sum of the output."""
+    weights = torch.randn(output.shape, generator=torch.Generator().manual_seed(1)).to(output.dtype)
+    return torch.autograd.grad((output * weights).sum(), tensors)
+
+
+@pytest.mark.parametrize("masked", [False, True])
+def test_output_and_gradient_equal_torch(masked):
+    tensors = random_input(2, 3)
+    mask = random_mask(2, 3, 4, 5) if masked else None
+    ours, _ = scaled_dot_product_attention(*tensors, mask)
+    theirs = F.scaled_dot_product_attention(*tensors, mask)
+    equal(ours, theirs)
+    for got, expected in zip(gradients(ours, tensors), gradients(theirs, tensors)):
+        equal(got, expected)
+
+
+@given(
+    lead=st.lists(st.integers(1, 3), max_size=2),
+    sizes=st.tuples(*[st.integers(1, 6)] * 4),
+    ones=st.tuples(*[st.booleans()] * 4),
+)
+def test_any_shape_and_any_broadcast_mask(lead, sizes, ones):
+    queries, keys, width, value_width = sizes
+    q, k, v = random_input(*lead, queries=queries, keys=keys, width=width, value_width=value_width)
+    shape = (*lead, queries, keys)
+    mask = random_mask(*(1 if one else size for one, size in zip(ones, shape)))
+    output, weights = scaled_dot_product_attention(q, k, v, mask)
+    equal(output, F.scaled_dot_product_attention(q, k, v, mask))
+    assert weights.shape == shape
+    assert (weights[~mask.expand(shape)] == 0).all()
+    equal(weights.sum(-1), torch.ones(shape[:-1], dtype=torch.float64), 1e-12)
+    equal(output, weights @ v, 1e-12)
+
+
+def test_a_worked_example():
+    """The scores are ln 3 and 0 after division by √4 = 2, so the weights are 3/4 and 1/4."""
+    query = torch.tensor([[2 * torch.tensor(3.0).log(), 0, 0, 0]])
+    output, weights = scaled_dot_product_attention(query, torch.eye(4)[:2], torch.tensor([[8.0], [4.0]]))
+    equal(weights, torch.tensor([[0.75, 0.25]]), 1e-6)  # float32 rounds at 6e-8
+    equal(output, torch.tensor([[7.0]]), 1e-5)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_a_query_that_may_attend_to_nothing_gets_zeros(dtype):
+    q, k, v = random_input(2, dtype=dtype)
+    mask = random_mask(2, 4, 5)
+    mask[1, 2] = False
+    output, weights = scaled_dot_product_attention(q, k, v, mask)
+    assert (output[1, 2] == 0).all()
+    assert (weights[1, 2] == 0).all()
+    dq, dk, dv = gradients(output, (q, k, v))
+    assert (dq[1, 2] == 0).all()
+    assert all(gradient.isfinite().all() for gradient in (dq, dk, dv))
+    assert (dq[0] != 0).any(dim=-1)[mask[0].sum(-1) > 1].all()  # one key alone has weight 1, whatever the query
+
+
+def test_the_blind_query_adds_nothing_to_any_gradient():
+    q, k, v = random_input()
+    mask = random_mask(4, 5)
+    mask[3] = False
+    output, _ = scaled_dot_product_attention(q, k, v, mask)
+    without, _ = scaled_dot_product_attention(q[:3], k, v, mask[:3])
+    weights = torch.randn(4, 2, dtype=torch.float64)
+    for got, expected in zip(
+        torch.autograd.grad((output * weights).sum(), (q, k, v)),
+        torch.autograd.grad((without * weights[:3]).sum(), (q, k, v)),
+    ):
+        equal(got, expected, 1e-12)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_every_dtype_runs_and_agrees_with_float64(dtype):
+    q, k, v = random_input(2, dtype=dtype)
+    mask = random_mask(2, 4, 5)
+    output, weights = scaled_dot_product_attention(q, k, v, mask)
+    assert output.dtype == weights.dtype == dtype
+    exact, _ = scaled_dot_product_attention(q.double(), k.double(), v.double(), mask)
+    # A handful of roundings of numbers up to about 4, each eps relative.
+    equal(output.double(), exact, 16 * torch.finfo(dtype).eps)
+    assert all(gradient.isfinite().all() for gradient in gradients(output, (q, k, v)))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_large_negative_scores_do_not_beat_the_mask(dtype):
+    """A score of about -6e4 is nearly the smallest of float16: the masked key must still lose against it."""
+    query, key = torch.tensor([[200.0]], dtype=dtype), torch.tensor([[-300.0], [1.0]], dtype=dtype)
+    value, mask = torch.tensor([[1.0], [100.0]], dtype=dtype), torch.tensor([[True, False]])
+    output, weights = scaled_dot_product_attention(query, key, value, mask)
+    assert weights.tolist() == [[1, 0]]
+    assert output.tolist() == [[1]]
+
+
+@pytest.mark.parametrize("content", [1e4, -1e4])
+def test_masked_keys_and_values_do_not_matter(content):
+    q, k, v = random_input()
+    mask = random_mask(4, 5)
+    mask[:, 3] = False
+    changed = [torch.where(torch.arange(5)[:, None] == 3, content, tensor) for tensor in (k, v)]
+    assert torch.equal(
+        scaled_dot_product_attention(q, *changed, mask)[0], scaled_dot_product_attention(q, k, v, mask)[0]
+    )
+
+
+def test_dropout_drops_weights_and_returns_them_whole():
+    q, k, _ = random_input(8, queries=20, keys=20)
+    value = torch.eye(20, dtype=torch.float64).expand(8, 20, 20)  # so that the output shows the weights in use
+    output, weights = scaled_dot_product_attention(q, k, value, dropout=0.25)
+    equal(weights, scaled_dot_product_attention(q, k, value)[1], 0)
+    kept = output != 0
+    equal(output[kept], weights[kept] / 0.75, 1e-12)
+    assert 0.7 < kept.double().mean() < 0.8  # 3200 draws: the standard deviation is 0.008
+
+
+@pytest.mark.parametrize(
+    "mask",
+    [torch.ones(4, 5), torch.ones(4, 5, dtype=torch.long), torch.zeros(4, 5, dtype=torch.float16)],
+    ids=lambda mask: str(mask.dtype),
+)
+def test_a_mask_that_is_not_boolean_is_refused(mask):
+    with pytest.raises(TypeError, match=rf"boolean.*True = may attend.*{mask.dtype}"):
+        scaled_dot_product_attention(*random_input(), mask)
+
+
+@pytest.mark.parametrize("shape", [(5,), (1, 4, 5), (5, 4), (4, 4), (2, 5), (0, 5)])
+def test_a_mask_of_another_shape_is_refused(shape):
+    with pytest.raises(ValueError, match=r"\(4, 5\)") as caught:
+        scaled_dot_product_attention(*random_input(), torch.ones(shape, dtype=torch.bool))
+    assert str(shape) in str(caught.value)
+
+
+def test_check_mask_accepts_what_fits():
+    for shape in [(2, 3, 4, 5), (1, 1, 1, 5), (2, 1, 4, 1), (1, 1, 1, 1)]:
+        assert check_mask(torch.ones(shape, dtype=torch.bool), (2, 3, 4, 5)) is None

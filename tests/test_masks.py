@@ -1,0 +1,64 @@
+"""Masks: written out pair by pair, in the sense that the attention expects."""
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from transformer_lib.attention import check_mask
+from transformer_lib.masks import causal_mask, decoder_mask, padding_mask
+
+sentences = st.tuples(st.integers(1, 4), st.integers(1, 6)).flatmap(
+    lambda size: st.lists(
+        st.lists(st.integers(0, 3), min_size=size[1], max_size=size[1]), min_size=size[0], max_size=size[0]
+    )
+)
+
+
+@given(rows=sentences, pad=st.integers(0, 3))
+def test_each_pair_by_itself(rows, pad):
+    tokens = torch.tensor(rows)
+    batch, length = tokens.shape
+    padding, causal, both = padding_mask(tokens, pad), causal_mask(length), decoder_mask(tokens, pad)
+    assert padding.shape == (batch, 1, 1, length)
+    assert causal.shape == (1, 1, length, length)
+    assert both.shape == (batch, 1, length, length)
+    for row in range(batch):
+        for query in range(length):
+            for key in range(length):
+                assert padding[row, 0, 0, key] == (rows[row][key] != pad)
+                assert causal[0, 0, query, key] == (key <= query)
+                assert both[row, 0, query, key] == (rows[row][key] != pad and key <= query)
+
+
+def test_masks_fit_attention_scores():
+    tokens = torch.tensor([[1, 2, 0], [1, 0, 0]])
+    for mask in (padding_mask(tokens, 0), causal_mask(3), decoder_mask(tokens, 0)):
+        assert mask.dtype == torch.bool
+        check_mask(mask, (2, 4, 3, 3))
+
+
+def test_masks_stand_where_they_are_told():
+    assert causal_mask(3, device="meta").device.type == "meta"
+    tokens = torch.ones(2, 3, dtype=torch.long, device="meta")
+    assert padding_mask(tokens, 0).device.type == decoder_mask(tokens, 0).device.type == "meta"
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int16, torch.int32, torch.int64])
+def test_any_whole_numbers_will_do(dtype):
+    assert padding_mask(torch.tensor([[5, 7]], dtype=dtype), 7).tolist() == [[[[True, False]]]]
+
+
+@pytest.mark.parametrize("make", [padding_mask, decoder_mask])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.complex64, torch.bool])
+def test_tokens_that_are_not_whole_numbers_are_refused(make, dtype):
+    with pytest.raises(ValueError, match=f"{dtype}"):
+        make(torch.ones(2, 3).to(dtype), 0)
+
+
+@pytest.mark.parametrize("make", [padding_mask, decoder_mask])
+@pytest.mark.parametrize("shape", [(3,), (1, 2, 3), ()])
+def test_tokens_of_another_rank_are_refused(make, shape):
+    with pytest.raises(ValueError, match=r"\(batch, length\)") as caught:
+        make(torch.ones(shape, dtype=torch.long), 0)
+    assert str(shape) in str(caught.value)

@@ -1,0 +1,121 @@
+"""Positional encodings: the paper's formula, the right row at the right place, and no trace in a checkpoint."""
+
+import math
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from reference import DTYPES, equal
+
+from transformer_lib.positions import (
+    LearnedPositionalEncoding,
+    SinusoidalPositionalEncoding,
+    sinusoidal_table,
+)
+
+ENCODINGS = [SinusoidalPositionalEncoding, LearnedPositionalEncoding]
+
+
+@given(length=st.integers(1, 40), d_model=st.integers(1, 17))
+def test_the_table_is_the_formula(length, d_model):
+    table = sinusoidal_table(length, d_model)
+    assert table.shape == (length, d_model)
+    assert table.dtype == torch.float64
+    for position in range(length):
+        for channel in range(d_model):
+            angle = position / 10000 ** (2 * (channel // 2) / d_model)
+            expected = math.cos(angle) if channel % 2 else math.sin(angle)
+            assert abs(table[position, channel] - expected) < 1e-12  # angles up to 40 round at 7e-15
+
+
+def test_no_two_positions_are_alike_and_the_rms_is_one_over_root_two():
+    table = sinusoidal_table(2000, 32)
+    distances = torch.cdist(table, table) + 10 * torch.eye(2000, dtype=torch.float64)
+    assert distances.min() > 0.1
+    equal(table.square().mean(dim=1), torch.full((2000,), 0.5, dtype=torch.float64), 1e-12)  # sin² + cos² = 1
+
+
+def test_a_shift_is_a_rotation_that_does_not_depend_on_the_position():
+    table = sinusoidal_table(60, 8).unflatten(-1, (4, 2))  # (position, pair, sine and cosine)
+    speed = 10000.0 ** (-torch.arange(4, dtype=torch.float64) / 4)
+    sine, cosine = (7 * speed).sin(), (7 * speed).cos()
+    moved = torch.stack(
+        [table[..., 0] * cosine + table[..., 1] * sine, table[..., 1] * cosine - table[..., 0] * sine], dim=-1
+    )
+    equal(moved[:-7], table[7:], 1e-12)
+
+
+@pytest.mark.parametrize("encoding", ENCODINGS)
+def test_token_i_gets_row_offset_plus_i(encoding):
+    positions = encoding(6, 10).double()
+    x = torch.randn(3, 4, 6, dtype=torch.float64)
+    equal(positions(x), x + positions.table[:4], 0)
+    equal(positions(x, offset=5), x + positions.table[5:9], 0)
+    steps = [positions(x[:, i : i + 1], offset=i) for i in range(4)]
+    equal(torch.cat(steps, dim=1), positions(x), 0)
+
+
+def test_the_buffer_holds_the_table():
+    positions = SinusoidalPositionalEncoding(7, 50)
+    equal(positions.table.double(), sinusoidal_table(50, 7), 1e-7)  # rounded to float32
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("encoding", ENCODINGS)
+def test_the_table_follows_the_dtype(encoding, dtype):
+    positions = encoding(6, 10).to(dtype)
+    x = torch.randn(2, 10, 6, dtype=dtype, requires_grad=True)
+    output = positions(x)
+    assert positions.table.dtype == output.dtype == dtype
+    output.sum().backward()
+    assert (x.grad == 1).all()
+
+
+def test_double_and_half_carry_the_table():
+    assert SinusoidalPositionalEncoding(6, 10).double().table.dtype == torch.float64
+    assert SinusoidalPositionalEncoding(6, 10).half().table.dtype == torch.float16
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_the_output_has_the_dtype_of_the_input(dtype):
+    assert SinusoidalPositionalEncoding(6, 10)(torch.randn(2, 3, 6, dtype=dtype)).dtype == dtype
+
+
+def test_the_table_is_a_buffer_outside_the_checkpoint():
+    positions = SinusoidalPositionalEncoding(6, 10)
+    assert dict(positions.named_buffers()).keys() == {"table"}
+    assert not positions.state_dict()
+    assert not list(positions.parameters())
+    SinusoidalPositionalEncoding(6, 99).load_state_dict(positions.state_dict())
+
+
+def test_learned_positions_are_parameters_and_only_those_used_learn():
+    positions = LearnedPositionalEncoding(6, 10)
+    assert positions.state_dict().keys() == {"table"}
+    positions(torch.zeros(2, 3, 6), offset=4).sum().backward()
+    used = (positions.table.grad != 0).all(dim=1)
+    assert used.tolist() == [4 <= position < 7 for position in range(10)]
+
+
+@pytest.mark.parametrize("encoding", ENCODINGS)
+@pytest.mark.parametrize(("length", "offset", "end"), [(11, 0, 11), (1, 10, 11), (4, 9, 13)])
+def test_beyond_max_len_both_numbers_are_named(encoding, length, offset, end):
+    positions = encoding(6, 10)
+    positions(torch.zeros(2, 10, 6))
+    with pytest.raises(ValueError, match=rf"position {end}.*max_len is 10"):
+        positions(torch.zeros(2, length, 6), offset=offset)
+
+
+@pytest.mark.parametrize("shape", [(2, 3, 5), (2, 3), (1, 6), (6,), (2, 2, 3, 6)])
+def test_another_width_or_rank_is_refused(shape):
+    """(1, 6) is a sentence of token numbers that happens to be as long as the model is wide."""
+    with pytest.raises(ValueError, match="d_model = 6") as caught:
+        SinusoidalPositionalEncoding(6, 10)(torch.zeros(shape))
+    assert str(shape) in str(caught.value)
+
+
+@pytest.mark.parametrize("encoding", ENCODINGS)
+def test_a_negative_offset_is_refused(encoding):
+    with pytest.raises(ValueError, match="-1"):
+        encoding(6, 10)(torch.zeros(2, 1, 6), offset=-1)
