@@ -18,7 +18,7 @@ WORKERS ?= 2
 
 book: export execute render
 
-test: lint types check unit notebooks render
+test: lint types check render unit notebooks
 
 course: export
 	$(PY) tools/execute.py --all

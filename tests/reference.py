@@ -87,8 +87,9 @@ def equal_gradients(ours, theirs, copy, atol=1e-10):
 
 
 def small_config(**options):
+    vocabulary = {"source_vocab_size": 13, "target_vocab_size": 13, "pad_id": PAD}
     sizes = {"d_model": 12, "num_heads": 3, "d_ff": 20, "num_encoder_layers": 2, "num_decoder_layers": 2}
-    return TransformerConfig(13, 13, PAD, **(sizes | {"dropout": 0.0, "max_len": 32} | options))
+    return TransformerConfig(**(vocabulary | sizes | {"dropout": 0.0, "max_len": 32} | options))
 
 
 def small_model(dtype=torch.float64, **options):

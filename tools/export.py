@@ -101,7 +101,7 @@ def problems() -> list[str]:
 
 if __name__ == "__main__":
     if "--check" in sys.argv[1:]:
-        sys.exit("\n".join(problems()))
+        sys.exit("\n".join(problems()) or 0)
     for path, text in package().items():
         file = ROOT / path
         if not file.exists() or file.read_text(encoding="utf-8") != text:  # keep the times of what did not change

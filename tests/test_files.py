@@ -1,0 +1,244 @@
+"""Files are whole or not there, weights come back bit for bit, and what goes wrong is said in one line."""
+
+import errno
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from reference import small_config, small_model
+from torch import nn
+
+from transformer_lib.files import UserError, atomic_path, atomic_write, load_weights, save_weights
+from transformer_lib.model import Transformer
+
+
+def failure(number):
+    """What the operating system raises, as a function that takes anything."""
+
+    def fail(*_, **__):
+        raise OSError(number, os.strerror(number))
+
+    return fail
+
+
+def content(folder):
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def one_line(caught, *words):
+    message = str(caught.value)
+    assert "\n" not in message
+    for word in words:
+        assert str(word) in message
+    return message
+
+
+# --- atomic writing ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("data", "stored"), [(b"\x00\xff", b"\x00\xff"), ("grün\n", b"gr\xc3\xbcn\n")])
+def test_what_is_written_is_there_and_nothing_else(tmp_path, data, stored):
+    atomic_write(str(tmp_path / "a"), data)
+    atomic_write(tmp_path / "a", data)
+    assert content(tmp_path) == {"a": stored}
+
+
+def test_missing_folders_are_made(tmp_path):
+    atomic_write(tmp_path / "some" / "where" / "a", "x")
+    assert content(tmp_path / "some" / "where") == {"a": b"x"}
+
+
+def test_nobody_sees_a_half_written_file(tmp_path):
+    """While the block runs, the old content stands; the temporary name lies in the same folder."""
+    target = tmp_path / "a"
+    atomic_write(target, "old")
+    with atomic_path(target) as part:
+        part.write_text("new, ha")
+        assert target.read_text() == "old"
+        assert part.parent == tmp_path
+        part.write_text("new, whole")
+    assert content(tmp_path) == {"a": b"new, whole"}
+
+
+def test_it_is_on_the_disk_before_it_gets_its_name(tmp_path, monkeypatch):
+    steps = []
+    fsync, rename = os.fsync, Path.replace
+    monkeypatch.setattr(os, "fsync", lambda file: (steps.append("fsync"), fsync(file)))
+    monkeypatch.setattr(Path, "replace", lambda self, path: (steps.append("rename"), rename(self, path))[1])
+    atomic_write(tmp_path / "a", "x")
+    assert steps == ["fsync", "rename"]
+
+
+@pytest.mark.parametrize("error", [KeyError("x"), KeyboardInterrupt(), UserError("x")])
+def test_an_exception_inside_leaves_the_old_file_and_passes_unchanged(tmp_path, error):
+    atomic_write(tmp_path / "a", "old")
+
+    def write_half():
+        with atomic_path(tmp_path / "a") as part:
+            part.write_text("new, ha")
+            raise error
+
+    with pytest.raises(type(error)) as caught:
+        write_half()
+    assert caught.value is error
+    assert content(tmp_path) == {"a": b"old"}
+
+
+@pytest.mark.parametrize(
+    ("owner", "name", "number"),
+    [
+        (os, "fsync", errno.ENOSPC),
+        (os, "fsync", errno.EIO),
+        (Path, "write_bytes", errno.ENOSPC),
+        (Path, "replace", errno.ENOSPC),
+        (Path, "replace", errno.EROFS),
+        (Path, "mkdir", errno.EACCES),
+    ],
+)
+def test_a_disk_that_refuses_is_one_line_and_leaves_the_old_file(tmp_path, monkeypatch, owner, name, number):
+    atomic_write(tmp_path / "a", "old")
+    with monkeypatch.context() as patch:
+        patch.setattr(owner, name, failure(number))
+        with pytest.raises(UserError) as caught:
+            atomic_write(tmp_path / "a", "new")
+    one_line(caught, "cannot write", tmp_path / "a", os.strerror(number))
+    assert content(tmp_path) == {"a": b"old"}
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="nothing is read-only for root")
+def test_a_read_only_folder_is_one_line(tmp_path):
+    tmp_path.chmod(0o500)
+    with pytest.raises(UserError) as caught:
+        atomic_write(tmp_path / "a", "new")
+    tmp_path.chmod(0o700)
+    one_line(caught, tmp_path / "a")
+    assert content(tmp_path) == {}
+
+
+def test_a_file_where_a_folder_should_be_and_the_other_way_round(tmp_path):
+    atomic_write(tmp_path / "file", "old")
+    (tmp_path / "folder").mkdir()
+    for path in (tmp_path / "file" / "a", tmp_path / "folder"):
+        with pytest.raises(UserError) as caught:
+            atomic_write(path, "new")
+        one_line(caught, path)
+    assert (tmp_path / "file").read_text() == "old"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "folder"]
+    assert content(tmp_path / "folder") == {}
+
+
+def test_a_user_error_is_a_value_error():
+    assert issubclass(UserError, ValueError)
+
+
+# --- weights -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+def test_weights_come_back_bit_for_bit(tmp_path, dtype):
+    model = small_model(dtype)
+    model.register_buffer("counter", torch.tensor(3))
+    save_weights(tmp_path / "new" / "m", model)
+    loaded = Transformer(model.config).to(dtype)
+    loaded.register_buffer("counter", torch.tensor(0))
+    load_weights(tmp_path / "new" / "m", loaded)
+    for (name, stored), (_, value) in zip(model.state_dict().items(), loaded.state_dict().items(), strict=True):
+        assert torch.equal(stored, value), name
+    assert os.listdir(tmp_path / "new") == ["m"]
+
+
+def test_a_shared_matrix_is_stored_once(tmp_path):
+    sizes = {}
+    for tie in ("none", "target", "all"):
+        config = small_config(tie_embeddings=tie, source_vocab_size=2000, target_vocab_size=2000)
+        save_weights(tmp_path / tie, Transformer(config))
+        sizes[tie] = (tmp_path / tie).stat().st_size
+    matrix = 2000 * 12 * 4
+    assert sizes["none"] - sizes["target"] == pytest.approx(matrix, abs=300)  # and a line or two in the header
+    assert sizes["target"] - sizes["all"] == pytest.approx(matrix, abs=300)
+
+
+def test_weights_are_no_pickle(tmp_path):
+    save_weights(tmp_path / "m", nn.Linear(2, 2))
+    data = (tmp_path / "m").read_bytes()
+    assert data[8:9] == b"{"  # eight bytes of length, then a JSON header
+    assert int.from_bytes(data[:8], "little") < len(data)
+
+
+def test_a_full_disk_keeps_the_old_weights(tmp_path, monkeypatch):
+    save_weights(tmp_path / "m", nn.Linear(2, 2))
+    before = content(tmp_path)
+    monkeypatch.setattr(os, "fsync", failure(errno.ENOSPC))
+    with pytest.raises(UserError) as caught:
+        save_weights(tmp_path / "m", nn.Linear(3, 3))
+    one_line(caught, tmp_path / "m", os.strerror(errno.ENOSPC))
+    assert content(tmp_path) == before
+
+
+def test_weights_that_cannot_be_written_at_all(tmp_path):
+    atomic_write(tmp_path / "file", "old")
+    with pytest.raises(UserError) as caught:
+        save_weights(tmp_path / "file" / "m", nn.Linear(2, 2))
+    one_line(caught, tmp_path / "file" / "m")
+
+
+def test_an_error_of_the_safetensors_library_while_writing(tmp_path, monkeypatch):
+    import safetensors
+
+    def fail(*_):
+        raise safetensors.SafetensorError("I/O error: No space left on device")
+
+    monkeypatch.setattr("transformer_lib.files._save_from", fail)
+    with pytest.raises(UserError) as caught:
+        save_weights(tmp_path / "m", nn.Linear(2, 2))
+    one_line(caught, tmp_path / "m", "No space left")
+    assert content(tmp_path) == {}
+
+
+def test_missing_weights(tmp_path):
+    for path in (tmp_path / "m", tmp_path):
+        with pytest.raises(UserError) as caught:
+            load_weights(path, nn.Linear(2, 2))
+        one_line(caught, path, "no file")
+
+
+@pytest.mark.parametrize("kept", [0, 4, 8, 60, 0.5, -1])
+def test_truncated_weights(tmp_path, kept):
+    """Cut inside the length, after it, inside the header, inside the numbers, before the last byte."""
+    model = small_model()
+    save_weights(tmp_path / "m", model)
+    data = (tmp_path / "m").read_bytes()
+    (tmp_path / "m").write_bytes(data[: int(kept * len(data)) if isinstance(kept, float) else kept])
+    before = [parameter.clone() for parameter in model.parameters()]
+    with pytest.raises(UserError) as caught:
+        load_weights(tmp_path / "m", model)
+    one_line(caught, tmp_path / "m", "cut short")
+    assert all(torch.equal(old, new) for old, new in zip(before, model.parameters()))
+
+
+@pytest.mark.parametrize("junk", [b"hello, this is text\n" * 9, b"\xff" * 200, b"PK\x03\x04" + bytes(200)])
+def test_a_file_of_something_else(tmp_path, junk):
+    (tmp_path / "m").write_bytes(junk)
+    with pytest.raises(UserError) as caught:
+        load_weights(tmp_path / "m", small_model())
+    one_line(caught, tmp_path / "m", "damaged")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"num_encoder_layers": 1}, {"num_decoder_layers": 3}, {"d_model": 24}, {"d_ff": 8}, {"norm_first": True},
+        {"source_vocab_size": 14}, {"target_vocab_size": 12}, {"tie_embeddings": "target"}, {"tie_embeddings": "all"},
+    ],
+    ids=str,
+)  # fmt: skip
+@pytest.mark.parametrize("backwards", [False, True])
+def test_weights_of_another_configuration(tmp_path, change, backwards):
+    configs = [small_config(), replace(small_config(), **change)]
+    stored, wanted = reversed(configs) if backwards else configs
+    save_weights(tmp_path / "m", Transformer(stored))
+    with pytest.raises(UserError) as caught:
+        load_weights(tmp_path / "m", Transformer(wanted))
+    one_line(caught, tmp_path / "m", "another configuration")

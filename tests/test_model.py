@@ -1,0 +1,529 @@
+"""The full model: equal to nn.Transformer, blind to the future and to padding, awake to the source, honestly tied."""
+
+import inspect
+import math
+from dataclasses import FrozenInstanceError, replace
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from reference import (
+    DTYPES,
+    PAD,
+    copy_stack,
+    equal,
+    equal_gradients,
+    padded_batch,
+    randomise,
+    replace_from,
+    small_config,
+    small_model,
+)
+from torch import nn
+
+from transformer_lib.decoding import KeyValueCache
+from transformer_lib.files import load_weights, save_weights
+from transformer_lib.masks import causal_mask, decoder_mask, padding_mask
+from transformer_lib.model import Decoder, Encoder, Transformer, TransformerConfig
+from transformer_lib.multi_head import MultiHeadAttention
+from transformer_lib.positions import sinusoidal_table
+
+both_orders = pytest.mark.parametrize("norm_first", [False, True], ids=["post-norm", "pre-norm"])
+ties = pytest.mark.parametrize("tie", ["none", "target", "all"])
+
+
+def count(module):
+    return sum(parameter.numel() for parameter in module.parameters())
+
+
+# --- against torch -----------------------------------------------------------------------------------------------
+
+
+def torch_transformer(norm_first):
+    """nn.Transformer adds a last norm to both stacks whatever the order; the paper's post-norm stacks have none."""
+    options = {"dropout": 0.0, "batch_first": True, "norm_first": norm_first}
+
+    def norm():
+        return nn.LayerNorm(12) if norm_first else None
+
+    encoder_layer, decoder_layer = (
+        kind(12, 3, 20, **options) for kind in (nn.TransformerEncoderLayer, nn.TransformerDecoderLayer)
+    )
+    encoder = nn.TransformerEncoder(encoder_layer, 2, norm(), enable_nested_tensor=False)
+    decoder = nn.TransformerDecoder(decoder_layer, 2, norm())
+    return randomise(nn.Transformer(12, 3, custom_encoder=encoder, custom_decoder=decoder, batch_first=True)).double()
+
+
+@both_orders
+def test_logits_and_all_gradients_equal_torch(norm_first):
+    theirs, ours = torch_transformer(norm_first), small_model(norm_first=norm_first).train()
+    copy_stack(ours.encoder, theirs.encoder)
+    copy_stack(ours.decoder, theirs.decoder)
+    tables = [ours.source_embedding, ours.target_embedding, ours.output_projection]
+    source_table, target_table, projection = (table.weight.detach().clone().requires_grad_() for table in tables)
+    source, target = padded_batch((7, 4, 5)), padded_batch((3, 6, 2))
+    rows = sinusoidal_table(7, 12).float().double()  # the model keeps its table in float32 until told otherwise
+    hidden = theirs(
+        source_table[source] * math.sqrt(12) + rows,
+        target_table[target] * math.sqrt(12) + rows[:6],
+        tgt_mask=~causal_mask(6)[0, 0],
+        src_key_padding_mask=source == PAD,
+        tgt_key_padding_mask=target == PAD,
+        memory_key_padding_mask=source == PAD,
+    )
+    logits, expected = ours(source, target), hidden @ projection.T
+    equal(logits, expected)
+    direction = torch.randn_like(logits)
+    (logits * direction).sum().backward()
+    (expected * direction).sum().backward()
+    for table, copy in zip(tables, (source_table, target_table, projection)):
+        equal(table.weight.grad, copy.grad)
+    equal_gradients(ours.encoder, theirs.encoder, copy_stack)
+    equal_gradients(ours.decoder, theirs.decoder, copy_stack)
+
+
+def test_the_papers_base_model_has_the_published_number_of_parameters():
+    """nn.Transformer counts 44,140,544: two norms of 1024 parameters more than post-norm stacks have in the paper."""
+    with torch.device("meta"):
+        stacks = {
+            norm_first: sum(
+                count(stack(TransformerConfig(10, 10, 0, norm_first=norm_first))) for stack in (Encoder, Decoder)
+            )
+            for norm_first in (False, True)
+        }
+        tied = count(Transformer(TransformerConfig(37000, 37000, 0, tie_embeddings="all")))
+    assert stacks == {False: 44_138_496, True: 44_140_544}
+    assert tied == 44_138_496 + 37000 * 512
+
+
+# --- causality ---------------------------------------------------------------------------------------------------
+
+
+@both_orders
+def test_logits_depend_on_earlier_target_tokens_and_on_no_later_one(norm_first):
+    model, source, target = small_model(norm_first=norm_first), padded_batch(), padded_batch((6, 6, 6))
+    before = model(source, target)
+    for position in range(6):
+        difference = (model(source, replace_from(target, position)) - before).abs().amax(dim=-1)
+        assert (difference[:, :position] < 1e-12).all()
+        assert (difference[:, position:] > 1e-9).all()
+
+
+@given(
+    sizes=st.tuples(st.integers(1, 3), st.integers(1, 6), st.integers(1, 6)),
+    norm_first=st.booleans(),
+    tie=st.sampled_from(["none", "target", "all"]),
+)
+def test_any_shape_is_causal_and_the_two_causal_paths_agree(sizes, norm_first, tie):
+    batch, n, m = sizes
+    model = small_model(norm_first=norm_first, tie_embeddings=tie, num_encoder_layers=1, num_decoder_layers=1)
+    source = torch.randint(0, 13, (batch, n))  # padding anywhere
+    target = torch.randint(1, 13, (batch, m))
+    logits = model(source, target)
+    assert logits.shape == (batch, m, 13)
+    assert logits.isfinite().all()
+    equal(model(source, replace_from(target, m - 1))[:, :-1], logits[:, :-1], 1e-12)
+    memory, mask = model.encode(source), padding_mask(source, PAD)
+    equal(model.output_projection(model.decode(target, memory, memory_mask=mask, is_causal=True)), logits)
+
+
+@both_orders
+def test_the_causal_kernel_equals_the_combined_mask_on_real_positions(norm_first):
+    """Forward and backward, for batches padded on the right: this is what training uses."""
+    model, source, target = small_model(norm_first=norm_first), padded_batch(), padded_batch((3, 6, 2))
+    real, mask = target != PAD, padding_mask(source, PAD)
+    memory = model.encode(source)
+    by_mask = model.decode(target, memory, memory_mask=mask)
+    by_kernel = model.decode(target, memory, memory_mask=mask, is_causal=True)
+    equal(by_kernel[real], by_mask[real])
+    direction = torch.randn_like(by_mask[real])
+    used = list(model.decoder.parameters())
+    for got, expected in zip(
+        torch.autograd.grad((by_kernel[real] * direction).sum(), used, retain_graph=True),
+        torch.autograd.grad((by_mask[real] * direction).sum(), used),
+    ):
+        equal(got, expected)
+
+
+# --- padding and the source --------------------------------------------------------------------------------------
+
+
+@both_orders
+def test_more_padding_on_the_right_changes_no_real_position(norm_first):
+    model, source, target = small_model(norm_first=norm_first), padded_batch(), padded_batch((3, 6, 2))
+    logits, real = model(source, target), target != PAD
+    longer = [nn.functional.pad(tokens, (0, 4), value=PAD) for tokens in (source, target)]
+    equal(model(longer[0], target)[real], logits[real])
+    equal(model(source, longer[1])[:, :6][real], logits[real])
+    equal(model(*longer)[:, :6][real], logits[real])
+
+
+@both_orders
+@ties
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_the_padding_embedding_has_no_influence_and_gets_no_gradient(side, tie, norm_first):
+    """On the left only the combined decoder mask can achieve this: causality alone hides what stands on the right."""
+    model = small_model(norm_first=norm_first, tie_embeddings=tie)
+    source, target = padded_batch((7, 4, 5), side), padded_batch((3, 6, 2), side)
+    real = target != PAD
+    hidden = model.decode(target, model.encode(source), memory_mask=padding_mask(source, PAD))[real]
+    hidden.square().sum().backward()
+    for embedding in (model.source_embedding, model.target_embedding):
+        assert (embedding.weight.grad[PAD] == 0).all()
+        assert (embedding.weight.grad[source.unique()[1:]] != 0).any()
+        with torch.no_grad():
+            embedding.weight[PAD] = 10 * torch.randn(12)
+    again = model.decode(target, model.encode(source), memory_mask=padding_mask(source, PAD))[real]
+    equal(again, hidden, 1e-12)
+
+
+@both_orders
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_every_real_source_token_matters_in_a_padded_batch(norm_first, side):
+    """A batch without padding would hide an inverted mask: all keys forbidden look like none forbidden."""
+    model, source, target = small_model(norm_first=norm_first), padded_batch(side=side), padded_batch((6, 6, 6))
+    before = model(source, target)
+    for row, position in (source != PAD).nonzero().tolist():
+        changed = source.clone()
+        changed[row, position] = source[row, position] % 12 + 1
+        difference = (model(changed, target) - before).abs().amax(dim=-1)
+        assert (difference[row] > 1e-9).all()
+        others = torch.arange(3) != row
+        assert (difference[others] < 1e-12).all()
+
+
+@both_orders
+def test_sentences_of_a_batch_do_not_touch(norm_first):
+    model, source, target = small_model(norm_first=norm_first), padded_batch(), padded_batch((3, 6, 2))
+    together = model(source, target)
+    for row in range(3):
+        own_source, own_target = source[row][source[row] != PAD], target[row][target[row] != PAD]
+        equal(model(own_source[None], own_target[None])[0], together[row, : len(own_target)])
+
+
+@both_orders
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_a_source_of_nothing_but_padding_stays_finite_and_spoils_nothing(norm_first, dtype):
+    model = small_model(dtype, norm_first=norm_first)
+    source, target = padded_batch((4, 0)), padded_batch((3, 5))
+    logits = model(source, target)
+    assert logits.isfinite().all()
+    logits[0].float().square().sum().backward()
+    assert all(parameter.grad.isfinite().all() for parameter in model.parameters())
+    if dtype == torch.float64:
+        equal(model(source[:1], target[:1])[0], logits[0])
+
+
+def test_the_masks_are_built_from_pad_id():
+    """Renaming the tokens so that padding is number 5 changes nothing."""
+    model, source, target = small_model(), padded_batch(), padded_batch((3, 6, 2), "left")
+    order = torch.arange(13)
+    order[[0, 5]] = torch.tensor([5, 0])
+    renamed = Transformer(replace(model.config, pad_id=5)).double().eval()
+    renamed.load_state_dict(model.state_dict())
+    with torch.no_grad():
+        for embedding in (renamed.source_embedding, renamed.target_embedding):
+            embedding.weight.copy_(embedding.weight[order])
+    equal(renamed(order[source], order[target]), model(source, target), 1e-12)
+
+
+# --- the parts of a forward pass ---------------------------------------------------------------------------------
+
+
+@both_orders
+def test_forward_is_encode_decode_project(norm_first):
+    model, source, target = small_model(norm_first=norm_first), padded_batch(), padded_batch((3, 6, 2))
+    mask = padding_mask(source, PAD)
+    memory = model.encode(source)
+    equal(model.encode(source, mask=mask), memory, 0)
+    hidden = model.decode(target, memory, memory_mask=mask)
+    equal(model.decode(target, memory, memory_mask=mask, mask=decoder_mask(target, PAD)), hidden, 0)
+    equal(model.output_projection(hidden), model(source, target), 0)
+    assert memory.shape == (3, 7, 12)
+    assert hidden.shape == (3, 6, 12)
+
+
+def test_a_mask_that_is_given_is_used():
+    model, source, target = small_model(), padded_batch((7, 7)), padded_batch((6, 6))
+    everything = torch.ones(1, 1, 1, 1, dtype=torch.bool)
+    memory = model.encode(source)
+    only_first = (torch.arange(7) == 0)[None, None, None]
+    assert not torch.allclose(model.encode(source, mask=only_first), memory)
+    hidden = model.decode(target, memory, memory_mask=None)
+    assert not torch.allclose(model.decode(target, memory, memory_mask=None, mask=everything), hidden)
+    assert not torch.allclose(model.decode(target, memory, memory_mask=only_first), hidden)
+    equal(model.decode(target, memory, memory_mask=everything), hidden, 1e-12)
+
+
+def test_masks_go_by_name_only():
+    for method, positional in ((Transformer.encode, 2), (Transformer.decode, 3)):
+        kinds = [parameter.kind for parameter in inspect.signature(method).parameters.values()]
+        assert all(kind is inspect.Parameter.KEYWORD_ONLY for kind in kinds[positional:])
+
+
+def test_what_enters_the_encoder_is_the_scaled_embedding_plus_the_table():
+    model, source = small_model(), padded_batch()
+    seen = []
+    model.encoder.register_forward_pre_hook(lambda _, args: seen.append(args[0]))
+    model.encode(source)
+    expected = model.source_embedding(source) * math.sqrt(12) + sinusoidal_table(7, 12)
+    equal(seen[0], expected, 1e-7)  # the stored table is float32
+
+
+@ties
+def test_the_scaled_embedding_starts_with_rms_one(tie):
+    model = Transformer(small_config(source_vocab_size=1000, target_vocab_size=1000, d_model=60, tie_embeddings=tie))
+    for embedding in (model.source_embedding, model.target_embedding):
+        scaled = embedding.weight * math.sqrt(60)
+        assert abs(scaled.square().mean().sqrt() - 1) < 0.02  # 60,000 draws: the standard deviation is 0.003
+    assert abs(model.positions.table.square().mean().sqrt() - 0.5**0.5) < 1e-6
+
+
+def test_logits_come_out_not_probabilities():
+    logits = small_model()(padded_batch(), padded_batch((3, 6, 2)))
+    assert (logits < 0).any()
+    assert (logits.exp().sum(dim=-1) - 1).abs().min() > 1e-3
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@both_orders
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_every_dtype_runs_forward_and_backward(dtype, norm_first, side):
+    model = Transformer(small_config(norm_first=norm_first, dropout=0.1)).to(dtype).train()
+    logits = model(padded_batch(side=side), padded_batch((3, 6, 2), side))
+    assert logits.dtype == dtype
+    nn.functional.cross_entropy(logits.flatten(0, 1), torch.randint(1, 13, (18,))).backward()
+    for name, parameter in model.named_parameters():
+        assert parameter.grad is not None, name
+        assert parameter.grad.isfinite().all(), name
+
+
+def test_half_and_double_carry_the_table():
+    assert small_model().half().positions.table.dtype == torch.float16
+    assert small_model().double().positions.table.dtype == torch.float64
+
+
+# --- dropout -----------------------------------------------------------------------------------------------------
+
+
+def test_evaluation_repeats_itself_and_training_does_not():
+    model = small_model(dropout=0.1)
+    batch = padded_batch(), padded_batch((3, 6, 2))
+    assert torch.equal(model(*batch), model(*batch))
+    model.train()
+    assert not torch.equal(model(*batch), model(*batch))
+
+
+def test_without_dropout_training_and_evaluation_agree():
+    model = small_model()
+    batch = padded_batch(), padded_batch((3, 6, 2))
+    evaluated = model(*batch)
+    equal(model.train()(*batch), evaluated, 0)
+
+
+@pytest.mark.parametrize("stack", ["encoder", "decoder"])
+def test_dropout_falls_on_the_embedding_with_its_position(stack):
+    model = small_model(dropout=0.25, d_model=30, max_len=64).train()
+    seen = []
+    getattr(model, stack).register_forward_pre_hook(lambda _, args: seen.append(args[0]))
+    tokens = torch.randint(1, 13, (4, 40))
+    model(tokens, tokens)
+    assert 0.22 < (seen[0] == 0).double().mean() < 0.28  # 4800 draws: the standard deviation is 0.006
+
+
+def test_every_layer_gets_the_configured_probabilities():
+    model = small_model(dropout=0.2, attention_dropout=0.3)
+    layers = [*model.encoder.layers, *model.decoder.layers]
+    assert [layer.dropout.p for layer in layers] == [0.2] * 4
+    assert model.dropout.p == 0.2
+    assert [m.dropout for m in model.modules() if isinstance(m, MultiHeadAttention)] == [0.3] * 6
+
+
+# --- parameters, tying, checkpoints ------------------------------------------------------------------------------
+
+
+@both_orders
+def test_layers_are_distinct(norm_first):
+    model = Transformer(small_config(norm_first=norm_first))
+    named = list(model.named_parameters(remove_duplicate=False))
+    assert len({id(parameter) for _, parameter in named}) == len(named)
+    assert len({parameter.data_ptr() for _, parameter in named}) == len(named)
+    for stack in (model.encoder, model.decoder):
+        first, second = stack.layers
+        assert not torch.equal(first.self_attention.in_projection.weight, second.self_attention.in_projection.weight)
+        assert not torch.equal(first.feed_forward.linear1.weight, second.feed_forward.linear1.weight)
+
+
+@both_orders
+def test_depths_and_final_norms(norm_first):
+    model = Transformer(small_config(num_encoder_layers=3, num_decoder_layers=1, norm_first=norm_first))
+    assert len(model.encoder.layers) == 3
+    assert len(model.decoder.layers) == 1
+    for stack in (model.encoder, model.decoder):
+        assert count(stack.norm) == (24 if norm_first else 0)
+
+
+@ties
+@both_orders
+def test_tying_shares_the_matrix_and_counts_it_once(tie, norm_first):
+    model = Transformer(small_config(tie_embeddings=tie, norm_first=norm_first))
+    source, target = model.source_embedding.weight, model.target_embedding.weight
+    assert (model.output_projection.weight is target) == (tie != "none")
+    assert (source is target) == (tie == "all")
+    matrices = {"none": 3, "target": 2, "all": 1}[tie]
+    stacks = sum(count(stack) for stack in (model.encoder, model.decoder))
+    attention, feed_forward, norm = 4 * 144 + 48, 2 * 12 * 20 + 32, 24
+    assert stacks == 2 * (3 * attention + 2 * feed_forward + 5 * norm) + 2 * norm * norm_first
+    assert count(model) == matrices * 13 * 12 + stacks
+
+
+@ties
+@both_orders
+def test_tying_and_logits_survive_a_file(tie, norm_first, tmp_path):
+    model = small_model(tie_embeddings=tie, norm_first=norm_first)
+    save_weights(tmp_path / "model.safetensors", model)
+    loaded = Transformer(model.config).double().eval()
+    load_weights(tmp_path / "model.safetensors", loaded)
+    batch = padded_batch(), padded_batch((3, 6, 2))
+    assert torch.equal(loaded(*batch), model(*batch))
+    assert (loaded.output_projection.weight is loaded.target_embedding.weight) == (tie != "none")
+    assert (loaded.source_embedding.weight is loaded.target_embedding.weight) == (tie == "all")
+    assert count(loaded) == count(model)
+
+
+@pytest.mark.parametrize("tie", ["target", "all"])
+def test_tying_survives_a_change_of_dtype_and_a_step_of_training(tie):
+    model = Transformer(small_config(tie_embeddings=tie)).double()
+    model(padded_batch(), padded_batch((3, 6, 2))).square().sum().backward()
+    torch.optim.SGD(model.parameters(), lr=0.1).step()
+    assert model.output_projection.weight is model.target_embedding.weight
+
+
+def test_a_checkpoint_does_not_depend_on_max_len():
+    short, long = Transformer(small_config(max_len=8)), Transformer(small_config(max_len=99))
+    assert not [name for name in short.state_dict() if "table" in name or "position" in name]
+    long.load_state_dict(short.state_dict())
+    batch = padded_batch(), padded_batch((3, 6, 2))
+    assert torch.equal(long(*batch), short(*batch))
+
+
+# --- the cache ---------------------------------------------------------------------------------------------------
+
+
+@both_orders
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_cached_decoding_equals_uncached(norm_first, side):
+    model, source, target = small_model(norm_first=norm_first), padded_batch(side=side), padded_batch((9, 9, 9))
+    memory, mask, cache = model.encode(source), padding_mask(source, PAD), KeyValueCache(2)
+    at_once = model.decode(target, memory, memory_mask=mask)
+    for position in range(9):
+        assert cache.length == position
+        token = target[:, position : position + 1]
+        step = model.decode(token, memory, memory_mask=mask, cache=cache)
+        equal(step, at_once[:, position : position + 1], 1e-12)
+        memory = torch.full_like(memory, float("nan"))  # projected at the first step and never again
+
+
+def test_several_new_tokens_with_a_cache_need_a_mask():
+    model, source, target = small_model(), padded_batch(), padded_batch((5, 5, 5))
+    memory, memory_mask, cache = model.encode(source), padding_mask(source, PAD), KeyValueCache(2)
+    with pytest.raises(ValueError, match="got 3 tokens"):
+        model.decode(target[:, :3], memory, memory_mask=memory_mask, cache=cache)
+    mask = causal_mask(5)
+    parts = [
+        model.decode(target[:, :3], memory, memory_mask=memory_mask, cache=cache, mask=mask[..., :3, :3]),
+        model.decode(target[:, 3:], memory, memory_mask=memory_mask, cache=cache, mask=mask[..., 3:, :]),
+    ]
+    equal(torch.cat(parts, dim=1), model.decode(target, memory, memory_mask=memory_mask), 1e-12)
+
+
+def test_the_cache_counts_towards_max_len():
+    model, source, target = small_model(max_len=8), padded_batch(), padded_batch((8, 8, 8))
+    memory, cache = model.encode(source), KeyValueCache(2)
+    for position in range(8):
+        model.decode(target[:, position : position + 1], memory, memory_mask=None, cache=cache)
+    with pytest.raises(ValueError, match=r"position 9.*max_len is 8"):
+        model.decode(target[:, :1], memory, memory_mask=None, cache=cache)
+
+
+# --- what is refused ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        *(
+            ({name: value}, rf"{name} must be at least 1; got {value}")
+            for name in (
+                "source_vocab_size", "target_vocab_size", "d_model", "num_heads", "d_ff", "num_encoder_layers",
+                "num_decoder_layers", "max_len",
+            )
+            for value in (0, -1)
+        ),
+        *(
+            ({name: value}, rf"{name} must be at least 0 and below 1; got {value}")
+            for name in ("dropout", "attention_dropout")
+            for value in (-0.1, 1.0, 1.5, float("nan"))
+        ),
+        ({"num_heads": 5}, "d_model must be a multiple of num_heads; got 12 and 5"),
+        ({"pad_id": -1}, r"pad_id.*\(13, 13\).*got -1"),
+        ({"pad_id": 13}, r"pad_id.*\(13, 13\).*got 13"),
+        ({"pad_id": 12, "target_vocab_size": 12}, r"pad_id.*\(13, 12\).*got 12"),
+        ({"tie_embeddings": "both"}, "'none', 'target' or 'all'; got 'both'"),
+        ({"tie_embeddings": True}, "'none', 'target' or 'all'; got True"),
+        ({"tie_embeddings": "all", "target_vocab_size": 14}, r"one joint vocabulary; got sizes \(13, 14\)"),
+    ],
+)  # fmt: skip
+def test_a_configuration_out_of_range_is_refused(change, message):
+    with pytest.raises(ValueError, match=message):
+        replace(small_config(), **change)
+
+
+def test_the_configuration_is_the_papers_base_model_and_frozen():
+    config = TransformerConfig(100, 200, 1)
+    assert (config.d_model, config.num_heads, config.d_ff, config.dropout) == (512, 8, 2048, 0.1)
+    assert (config.num_encoder_layers, config.num_decoder_layers) == (6, 6)
+    assert (config.norm_first, config.tie_embeddings, config.attention_dropout) == (False, "none", 0.0)
+    with pytest.raises(FrozenInstanceError):
+        config.d_model = 256
+
+
+@pytest.mark.parametrize("source_length", [8, 9])
+@pytest.mark.parametrize("target_length", [8, 9])
+def test_beyond_max_len_both_numbers_are_named(source_length, target_length):
+    model = small_model(max_len=8)
+    batch = padded_batch((source_length,)), padded_batch((target_length,))
+    if source_length == target_length == 8:
+        assert model(*batch).shape == (1, 8, 13)
+    else:
+        with pytest.raises(ValueError, match=r"position 9.*max_len is 8"):
+            model(*batch)
+
+
+def test_bad_tokens_are_refused():
+    model, source, target = small_model(), padded_batch(), padded_batch((3, 6, 2))
+    with pytest.raises(ValueError, match=r"\(3, 7\) and \(2, 6\)"):
+        model(source, target[:2])
+    with pytest.raises(ValueError, match=r"float32 \(3, 7\)"):
+        model(source.float(), target)
+    with pytest.raises(ValueError, match=r"float32 \(3, 6\)"):
+        model(source, target.float())
+    with pytest.raises(ValueError, match=r"int64 \(7,\)"):
+        model.encode(source[0])
+
+
+def test_bad_masks_are_refused():
+    model, source, target = small_model(), padded_batch(), padded_batch((3, 6, 2))
+    memory = model.encode(source)
+    with pytest.raises(TypeError, match="int64"):
+        model.encode(source, mask=(source != PAD).long()[:, None, None])
+    with pytest.raises(ValueError, match=r"\(3, 7\)"):
+        model.encode(source, mask=source != PAD)
+    with pytest.raises(ValueError, match=r"\(3, 7\)"):
+        model.decode(target, memory, memory_mask=source != PAD)
+    for options in ({"mask": causal_mask(6)}, {"cache": KeyValueCache(2)}):
+        with pytest.raises(ValueError, match=r"is_causal|one new token"):
+            model.decode(target, memory, memory_mask=None, is_causal=True, **options)
+    with pytest.raises(ValueError, match="is_causal"):
+        model.decode(target[:, :1], memory, memory_mask=None, is_causal=True, cache=KeyValueCache(2))

@@ -1,0 +1,76 @@
+"""The package as a whole: quick to import, documented, complete."""
+
+import inspect
+import subprocess
+import sys
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+import transformer_lib
+
+PACKAGE = Path(transformer_lib.__file__).parent
+SLOW = {"tokenizers", "sacrebleu", "matplotlib", "tqdm"}
+PUBLIC = {  # the names that each chapter promises
+    "attention": ["scaled_dot_product_attention"],
+    "multi_head": ["MultiHeadAttention"],
+    "positions": ["sinusoidal_table", "SinusoidalPositionalEncoding", "LearnedPositionalEncoding"],
+    "masks": ["padding_mask", "causal_mask", "decoder_mask"],
+    "layers": ["FeedForward", "EncoderLayer", "DecoderLayer"],
+    "model": ["TransformerConfig", "Encoder", "Decoder", "Transformer"],
+    "checks": ["check_transformer"],
+    "data": ["ParallelCorpus", "toy_corpus", "load_multi30k", "read_parallel", "Tokenizer", "token_batches"],
+    "training": ["TrainingConfig", "inverse_sqrt_schedule", "translation_loss", "train"],
+    "decoding": ["greedy_decode", "beam_search", "KeyValueCache"],
+    "cost": ["count_parameters", "training_flops", "attention_memory"],
+    "translation": ["Translator", "evaluate_bleu"],
+    "files": ["UserError", "atomic_path", "atomic_write", "save_weights", "load_weights"],
+}
+WRITTEN = [module for module in PUBLIC if (PACKAGE / f"{module}.py").exists()]
+
+
+def test_importing_it_imports_nothing_slow():
+    """What torch itself imports is not our doing: some versions bring tqdm."""
+    code = f"import sys, torch; before = set(sys.modules); import transformer_lib; print({SLOW} & {{*sys.modules}} - before)"
+    done = subprocess.run([sys.executable, "-c", code], cwd=PACKAGE.parent, capture_output=True, text=True, check=True)
+    assert (done.stdout, done.stderr) == ("set()\n", "")
+
+
+@pytest.mark.parametrize("path", sorted(PACKAGE.glob("*.py")), ids=lambda path: path.stem)
+def test_no_module_imports_anything_slow_at_its_top(path):
+    imports = [line.split()[1].split(".")[0] for line in path.read_text("utf-8").splitlines() if is_import(line)]
+    assert not SLOW & set(imports)
+
+
+def is_import(line):
+    return line.startswith(("import ", "from "))
+
+
+@pytest.mark.parametrize("module", WRITTEN)
+def test_every_promised_name_is_public(module):
+    for name in PUBLIC[module]:
+        assert name in transformer_lib.__all__
+        assert name in import_module(f"transformer_lib.{module}").__all__
+        assert getattr(transformer_lib, name).__module__ == f"transformer_lib.{module}"
+
+
+def test_the_first_chapters_are_written():
+    assert {"attention", "multi_head", "positions", "masks", "layers", "model", "files"} <= set(WRITTEN)
+
+
+@pytest.mark.parametrize("name", transformer_lib.__all__)
+def test_every_public_name_has_a_docstring_of_its_own(name):
+    thing = getattr(transformer_lib, name)
+    assert (thing.__doc__ or "").strip()
+    assert not thing.__doc__.startswith(f"{name}(")  # what dataclass writes by itself
+    if inspect.isclass(thing):
+        for method, function in vars(thing).items():
+            if inspect.isfunction(function) and not method.startswith("_"):
+                assert function.__doc__, f"{name}.{method}"
+
+
+def test_all_is_sorted_and_exists():
+    assert len(set(transformer_lib.__all__)) == len(transformer_lib.__all__)
+    assert sorted(transformer_lib.__all__) == list(transformer_lib.__all__)
+    assert all(hasattr(transformer_lib, name) for name in transformer_lib.__all__)
