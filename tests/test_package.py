@@ -32,7 +32,7 @@ WRITTEN = [module for module in PUBLIC if (PACKAGE / f"{module}.py").exists()]
 
 def test_importing_it_imports_nothing_slow():
     """What torch itself imports is not our doing: some versions bring tqdm."""
-    code = f"import sys, torch; before = set(sys.modules); import transformer_lib; print({SLOW} & {{*sys.modules}} - before)"
+    code = f"import sys, torch; old = {{*sys.modules}}; import transformer_lib; print({SLOW} & {{*sys.modules}} - old)"
     done = subprocess.run([sys.executable, "-c", code], cwd=PACKAGE.parent, capture_output=True, text=True, check=True)
     assert (done.stdout, done.stderr) == ("set()\n", "")
 

@@ -2,6 +2,18 @@
 """The library that the course writes."""
 
 from transformer_lib.attention import scaled_dot_product_attention
+from transformer_lib.data import (
+    Batch,
+    ParallelCorpus,
+    Tokenizer,
+    encode_pairs,
+    load_multi30k,
+    read_lines,
+    read_parallel,
+    token_batches,
+    toy_corpus,
+    toy_oracle,
+)
 from transformer_lib.decoding import Hypothesis, KeyValueCache, beam_search, greedy_decode
 from transformer_lib.files import (
     UserError,
@@ -22,6 +34,7 @@ from transformer_lib.translation import Translator, evaluate_bleu
 
 __version__ = "0.1.0"
 __all__ = [
+    "Batch",
     "Decoder",
     "DecoderLayer",
     "Encoder",
@@ -31,7 +44,9 @@ __all__ = [
     "KeyValueCache",
     "LearnedPositionalEncoding",
     "MultiHeadAttention",
+    "ParallelCorpus",
     "SinusoidalPositionalEncoding",
+    "Tokenizer",
     "TrainingConfig",
     "Transformer",
     "TransformerConfig",
@@ -42,16 +57,23 @@ __all__ = [
     "beam_search",
     "causal_mask",
     "decoder_mask",
+    "encode_pairs",
     "evaluate_bleu",
     "greedy_decode",
     "inverse_sqrt_schedule",
+    "load_multi30k",
     "load_state",
     "load_weights",
     "padding_mask",
+    "read_lines",
+    "read_parallel",
     "save_state",
     "save_weights",
     "scaled_dot_product_attention",
     "sinusoidal_table",
+    "token_batches",
+    "toy_corpus",
+    "toy_oracle",
     "train",
     "translation_loss",
 ]

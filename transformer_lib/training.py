@@ -135,7 +135,7 @@ def _optimizer(model: nn.Module, config: TrainingConfig) -> torch.optim.AdamW:
 def _batches(pairs: Pairs, config: TrainingConfig, pad_id: int, at: _Progress) -> Iterator[Batch]:
     """Batches without end from where the run stands; moves `at` along."""
     while True:
-        batches = list(token_batches(pairs, config.batch_tokens, pad_id=pad_id, seed=config.seed, epoch=at.epoch))
+        batches = token_batches(pairs, config.batch_tokens, pad_id=pad_id, seed=config.seed, epoch=at.epoch)
         while at.batch < len(batches):
             at.batch += 1
             yield batches[at.batch - 1]
