@@ -34,7 +34,7 @@ from transformer_lib.translation import Translator, evaluate_bleu
 PRESETS: dict[str, dict[str, dict]] = {
     "tiny": {
         "model": dict(d_model=128, num_heads=4, d_ff=256, num_encoder_layers=2, num_decoder_layers=2, dropout=0.0),
-        "training": dict(batch_tokens=2048, peak_lr=4e-3, warmup_steps=200),
+        "training": dict(batch_tokens=2048, peak_lr=3e-3, warmup_steps=150),
         "tokenizer": dict(vocab_size=600),
     },
     "small": {

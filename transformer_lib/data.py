@@ -384,7 +384,7 @@ def token_batches(
     rng, order = random.Random(f"{seed} {epoch}"), list(pairs)
     if seed is not None:
         order.sort(key=lambda _: rng.random())
-    order.sort(key=_width)
+    order.sort(key=lambda pair: (_width(pair), len(pair[1]), len(pair[0])))
     if order and _width(order[-1]) > batch_tokens:
         raise UserError(f"expected pairs of at most batch_tokens = {batch_tokens} tokens; got {_width(order[-1])}")
     groups = [order[:0]]

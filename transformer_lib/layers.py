@@ -76,7 +76,7 @@ class EncoderLayer(_Layer):
         self.self_attention_norm = nn.LayerNorm(d_model)
 
     def forward(self, x: Tensor, *, mask: Tensor | None = None) -> Tensor:
-        """Let the tokens attend to each other, then think each by itself.
+        """Let the tokens attend to each other, then process each by itself.
 
         Args:
             x: (batch, length, d_model).

@@ -19,7 +19,7 @@ from transformer_lib.positions import SinusoidalPositionalEncoding
 # chapters/07_model.md: The classes
 @dataclass(frozen=True)
 class TransformerConfig:
-    """The shape of a Transformer; the defaults are the paper's base model (Vaswani et al. 2017, table 3).
+    """The shape of a Transformer; the defaults are the sizes of the paper's base model (Vaswani et al. 2017, table 3).
 
     Args:
         source_vocab_size: number of source tokens.

@@ -50,7 +50,7 @@ def translation_loss(
 
 # chapters/10_training.md: A learning rate that warms up
 def inverse_sqrt_schedule(step: int, *, peak: float, warmup: int) -> float:
-    """The learning rate of a step: up linearly, then down with the square root (Vaswani et al. 2017, section 5.3).
+    """The learning rate of a step: up linearly, then down as 1 / √step (Vaswani et al. 2017, section 5.3).
 
     Args:
         step: the step's number, from 1.
@@ -125,7 +125,7 @@ class _Progress:
 
 
 def _optimizer(model: nn.Module, config: TrainingConfig) -> torch.optim.AdamW:
-    """AdamW with the paper's moments (Vaswani et al. 2017, section 5.3); only matrices decay."""
+    """AdamW with the betas and epsilon of Vaswani et al. 2017, section 5.3; only matrices decay."""
     matrices = [parameter for parameter in model.parameters() if parameter.dim() > 1]
     vectors = [parameter for parameter in model.parameters() if parameter.dim() <= 1]
     groups: list[dict] = [{"params": matrices}, {"params": vectors, "weight_decay": 0.0}]

@@ -1,0 +1,699 @@
+"""The command line: what it answers, and one line with exit status 2 for every mistake that is not its own."""
+
+import errno
+import gzip
+import hashlib
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+import warnings
+from copy import deepcopy
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+import transformer_lib
+from transformer_lib import __main__ as command_line
+from transformer_lib import data, training, translation
+from transformer_lib.data import ParallelCorpus, Tokenizer, toy_corpus
+from transformer_lib.decoding import Hypothesis
+from transformer_lib.files import UserError
+from transformer_lib.model import Transformer, TransformerConfig
+from transformer_lib.translation import Translator, evaluate_bleu
+
+ENGLISH = ["a dog runs", "a cat sleeps", "the man sees a dog", "the old cat", "a woman reads"] * 8
+GERMAN = ["ein Hund läuft", "eine Katze schläft", "der Mann sieht einen Hund", "die alte Katze", "eine Frau liest"] * 8
+MICRO = {
+    "model": {"d_model": 16, "num_heads": 2, "d_ff": 16, "num_encoder_layers": 1, "num_decoder_layers": 1,
+              "dropout": 0.1},
+    "training": {"batch_tokens": 128, "peak_lr": 5e-3, "warmup_steps": 2},
+    "tokenizer": {"vocab_size": 300},
+}  # fmt: skip
+ENVIRONMENT = {
+    **os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(Path(transformer_lib.__file__).parent.parent),
+}  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def _small(monkeypatch, tmp_path):
+    """Small presets, no memory settings in the tests' own process, and a working directory of the test's own."""
+    wider = deepcopy(MICRO)
+    wider["model"]["d_ff"] = 24
+    for name, preset in {"small": MICRO, "tiny": MICRO, "base": wider}.items():
+        monkeypatch.setitem(command_line.PRESETS, name, preset)
+    monkeypatch.setattr(command_line, "_keep_memory", lambda: None)
+    monkeypatch.chdir(tmp_path)
+    with warnings.catch_warnings():
+        warnings.simplefilter("default")  # as outside of the tests; `main` decides how they look
+        yield
+
+
+@pytest.fixture
+def run(capsys):
+    """Run a command in this process: its exit status, its output and its error lines."""
+
+    def run(*arguments):
+        capsys.readouterr()
+        status = command_line.main([str(argument) for argument in arguments])
+        out, err = capsys.readouterr()
+        return status, out, err
+
+    return run
+
+
+@pytest.fixture
+def fails(run, tmp_path):
+    """Run a command that must fail: status 2, no output, one line with these words, no file made or changed."""
+
+    def fails(*arguments, words=()):
+        before = files_below(tmp_path)
+        status, out, err = run(*arguments)
+        assert (status, out) == (2, "")
+        assert err.startswith("error: ")
+        assert len(err.splitlines()) == 1, err
+        assert err.endswith("\n")
+        for word in words:
+            assert str(word) in err
+        assert files_below(tmp_path) == before
+        return err
+
+    return fails
+
+
+def files_below(folder):
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def write(path, lines, end="\n"):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes("".join(line + end for line in lines).encode())
+    return path
+
+
+@pytest.fixture
+def own(tmp_path):
+    """The options that name two files of one's own."""
+    write(tmp_path / "en.txt", ENGLISH)
+    write(tmp_path / "de.txt", GERMAN)
+    return ["--source", tmp_path / "en.txt", "--target", tmp_path / "de.txt"]
+
+
+@pytest.fixture
+def model(tmp_path):
+    """A model directory; sentences of up to 40 tokens."""
+    torch.manual_seed(0)
+    tokenizer = Tokenizer.train(ENGLISH + GERMAN, 300)
+    config = TransformerConfig(tokenizer.vocab_size, tokenizer.vocab_size, 0, max_len=40, **MICRO["model"])
+    Translator(Transformer(config), tokenizer).save(tmp_path / "model")
+    return tmp_path / "model"
+
+
+def feed(monkeypatch, text):
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text)))
+
+
+# --- training ---
+
+
+def test_train_translate_evaluate(run, own, tmp_path):
+    status, out, err = run("train", *own, "--out", "runs/first", "--steps", 3)
+    assert status == 0
+    row = json.loads(out)
+    assert row["step"] == 3
+    assert {"train_loss", "val_loss"} <= row.keys()
+    assert err == "38 pairs to train on, 2 for validation; skipped 0\n"
+    folder = tmp_path / "runs" / "first"
+    names = ["config.json", "log.jsonl", "model.safetensors", "state.safetensors", "tokenizer.json"]
+    assert sorted(path.name for path in folder.iterdir()) == names
+    status, out, err = run("translate", "--model", folder, "a dog", "the cat")
+    assert (status, err) == (0, "")
+    assert out.splitlines() == Translator.from_pretrained(folder).translate(["a dog", "the cat"])
+    status, out, err = run("evaluate", "--model", folder, *own)
+    assert (status, err) == (0, "")
+    assert json.loads(out).keys() == {"bleu", "chrf", "signature"}
+    assert len(out.splitlines()) == 1
+
+
+def test_as_a_program(own, tmp_path):
+    """The real presets, in processes of their own."""
+    program = [sys.executable, "-m", "transformer_lib"]
+    common = {"cwd": tmp_path, "env": ENVIRONMENT, "capture_output": True}
+    arguments = ["train", *own, "--out", "run", "--steps", "1", "--preset", "tiny", "--device", "cpu"]
+    done = subprocess.run([*program, *arguments], **common)
+    assert (done.returncode, done.stderr.count(b"\n")) == (0, 1), done.stderr
+    assert json.loads(done.stdout)["step"] == 1
+    lines = b"a dog\r\n\r\n \nthe cat"
+    done = subprocess.run([*program, "translate", "--model", "run", "--beam", "1"], input=lines, **common)
+    assert (done.returncode, done.stderr, done.stdout.count(b"\n")) == (0, b"", 4)
+    assert done.stdout.split(b"\n")[1:3] == [b"", b""]
+    done = subprocess.run([*program, "translate", "--model", "nothing"], input=lines, **common)
+    assert (done.returncode, done.stdout, done.stderr.count(b"\n")) == (2, b"", 1)
+    assert done.stderr.startswith(b"error: ")
+
+
+def test_resume_goes_on(run, own, tmp_path):
+    def weights(name):
+        return (tmp_path / name / "model.safetensors").read_bytes()
+
+    assert run("train", *own, "--out", "whole", "--steps", 5, "--preset", "small", "--seed", 3)[0] == 0
+    for steps in (2, 5):
+        status, out, _ = run("train", *own, "--out", "parts", "--steps", steps, "--resume", "--seed", 3)
+        assert (status, json.loads(out)["step"]) == (0, steps)
+    whole, parts = (Translator.from_pretrained(tmp_path / name).model for name in ("whole", "parts"))
+    assert all(torch.equal(a, b) for a, b in zip(whole.parameters(), parts.parameters(), strict=True))
+    rows = (tmp_path / "parts" / "log.jsonl").read_text().splitlines()
+    assert [json.loads(row)["step"] for row in rows] == [2, 5]
+    before = weights("parts")
+    status, out, _ = run("train", *own, "--out", "parts", "--steps", 4, "--resume", "--seed", 3)  # it has them already
+    assert (status, weights("parts")) == (0, before)
+
+
+def test_an_existing_run_is_not_overwritten(run, fails, own, tmp_path):
+    run("train", *own, "--out", "run", "--steps", 1)
+    fails("train", *own, "--out", "run", "--steps", 1, words=["run already holds a run", "--resume"])
+    (tmp_path / "run" / "state.safetensors").unlink()
+    fails("train", *own, "--out", "run", "--steps", 1, words=["run already holds a run"])
+    assert "give --resume" not in fails("train", *own, "--out", "run", "--steps", 1, "--resume")  # it was given
+
+
+def test_resume_wants_the_same_settings(run, fails, own, tmp_path):
+    run("train", *own, "--out", "run", "--steps", 1)
+    again = ["train", *own, "--out", "run", "--steps", 2, "--resume"]
+    for options, words in [
+        (["--seed", 1], ["another seed"]),
+        (["--preset", "base"], ["another configuration", "d_ff = 16, not 24"]),
+    ]:
+        before = files_below(tmp_path)
+        status, out, err = run(*again, *options)
+        assert (status, out) == (2, "")
+        assert err.splitlines()[-1].startswith("error: ")
+        assert all(word in err.splitlines()[-1] for word in words)
+        assert files_below(tmp_path) == before
+        fails(*again, *options)
+
+
+@pytest.mark.parametrize("name", ["config.json", "tokenizer.json", "state.safetensors", "log.jsonl"])
+@pytest.mark.parametrize("damage", ["missing", "cut"])
+def test_resume_wants_whole_files(run, fails, own, tmp_path, name, damage):
+    run("train", *own, "--out", "run", "--steps", 1)
+    path = tmp_path / "run" / name
+    path.write_bytes(path.read_bytes()[:40]) if damage == "cut" else path.unlink()
+    words = [] if (name, damage) == ("state.safetensors", "missing") else [name]  # without a state: an existing run
+    fails("train", *own, "--out", "run", "--steps", 2, "--resume", words=["run", *words])
+
+
+def test_empty_and_long_pairs_are_skipped_and_counted(run, tmp_path):
+    source = write(tmp_path / "a", [*ENGLISH, "", "one", "  ", "long " * 200, "short"], end="\r\n")
+    target = write(tmp_path / "b", [*GERMAN, "leer", "", "x", "kurz", "lang " * 200], end="\r\n")
+    status, _, err = run("train", "--source", source, "--target", target, "--out", "run", "--steps", 1)
+    assert status == 0
+    assert err == "38 pairs to train on, 2 for validation; skipped 5\n"
+
+
+def test_a_blank_line_put_aside_for_validation_is_no_error(run, tmp_path):
+    """Twenty lines, of which the twentieth is put aside, and is empty."""
+    source = write(tmp_path / "a", [*ENGLISH[:19], ""])
+    target = write(tmp_path / "b", [*GERMAN[:19], ""])
+    status, out, err = run("train", "--source", source, "--target", target, "--out", "run", "--steps", 1)
+    assert status == 0, err
+    assert "val_loss" not in json.loads(out)
+    assert err == "19 pairs to train on, 0 for validation; skipped 0\n"
+
+
+def recorded_training(monkeypatch):
+    """Replace the training; keep what it was given."""
+    seen = {}
+
+    def train(model, pairs, config, **options):
+        seen.update(model=model, pairs=pairs, config=config, **options)
+        return [{"step": 0}]
+
+    monkeypatch.setattr(command_line, "train", train)
+    return seen
+
+
+@pytest.mark.parametrize("count", [1, 19, 20, 39, 40, 400, 10_000, 10_019, 10_499, 15_400, 30_000])
+def test_one_pair_in_twenty_is_put_aside_and_500_at_most(tmp_path, count):
+    source, target = [f"a{n}" for n in range(count)], [f"b{n}" for n in range(count)]
+    files = [write(tmp_path / name, lines) for name, lines in (("a", source), ("b", target))]
+    arguments = SimpleNamespace(corpus=None, source=files[0], target=files[1])
+    train, val = command_line._training_data(arguments)
+    assert len(val) <= 500
+    assert len(val) == count // 20 if count <= 10_019 else len(val) > 400
+    assert len(train) + len(val) == count
+    assert sorted(train.source + val.source) == sorted(source)
+    for corpus in (train, val):
+        assert [text.replace("a", "b") for text in corpus.source] == corpus.target
+        assert corpus.source == sorted(corpus.source, key=lambda text: int(text[1:]))
+    if len(val) > 1:  # from everywhere in the file
+        steps = {int(b[1:]) - int(a[1:]) for a, b in zip(val.source, val.source[1:])}
+        assert len(steps) == 1
+
+
+def test_a_directory_as_corpus(run, fails, monkeypatch, tmp_path):
+    seen = recorded_training(monkeypatch)
+    for split, count in (("train", 40), ("val", 3), ("test", 2)):
+        write(tmp_path / "corpus" / f"{split}.en", ENGLISH[:count])
+        write(tmp_path / "corpus" / f"{split}.de", GERMAN[:count])
+    assert run("train", "--corpus", "corpus", "--out", "run", "--steps", 1)[0] == 0
+    assert (len(seen["pairs"]), len(seen["val_pairs"])) == (40, 3)
+    tokenizer = Tokenizer.load("run/tokenizer.json")
+    assert tokenizer.decode(seen["pairs"][2][0]) == "the man sees a dog"
+    assert tokenizer.decode(seen["pairs"][2][1][1:]) == "der Mann sieht einen Hund"
+    direction = ["--source", "de", "--target", "en"]
+    assert run("train", "--corpus", "corpus", *direction, "--out", "back", "--steps", 1)[0] == 0
+    assert tokenizer.decode(seen["pairs"][2][0]) == "der Mann sieht einen Hund"
+    (tmp_path / "corpus" / "val.de").unlink()
+    fails("train", "--corpus", "corpus", "--out", "other", "--steps", 1, words=["val.de"])
+    (tmp_path / "corpus" / "val.en").unlink()
+    assert run("train", "--corpus", "corpus", "--out", "third", "--steps", 1)[0] == 0
+    assert (len(seen["pairs"]), len(seen["val_pairs"])) == (38, 2)
+    fails("train", "--corpus", "corpus", "--target", "fr", "--out", "other", "--steps", 1, words=["train.fr"])
+
+
+def test_the_toy_corpus(run, monkeypatch):
+    seen = recorded_training(monkeypatch)
+    monkeypatch.setattr(
+        command_line, "toy_corpus", lambda split: toy_corpus(split, size={"train": 50, "val": 7}[split])
+    )
+    monkeypatch.setitem(command_line.PRESETS, "tiny", {**MICRO, "training": {"batch_tokens": 99}})
+    assert run("train", "--corpus", "toy", "--out", "run", "--minutes", 2.5, "--seed", 9, "--device", "cpu")[0] == 0
+    assert (len(seen["pairs"]), len(seen["val_pairs"]), seen["device"]) == (50, 7, "cpu")
+    config = seen["config"]
+    assert (config.batch_tokens, config.minutes, config.steps, config.seed) == (99, 2.5, None, 9)
+    assert seen["model"].config.tie_embeddings == "all"
+
+
+def test_thirty_minutes_without_a_limit(run, own, monkeypatch):
+    seen = recorded_training(monkeypatch)
+    run("train", *own, "--out", "a")
+    assert (seen["config"].minutes, seen["config"].steps) == (30.0, None)
+    run("train", *own, "--out", "b", "--steps", 7)
+    assert (seen["config"].minutes, seen["config"].steps) == (None, 7)
+    run("train", *own, "--out", "c", "--steps", 7, "--minutes", 1)
+    assert (seen["config"].minutes, seen["config"].steps) == (1.0, 7)
+
+
+def test_the_seed_decides_the_weights(run, own, monkeypatch):
+    seen, models = recorded_training(monkeypatch), []
+    for name, seed in (("a", 1), ("b", 1), ("c", 2)):
+        torch.rand(len(models))
+        run("train", *own, "--out", name, "--seed", seed)
+        models.append(seen["model"].encoder.layers[0].feed_forward.linear1.weight)
+    assert torch.equal(models[0], models[1])
+    assert not torch.equal(models[0], models[2])
+
+
+# --- translating and evaluating ---
+
+
+@pytest.mark.parametrize(("text", "count"), [
+    (b"", 0), (b"\n", 1), (b"a dog", 1), (b"a dog\n", 1), (b"a dog\r\n\r\n  \r\nthe cat\r\n", 4),
+    ("a\u2028dog\x0b\x1c runs\n\n".encode(), 2), (b"\xef\xbb\xbfa dog\n", 1),
+])  # fmt: skip
+def test_a_line_in_a_line_out(run, model, monkeypatch, text, count):
+    feed(monkeypatch, text)
+    status, out, err = run("translate", "--model", model)
+    assert (status, err) == (0, "")
+    assert out.count("\n") == count
+    assert out == "" or out.endswith("\n")
+    lines = text.decode("utf-8-sig").replace("\r", "").split("\n")[:count]
+    assert out.split("\n")[:count] == Translator.from_pretrained(model).translate(lines)
+
+
+def test_sentences_may_stand_on_the_command_line(run, model, monkeypatch):
+    monkeypatch.setattr(sys, "stdin", None)  # nobody reads it
+    status, out, err = run("translate", "--model", model, "the cat", "", "a dog")
+    assert (status, err) == (0, "")
+    assert out.split("\n")[:-1] == Translator.from_pretrained(model).translate(["the cat", "", "a dog"])
+
+
+def test_beam(run, own, model, monkeypatch):
+    sizes, search = [], translation.beam_search
+    monkeypatch.setattr(translation, "beam_search", lambda *a, **o: sizes.append(o["beam_size"]) or search(*a, **o))
+    for options, size in (([], 5), (["--beam", 1], 1), (["--beam", 3], 3)):
+        for command in (["translate", "--model", model, "a dog"], ["evaluate", "--model", model, *own]):
+            sizes.clear()
+            assert run(*command, *options)[0] == 0
+            assert set(sizes) == {size}
+
+
+def test_long_sentences_are_cut_with_one_warning(run, model, monkeypatch):
+    """However many there are, and wherever they stand."""
+    monkeypatch.setattr(translation, "beam_search", lambda model, source, **_: [[Hypothesis([70], 0.0)]] * len(source))
+    lines = ["a dog", "q" * 50, ""] * 700 + ["q" * 99] * 3
+    feed(monkeypatch, "\n".join(lines).encode())
+    status, out, err = run("translate", "--model", model)
+    assert (status, out.count("\n")) == (0, len(lines))
+    assert err.startswith("warning: ")
+    assert err.count("\n") == 1, err
+    assert "40 tokens" in err
+
+
+def test_evaluate_gives_the_scores_of_the_translations(run, own, model, tmp_path):
+    status, out, err = run("evaluate", "--model", model, *own, "--beam", 2)
+    assert (status, err) == (0, "")
+    answers = Translator.from_pretrained(model).translate(ENGLISH, beam_size=2)
+    assert json.loads(out) == evaluate_bleu(answers, GERMAN)
+    write(tmp_path / "corpus" / "test.de", GERMAN[:4])
+    write(tmp_path / "corpus" / "test.en", ENGLISH[:4])
+    status, out, _ = run("evaluate", "--model", model, "--corpus", "corpus", "--split", "test")
+    assert (status, json.loads(out).keys()) == (0, {"bleu", "chrf", "signature"})
+
+
+def perfect(monkeypatch):
+    """A translator that knows its sentences; what it was asked."""
+    known, asked = dict(zip([*ENGLISH, *GERMAN], [*GERMAN, *ENGLISH])), []
+    translate = lambda self, sentences, **_: asked.extend(sentences) or [known[s] for s in sentences]  # noqa: E731
+    monkeypatch.setattr(Translator, "translate", translate)
+    return asked
+
+
+@pytest.fixture
+def multi30k(tmp_path, monkeypatch):
+    """A Multi30k of eight pairs, to be downloaded from a folder; its files."""
+    found = {}
+    for language, lines in (("en", ENGLISH), ("de", GERMAN)):
+        for split in ("train", "val", "test_2016_flickr"):
+            path = tmp_path / "remote" / f"{split}.{language}.gz"
+            path.parent.mkdir(exist_ok=True)
+            path.write_bytes(gzip.compress("".join(f"{line}\n" for line in lines[:8]).encode(), mtime=0))
+            found[split, language] = path
+    sums = {part: hashlib.sha256(path.read_bytes()).hexdigest() for part, path in found.items()}
+    monkeypatch.setattr(data, "MULTI30K_SHA256", sums)
+    monkeypatch.setattr(data, "MULTI30K_URL", (tmp_path / "remote").as_uri())
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.delenv("TRANSFORMER_LIB_DATA", raising=False)
+    return found
+
+
+def test_multi30k_in_both_directions(run, model, monkeypatch, multi30k):
+    asked = perfect(monkeypatch)
+    command = ["evaluate", "--model", model, "--corpus", "multi30k", "--split", "test_2016_flickr"]
+    for options, source in (([], ENGLISH), (["--source", "de", "--target", "en"], GERMAN)):
+        asked.clear()
+        status, out, err = run(*command, *options)
+        assert (status, err, asked) == (0, "", source[:8])
+        assert json.loads(out)["bleu"] == pytest.approx(100)
+    for path in multi30k.values():
+        path.unlink()
+    assert run(*command)[0] == 0  # from the cache
+
+
+def test_train_on_multi30k(run, monkeypatch, multi30k):
+    seen = recorded_training(monkeypatch)
+    direction = ["--source", "de", "--target", "en"]
+    assert run("train", "--corpus", "multi30k", *direction, "--out", "run", "--steps", 1)[0] == 0
+    assert (len(seen["pairs"]), len(seen["val_pairs"])) == (8, 8)
+    assert Tokenizer.load("run/tokenizer.json").decode(seen["pairs"][0][0]) == GERMAN[0]
+
+
+# --- bad input ---
+
+
+def test_invalid_utf8_names_file_and_line(fails, own, model, tmp_path, monkeypatch):
+    bad = tmp_path / "bad.txt"
+    bad.write_bytes(b"good\n" * 6 + b"gr\xfcn\n" + b"good\n" * 33)
+    for options in (["--source", bad, own[2], own[3]], [own[0], own[1], "--target", bad]):
+        fails("train", *options, "--out", "run", "--steps", 1, words=["bad.txt", "line 7", "UTF-8"])
+        fails("evaluate", *options, "--model", model, words=["bad.txt", "line 7", "UTF-8"])
+    feed(monkeypatch, b"a dog\n\n\xff\xfe\n")
+    fails("translate", "--model", model, words=["line 3", "UTF-8"])
+
+
+def test_unequal_lengths_name_both(fails, own, model, tmp_path):
+    short = write(tmp_path / "short.txt", GERMAN[:39])
+    for command in (["train", "--out", "run", "--steps", 1], ["evaluate", "--model", model]):
+        fails(*command, own[0], own[1], "--target", short, words=["en.txt", "short.txt", 40, 39])
+
+
+@pytest.mark.parametrize("lines", [[], ["", " ", "\t"], ["long " * 200] * 30])
+def test_no_usable_pair(fails, tmp_path, lines):
+    source, target = write(tmp_path / "a", lines), write(tmp_path / "b", [*lines])
+    fails("train", "--source", source, "--target", target, "--out", "run", "--steps", 1, words=["no usable pair"])
+
+
+def test_nothing_to_evaluate(fails, model, tmp_path):
+    source, target = write(tmp_path / "a", []), write(tmp_path / "b", [])
+    fails("evaluate", "--source", source, "--target", target, "--model", model)
+
+
+def test_no_data_half_the_data_and_missing_files(fails, own, model):
+    for command in (["train", "--out", "run", "--steps", 1], ["evaluate", "--model", model]):
+        fails(*command, words=["--corpus", "--source", "--target"])
+        fails(*command, *own[:2], words=["--target"])
+        fails(*command, *own[:2], "--target", "nothing.txt", words=["nothing.txt"])
+        fails(*command, *own[:2], "--target", ".", words=["cannot read"])
+
+
+def test_unknown_corpus_or_split(fails, model, multi30k):
+    fails("train", "--corpus", "wmt", "--out", "run", "--steps", 1, words=["wmt", "toy", "multi30k"])
+    evaluate = ["evaluate", "--model", model, "--corpus"]
+    fails(*evaluate, "wmt", "--split", "test", words=["wmt", "toy", "multi30k"])
+    fails(*evaluate, "toy", "--split", "tests", words=["tests", "test", "long"])
+    fails(*evaluate, "multi30k", "--split", "test", words=["'test'", "test_2016_flickr"])
+    fails(*evaluate, "multi30k", "--split", "val", "--target", "fr", words=["fr", "de"])
+    for corpus in ("toy", "multi30k"):
+        fails(*evaluate, corpus, words=["--split"])
+
+
+def test_cuda_without_cuda(fails, own, model, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    for command in (
+        ["train", *own, "--out", "run", "--steps", 1], ["translate", "a"], ["evaluate", *own],
+    ):  # fmt: skip
+        options = [] if command[0] == "train" else ["--model", model]
+        fails(*command, *options, "--device", "cuda", words=["--device cuda", "--device cpu"])
+
+
+def damage_config(folder):
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"d_model": 32}))
+
+
+DAMAGES = {
+    "missing directory": (lambda folder: folder.rename(folder.with_name("moved")), "train --out"),
+    "missing weights": (lambda folder: (folder / "model.safetensors").unlink(), "model.safetensors"),
+    "truncated weights": (lambda folder: os.truncate(folder / "model.safetensors", 5000), "model.safetensors"),
+    "truncated tokenizer": (lambda folder: os.truncate(folder / "tokenizer.json", 500), "tokenizer.json"),
+    "truncated configuration": (lambda folder: os.truncate(folder / "config.json", 50), "config.json"),
+    "other configuration": (damage_config, "another configuration"),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_model_that_cannot_be_loaded(fails, own, model, damage):
+    break_it, word = DAMAGES[damage]
+    break_it(model)
+    fails("translate", "--model", model, "a dog", words=[model, word])
+    fails("evaluate", "--model", model, *own, words=[model, word])
+
+
+@pytest.mark.parametrize("out", ["file", "file/run", "file/deep/run"])
+def test_a_place_that_is_a_file_or_below_one(fails, own, tmp_path, out):
+    (tmp_path / "file").write_text("mine")
+    fails("train", *own, "--out", out, "--steps", 1, words=["cannot write", out])
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EROFS, errno.EACCES])
+@pytest.mark.parametrize("step", ["mkdir", "fsync", "replace"])
+def test_a_full_or_read_only_place(fails, own, monkeypatch, number, step):
+    def refuse(*_, **__):
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(os if step == "fsync" else Path, step, refuse)
+    fails("train", *own, "--out", "run", "--steps", 1, words=["cannot write run", os.strerror(number)])
+
+
+def test_a_disk_that_fills_up_while_training(run, own, monkeypatch, tmp_path):
+    """The first two files fit: an earlier checkpoint would stay, and nothing is half-written."""
+    fsync, count = os.fsync, [0]
+
+    def fills_up(file):
+        count[0] += 1
+        if count[0] > 2:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        fsync(file)
+
+    monkeypatch.setattr(os, "fsync", fills_up)
+    status, out, err = run("train", *own, "--out", "run", "--steps", 2)
+    assert (status, out) == (2, "")
+    last = err.splitlines()[-1]
+    assert last.startswith("error: cannot write run/model.safetensors: No space left")
+    assert "Traceback" not in err
+    assert sorted(path.name for path in (tmp_path / "run").iterdir()) == ["config.json", "tokenizer.json"]
+    monkeypatch.undo()
+
+
+def test_a_loss_that_is_not_finite(run, own, monkeypatch):
+    monkeypatch.setitem(command_line.PRESETS, "small", {**MICRO, "training": {**MICRO["training"], "peak_lr": 1e30}})
+    status, out, err = run("train", *own, "--out", "run", "--steps", 9)
+    assert (status, out) == (2, "")
+    assert err.splitlines()[-1].startswith("error: the loss is ")
+    assert len(err.splitlines()) == 2  # after the line that counts the pairs
+
+
+def test_a_download_that_fails(fails, model, multi30k):
+    multi30k["train", "de"].unlink()
+    multi30k["test_2016_flickr", "en"].unlink()
+    fails("evaluate", "--model", model, "--corpus", "multi30k", "--split", "test_2016_flickr",
+          words=["test_2016_flickr.en.gz", "TRANSFORMER_LIB_DATA"])  # fmt: skip
+
+
+@pytest.mark.parametrize("content", [b"", b"<html>busy</html>", gzip.compress(b"other sentences\n")])
+def test_a_download_with_the_wrong_checksum(fails, model, multi30k, content):
+    multi30k["val", "en"].write_bytes(content)
+    fails("evaluate", "--model", model, "--corpus", "multi30k", "--split", "val", words=["SHA-256", "val.en.gz"])
+
+
+def test_a_stored_file_with_the_wrong_checksum(run, fails, model, monkeypatch, multi30k, tmp_path):
+    perfect(monkeypatch)
+    command = ["evaluate", "--model", model, "--corpus", "multi30k", "--split", "val"]
+    assert run(*command)[0] == 0
+    (stored,) = (tmp_path / "cache").rglob("val.en.gz")
+    stored.write_bytes(stored.read_bytes()[:-3])
+    fails(*command, words=["SHA-256", stored, "delete it"])
+    monkeypatch.setenv("TRANSFORMER_LIB_DATA", str(tmp_path / "data"))
+    (tmp_path / "data" / "multi30k").mkdir(parents=True)
+    for language in ("en", "de"):  # what is given goes before what is stored
+        source = multi30k["val", language]
+        (tmp_path / "data" / "multi30k" / source.name).write_bytes(source.read_bytes())
+    assert run(*command)[0] == 0
+    given = tmp_path / "data" / "multi30k" / "val.de.gz"
+    given.write_bytes(b"")
+    fails(*command, words=["SHA-256", given])
+
+
+@pytest.mark.parametrize("arguments", [
+    [], ["train"], ["translate"], ["evaluate"], ["teach"], ["train", "--out", "run", "--fast"],
+    ["train", "--corpus", "toy", "--out", "run", "--steps", "0"],
+    ["train", "--corpus", "toy", "--out", "run", "--steps", "2.5"],
+    ["train", "--corpus", "toy", "--out", "run", "--minutes", "-1"],
+    ["train", "--corpus", "toy", "--out", "run", "--minutes", "nan"],
+    ["train", "--corpus", "toy", "--out", "run", "--minutes", "inf"],
+    ["train", "--corpus", "toy", "--out", "run", "--preset", "huge"],
+    ["train", "--corpus", "toy", "--out", "run", "--seed", "x"],
+    ["train", "--corpus", "toy", "--out", "run", "--device", "tpu"],
+    ["translate", "--model", "run", "--beam", "0", "a"],
+])  # fmt: skip
+def test_a_wrong_command_is_one_line_without_the_usage(fails, arguments):
+    assert "--help" in fails(*arguments)
+
+
+@pytest.mark.parametrize("seed", [2**64, -(2**64), 10**30])
+def test_a_seed_that_torch_does_not_take(fails, own, seed):
+    fails("train", *own, "--out", "run", "--steps", 1, f"--seed={seed}", words=["seed"])
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["train", "--help"], ["translate", "-h"], ["evaluate", "-h"]])
+def test_help(run, capsys, arguments):
+    with pytest.raises(SystemExit) as caught:
+        run(*arguments)
+    assert not caught.value.code
+    out, err = capsys.readouterr()
+    assert out.startswith("usage: python -m transformer_lib")
+    assert err == ""
+
+
+def test_an_error_of_several_lines_becomes_one(fails, model, monkeypatch):
+    def fail(*_, **__):
+        raise UserError("one\n  two\n\nthree")
+
+    monkeypatch.setattr(Translator, "translate", fail)
+    assert fails("translate", "--model", model, "a") == "error: one two three\n"
+
+
+def test_our_own_mistakes_are_not_hidden(run, model, monkeypatch):
+    def fail(*_, **__):
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(Translator, "translate", fail)
+    with pytest.raises(ZeroDivisionError):
+        run("translate", "--model", model, "a")
+
+
+# --- when somebody stops it ---
+
+
+def test_ctrl_c(run, own, monkeypatch):
+    def interrupted(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(training, "_update", interrupted)
+    status, out, err = run("train", *own, "--out", "run", "--steps", 5)
+    assert (status, out) == (130, "")
+    assert err.splitlines()[-1] == "stopped by Ctrl-C"
+    assert "Traceback" not in err
+    monkeypatch.undo()
+    assert not list(Path("run").glob("*.part")) + list(Path("run").glob(".*"))
+
+
+DRIVER = """
+import json, signal, sys
+from transformer_lib import __main__ as command_line
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell may have told its background jobs to ignore it
+command_line.PRESETS["small"] = json.loads(sys.argv[1])
+sys.exit(command_line.main(sys.argv[2:]))
+"""
+
+
+def test_a_signal_stops_a_real_run_and_resume_goes_on(run, own, tmp_path):
+    """As soon as its first files are there, somebody presses Ctrl-C."""
+    arguments = ["train", *map(str, own), "--out", "run", "--minutes", "10", "--device", "cpu"]
+    process = subprocess.Popen(
+        [sys.executable, "-c", DRIVER, json.dumps(MICRO), *arguments],
+        cwd=tmp_path, env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    with process:
+        for _ in range(6000):
+            if (tmp_path / "run" / "tokenizer.json").exists():
+                break
+            try:
+                process.wait(0.01)
+                break
+            except subprocess.TimeoutExpired:
+                pass
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=60)
+    assert (process.returncode, out) == (130, ""), err
+    assert err.splitlines()[-1] == "stopped by Ctrl-C"
+    assert "Traceback" not in err
+    assert not list((tmp_path / "run").glob(".*"))
+    assert run("train", *own, "--out", "run", "--steps", 1, "--resume", "--device", "cpu")[0] == 0
+
+
+def test_a_closed_pipe_is_no_error(model):
+    process = subprocess.Popen(
+        [sys.executable, "-m", "transformer_lib", "translate", "--model", model, "--beam", "1"],
+        env=ENVIRONMENT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    )  # fmt: skip
+    with process:
+        process.stdout.close()  # before there is anything to write
+        process.stdin.write(b"a dog\nthe cat\n")
+        process.stdin.close()
+        assert process.stderr.read() == b""
+        assert process.wait(60) == 0
+
+
+def test_translations_are_utf8_whatever_the_terminal_says(model):
+    """Standard input is read as UTF-8, so standard output is written as UTF-8."""
+    code = (
+        "import sys; from transformer_lib import __main__ as command_line\n"
+        "command_line.Translator.translate = lambda self, sentences, **_: list(sentences)\n"
+        "sys.exit(command_line.main(sys.argv[1:]))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, "translate", "--model", model], input="größer 猫\n".encode(),
+        env=ENVIRONMENT | {"PYTHONIOENCODING": "ascii"}, capture_output=True, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout, done.stderr) == (0, "größer 猫\n".encode(), b"")
+
+
+def test_a_corpus_is_a_corpus():
+    """The fixtures of this file pair up."""
+    assert len(ParallelCorpus(ENGLISH, GERMAN)) == 40

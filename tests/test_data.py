@@ -1,0 +1,542 @@
+"""Data: the grammar speaks German, splits keep apart, files are read strictly, texts come back, no pair is lost."""
+
+import gzip
+import hashlib
+import os
+import random
+import re
+import subprocess
+import sys
+import unicodedata
+from collections import Counter
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import transformer_lib.data as data
+from transformer_lib.data import (
+    Batch,
+    ParallelCorpus,
+    Tokenizer,
+    encode_pairs,
+    load_multi30k,
+    read_lines,
+    read_parallel,
+    token_batches,
+    toy_corpus,
+    toy_oracle,
+)
+from transformer_lib.files import UserError
+from transformer_lib.toy import ADJECTIVES, LONGEST_IN_TRAIN, NOUNS, VERBS, toy_sentence, toy_split
+
+PAD, BOS, EOS = 0, 1, 2
+
+
+def words(sentence):
+    return re.findall(r"\w+", sentence)
+
+
+def described(sentence):
+    """The pairs of an adjective and its noun, found without the library's rule for held-out pairs."""
+    return {(a, b) for a, b in pairwise(words(sentence)) if a in ADJECTIVES and b in NOUNS}
+
+
+@pytest.fixture(scope="module")
+def corpora():
+    return {split: toy_corpus(split) for split in ("train", "val", "test", "long")}
+
+
+# The grammar
+
+
+def test_the_oracle_parses_what_the_grammar_writes():
+    rng = random.Random(1)
+    for number in range(4000):
+        english, german = toy_sentence(rng, eagerness=1 + number % 3)
+        assert toy_oracle(english) == german
+
+
+GERMAN = {
+    "A king sleeps.": "Ein König schläft.",
+    "The old boy loves an old boy.": "Der alte Junge liebt einen alten Jungen.",
+    "A new lamp": None,
+    "The wet horse finds a new lamp.": "Das nasse Pferd findet eine neue Lampe.",
+    "A big mouse shows the small bear a grey picture.": "Eine große Maus zeigt dem kleinen Bären ein graues Bild.",
+    "A woman helps a quiet girl.": "Eine Frau hilft einem ruhigen Mädchen.",
+    "The sister calls a strange man.": "Die Schwester ruft einen seltsamen Mann an.",
+    "The sister listens to the loud cat.": "Die Schwester hört der lauten Katze zu.",
+    "A dog waits in the beautiful forest.": "Ein Hund wartet im schönen Wald.",
+    "A dog waits in a church.": "Ein Hund wartet in einer Kirche.",
+    "The child with the ball arrives next to the house.": "Das Kind mit dem Ball kommt neben dem Haus an.",
+    "The man says that the queen gets up.": "Der Mann sagt, dass die Königin aufsteht.",
+    "The man that calls the queen knows that the queen invites an old man.":
+        "Der Mann, der die Königin anruft, weiß, dass die Königin einen alten Mann einlädt.",
+    "The man follows the woman that the sheep looks at.": "Der Mann folgt der Frau, die das Schaf ansieht.",
+    "The bear that the man helps laughs.": "Der Bär, dem der Mann hilft, lacht.",
+    "Because the queen gives the child an apple, the pig gets up.":
+        "Weil die Königin dem Kind einen Apfel gibt, steht das Schwein auf.",
+    "The dog calls the cat that laughs": None,
+    "A cat sees a dog that sleeps, and the man laughs because the dog sleeps.": None,
+    "A cat sees a dog that sleeps, and the man laughs.":
+        "Eine Katze sieht einen Hund, der schläft, und der Mann lacht.",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("english", GERMAN)
+def test_translations_written_by_hand(english):
+    if GERMAN[english] is not None:
+        assert toy_oracle(english) == GERMAN[english]
+    else:  # cut off, a relative clause that would tear "ruft … an" apart, or a reason of a second main clause
+        with pytest.raises(UserError, match="toy grammar"):
+            toy_oracle(english)
+
+
+def test_queen_before_an_article_is_not_contracted():
+    """A careless replacement turns "Königin dem" into "Königim"."""
+    english = "The man laughs because the queen shows the bear a ball."
+    assert toy_oracle(english) == "Der Mann lacht, weil die Königin dem Bären einen Ball zeigt."
+
+
+@pytest.mark.parametrize(
+    "english",
+    [
+        "",
+        ".",
+        "The dog",
+        "The dog sleeps",
+        "the dog sleeps.",
+        "The  dog sleeps.",
+        "The dog sleeps. ",
+        "The dog sleeps. The dog sleeps.",
+        "A old dog sleeps.",
+        "An dog sleeps.",
+        "The unicorn sleeps.",
+        "The dog sleeps the cat.",
+        "The ball sleeps.",
+        "Der Hund schläft.",
+        "The dog sleeps and the cat laughs.",
+    ],
+)
+def test_other_sentences_are_refused_in_one_line(english):
+    with pytest.raises(UserError) as error:
+        toy_oracle(english)
+    assert "toy grammar: expected" in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_separable_verbs_split_in_main_clauses_only(corpora):
+    """In German the particle stands alone or is glued to the verb; both happen, and nothing else does."""
+    separable = [german.split() for german in VERBS.values() if " " in german]
+    for finite, particle in separable:
+        glued = re.compile(rf"\b{particle}{finite}\b")
+        assert any(glued.search(sentence) for sentence in corpora["train"].target)
+        for english, german in zip(corpora["train"].source, corpora["train"].target):
+            if glued.search(german):
+                assert re.search(r"\b(that|because)\b", english, re.IGNORECASE)
+
+
+# The splits
+
+
+def test_test_sentences_combine_known_words_anew(corpora):
+    seen = set().union(*map(described, corpora["train"].source))
+    for sentence in corpora["test"].source:
+        assert described(sentence) - seen
+    for split in ("val", "long"):
+        assert set().union(*map(described, corpora[split].source)) <= seen
+
+
+@pytest.mark.parametrize("split", ["val", "test", "long"])
+@pytest.mark.parametrize("side", ["source", "target"])
+def test_every_word_form_is_in_training(corpora, split, side):
+    known = {word for sentence in getattr(corpora["train"], side) for word in words(sentence)}
+    assert {word for sentence in getattr(corpora[split], side) for word in words(sentence)} <= known
+
+
+def test_long_sentences_are_longer_than_all_others(corpora):
+    longest = max(len(words(s)) for split in ("train", "val", "test") for s in corpora[split].source)
+    assert longest == LONGEST_IN_TRAIN
+    assert min(len(words(s)) for s in corpora["long"].source) > longest
+
+
+def test_splits_of_any_seed_are_disjoint(corpora):
+    for seed in (1, 2):
+        for split in ("val", "test", "long"):
+            other = toy_corpus(split, size=200, seed=seed)
+            assert not set(other.source) & set(corpora["train"].source)
+            assert all(toy_split(sentence) == split for sentence in other.source)
+
+
+def test_sizes_and_seeds(corpora):
+    assert {split: len(corpus) for split, corpus in corpora.items()} == {
+        "train": 20_000, "val": 500, "test": 500, "long": 200,
+    }  # fmt: skip
+    for corpus in corpora.values():
+        assert len(set(corpus.source)) == len(corpus)
+    assert toy_corpus("train", size=50).source == corpora["train"].source[:50]
+    assert toy_corpus("train", size=50, seed=1).source != corpora["train"].source[:50]
+    assert len(toy_corpus("test", size=0)) == 0
+
+
+def test_the_toy_corpus_does_not_depend_on_the_hash_seed():
+    code = "from transformer_lib import toy_corpus; print(toy_corpus('test', size=30))"
+    outputs = {
+        subprocess.run(
+            [sys.executable, "-c", code], env=os.environ | {"PYTHONHASHSEED": seed},
+            capture_output=True, text=True, check=True,
+        ).stdout
+        for seed in ("1", "2")
+    }  # fmt: skip
+    assert outputs == {f"{toy_corpus('test', size=30)}\n"}
+
+
+def test_unknown_splits_and_sizes():
+    with pytest.raises(UserError, match=r"'dev'.*train, val, test, long"):
+        toy_corpus("dev")
+    with pytest.raises(UserError, match="-1"):
+        toy_corpus("train", size=-1)
+
+
+def test_sides_of_a_corpus_must_be_equally_long():
+    with pytest.raises(UserError, match="2 source and 1 target"):
+        ParallelCorpus(["a", "b"], ["c"])
+
+
+# Reading files
+
+
+@given(st.lists(st.text().filter(lambda line: "\n" not in line and not line.endswith("\r")), min_size=1), st.booleans())
+def test_lines_come_back_whatever_is_in_them(lines, windows):
+    end = "\r\n" if windows else "\n"
+    text = "".join(line + end for line in lines)
+    if not text.startswith("\ufeff"):
+        assert read_lines("x", text.encode()) == lines
+
+
+def test_lines_end_at_newlines_only():
+    assert read_lines("x", "a\u2028b\x0cc\x85d\x1ce\u2029f\rg\x0bh\n".encode()) == [
+        "a\u2028b\x0cc\x85d\x1ce\u2029f\rg\x0bh"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("raw", "lines"),
+    [
+        (b"", []),
+        (b"\n", [""]),
+        (b"a", ["a"]),
+        (b"a\n", ["a"]),
+        (b"a\n\n", ["a", ""]),
+        (b"a\r\n\r\nb", ["a", "", "b"]),
+        (b"a\r\r\n", ["a\r"]),
+        (b"\xef\xbb\xbfa\n\xef\xbb\xbfb\n", ["a", "\ufeffb"]),
+    ],
+)
+def test_ends_of_lines(raw, lines):
+    assert read_lines("x", raw) == lines
+
+
+@pytest.mark.parametrize("byte", [b"\xff", b"\xe4", b"\xed\xa0\x80", b"\xc3"])
+def test_invalid_utf8_is_named_with_its_line(tmp_path, byte):
+    (tmp_path / "a.en").write_bytes(b"one\ntwo\nthr" + byte + b"\nfour\n")
+    (tmp_path / "a.de").write_bytes(b"eins\nzwei\ndrei\nvier\n")
+    with pytest.raises(UserError, match=rf"a\.en, line 3: expected UTF-8; got the byte 0x{byte[0]:x}"):
+        read_parallel(tmp_path / "a.en", tmp_path / "a.de")
+
+
+def test_read_parallel(tmp_path):
+    (tmp_path / "a.en").write_bytes(b"\xef\xbb\xbfone\r\n\r\nthree\r\n")
+    (tmp_path / "a.de").write_bytes(b"eins\nzwei\ndrei")
+    assert read_parallel(tmp_path / "a.en", str(tmp_path / "a.de")) == ParallelCorpus(
+        ["one", "", "three"], ["eins", "zwei", "drei"]
+    )
+
+
+def test_unequal_and_missing_files(tmp_path):
+    (tmp_path / "a.en").write_bytes(b"one\ntwo\n")
+    (tmp_path / "a.de").write_bytes(b"eins\nzwei\ndrei\n")
+    with pytest.raises(UserError, match=r"got 2 in .*a\.en and 3 in .*a\.de"):
+        read_parallel(tmp_path / "a.en", tmp_path / "a.de")
+    for path in (tmp_path / "none", tmp_path):
+        with pytest.raises(UserError, match=f"cannot read {re.escape(str(path))}"):
+            read_parallel(path, tmp_path / "a.de")
+
+
+# Multi30k: a small file on this machine stands in for the real one
+
+
+@pytest.fixture
+def multi30k(tmp_path, monkeypatch):
+    """A place to download from, an empty cache and no data folder."""
+    (tmp_path / "remote").mkdir()
+    for language, text in (("en", "A dog.\nA cat.\n"), ("de", "Ein Hund.\nEine Katze.\n")):
+        packed = gzip.compress(text.encode())
+        (tmp_path / "remote" / f"val.{language}.gz").write_bytes(packed)
+        monkeypatch.setitem(data.MULTI30K_SHA256, ("val", language), hashlib.sha256(packed).hexdigest())
+    monkeypatch.setattr(data, "MULTI30K_URL", (tmp_path / "remote").as_uri())
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.delenv("TRANSFORMER_LIB_DATA", raising=False)
+    return tmp_path
+
+
+VAL = ParallelCorpus(["A dog.", "A cat."], ["Ein Hund.", "Eine Katze."])
+
+
+def files(folder):
+    return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
+
+
+def test_downloads_once_into_the_cache(multi30k):
+    assert load_multi30k("val") == VAL
+    assert files(multi30k / "cache") == ["transformer_lib/multi30k/val.de.gz", "transformer_lib/multi30k/val.en.gz"]
+    for file in (multi30k / "remote").iterdir():
+        file.unlink()
+    assert load_multi30k("val") == VAL
+    assert load_multi30k("val", source="de", target="en") == ParallelCorpus(VAL.target, VAL.source)
+
+
+def test_the_data_folder_comes_first_and_the_cache_second(multi30k, monkeypatch):
+    load_multi30k("val")
+    mine = multi30k / "mine" / "multi30k"
+    mine.mkdir(parents=True)
+    monkeypatch.setenv("TRANSFORMER_LIB_DATA", str(multi30k / "mine"))
+    monkeypatch.setattr(data, "MULTI30K_URL", (multi30k / "nowhere").as_uri())
+    assert load_multi30k("val") == VAL  # not in the folder, but in the cache
+    (mine / "val.en.gz").write_bytes(b"broken")
+    with pytest.raises(UserError, match=re.escape(str(mine / "val.en.gz"))):
+        load_multi30k("val")
+
+
+def test_a_wrong_download_leaves_nothing(multi30k):
+    (multi30k / "remote" / "val.en.gz").write_bytes(b"<html>Too many requests</html>")
+    with pytest.raises(UserError, match=r"expected the SHA-256 .*val\.en\.gz"):
+        load_multi30k("val")
+    assert files(multi30k / "cache") == [] if (multi30k / "cache").exists() else True
+
+
+def test_a_failed_download_leaves_nothing(multi30k):
+    (multi30k / "remote" / "val.en.gz").unlink()
+    with pytest.raises(UserError, match=r"cannot download file:.*val\.en\.gz.*TRANSFORMER_LIB_DATA") as error:
+        load_multi30k("val")
+    assert "\n" not in str(error.value)
+    assert not (multi30k / "cache").exists()
+
+
+def test_a_spoilt_file_in_the_cache_is_named(multi30k):
+    load_multi30k("val")
+    cached = multi30k / "cache" / "transformer_lib" / "multi30k" / "val.de.gz"
+    cached.write_bytes(cached.read_bytes()[:-3])
+    with pytest.raises(UserError, match=re.escape(str(cached))):
+        load_multi30k("val")
+
+
+def test_a_cache_that_cannot_be_written(multi30k, monkeypatch):
+    (multi30k / "file").write_text("in the way")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(multi30k / "file"))
+    with pytest.raises(UserError, match="cannot write"):
+        load_multi30k("val")
+
+
+@pytest.mark.parametrize(("split", "language"), [("test", "de"), ("train", "fr"), ("../val", "de")])
+def test_unknown_parts_are_refused_before_anything_is_read(multi30k, split, language):
+    with pytest.raises(UserError, match=r"unknown part of multi30k.*test_2016_flickr de"):
+        load_multi30k(split, source=language, target=language)
+
+
+@pytest.mark.skipif("TRANSFORMER_LIB_DATA" not in os.environ, reason="TRANSFORMER_LIB_DATA does not name a folder")
+@pytest.mark.parametrize(("split", "size"), [("train", 29_000), ("val", 1014), ("test_2016_flickr", 1000)])
+def test_the_real_files(split, size):
+    assert Path(os.environ["TRANSFORMER_LIB_DATA"], "multi30k").is_dir()
+    corpus = load_multi30k(split)
+    assert len(corpus) == size
+    assert all(side.strip() for pair in zip(corpus.source, corpus.target) for side in pair)
+
+
+# The tokenizer
+
+
+@pytest.fixture(scope="module")
+def tokenizer(corpora):
+    return Tokenizer.train(corpora["train"].source + corpora["train"].target, vocab_size=400)
+
+
+@given(st.text())
+@settings(max_examples=300)
+def test_every_text_comes_back(tokenizer, text):
+    ids = tokenizer.encode(text)
+    assert ids.count(EOS) == 1
+    assert ids[-1] == EOS
+    assert not {PAD, BOS} & set(ids)
+    assert max(ids) < tokenizer.vocab_size
+    assert tokenizer.decode(ids) == unicodedata.normalize("NFC", text)
+
+
+@given(st.lists(st.sampled_from(["<eos>", "<pad>", "<bos>", " ", "a", "<", "eos>"])).map("".join))
+def test_special_tokens_in_a_text_are_text(tokenizer, text):
+    ids = tokenizer.encode(text)
+    assert not {PAD, BOS, EOS} & set(ids[:-1])
+    assert tokenizer.decode(ids) == text
+
+
+def test_special_tokens_in_the_training_text_are_text():
+    greedy = Tokenizer.train(["<eos> <pad><bos>"] * 100, vocab_size=300)
+    assert not {PAD, BOS, EOS} & set(greedy.encode("<eos> <pad><bos>")[:-1])
+    assert greedy.decode(greedy.encode("<eos> <pad><bos>")) == "<eos> <pad><bos>"
+
+
+def test_decoding_stops_at_the_end_and_leaves_out_the_rest(tokenizer):
+    ids = tokenizer.encode("The dog.")
+    assert tokenizer.decode([BOS, *ids, *tokenizer.encode("never"), PAD]) == "The dog."
+    assert tokenizer.decode([PAD, BOS, PAD, *ids[:-1]]) == "The dog."
+    assert tokenizer.decode([]) == tokenizer.decode([EOS]) == ""
+    for wrong in (-1, tokenizer.vocab_size):
+        with pytest.raises(ValueError, match=f"expected tokens from 0 to {tokenizer.vocab_size - 1}"):
+            tokenizer.decode([wrong])
+
+
+def test_a_stored_tokenizer_is_the_same(tokenizer, tmp_path):
+    tokenizer.save(tmp_path / "t.json")
+    loaded = Tokenizer.load(tmp_path / "t.json")
+    assert (tmp_path / "t.json").read_text("utf-8") == tokenizer.to_json() == loaded.to_json()
+    assert loaded.vocab_size == tokenizer.vocab_size == 400
+    for text in ("The old dog.", "<eos> Bär 🦘"):
+        assert loaded.encode(text) == tokenizer.encode(text)
+        assert loaded.decode(loaded.encode(text)) == text
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"{}", b"[1]", b"\xff", b'{"model": {"type": "BPE", "vocab": {}, "merges": []}}', "half"]
+)
+def test_bad_tokenizer_files(tokenizer, tmp_path, content):
+    path = tmp_path / "t.json"
+    path.write_bytes(tokenizer.to_json().encode()[:5000] if content == "half" else content)
+    with pytest.raises(UserError, match=re.escape(str(path))):
+        Tokenizer.load(path)
+
+
+def test_a_missing_tokenizer_file(tmp_path):
+    with pytest.raises(UserError, match=r"cannot read .*t\.json"):
+        Tokenizer.load(tmp_path / "t.json")
+
+
+def test_sizes_of_the_vocabulary(tokenizer):
+    assert Tokenizer.train([], vocab_size=259).vocab_size == 259
+    assert Tokenizer.train(["ab"], vocab_size=1000).vocab_size == 260
+    with pytest.raises(UserError, match="259 or more; got 258"):
+        Tokenizer.train(["a"], vocab_size=258)
+    with pytest.raises(UserError, match="Unicode"):
+        tokenizer.encode("\ud800")
+
+
+def test_training_is_repeatable(corpora, tokenizer):
+    again = Tokenizer.train(corpora["train"].source + corpora["train"].target, vocab_size=400)
+    assert again.to_json() == tokenizer.to_json()
+
+
+def test_importing_data_does_not_import_tokenizers():
+    code = "import sys, transformer_lib.data; print('tokenizers' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "False\n"
+
+
+# Pairs and batches
+
+
+def test_encode_pairs_skips_and_counts(tokenizer):
+    corpus = ParallelCorpus(
+        ["The dog.", "", "The cat.", " \t", "A man.", "The dog. " * 30],
+        ["Der Hund.", "x", "\u3000", "", "Ein " * 40, "y"],
+    )
+    pairs, skipped = encode_pairs(corpus, tokenizer, max_len=30)
+    assert skipped == 5
+    assert pairs == [(tokenizer.encode("The dog."), [BOS, *tokenizer.encode("Der Hund.")])]
+
+
+def test_max_len_counts_special_tokens(tokenizer):
+    corpus = ParallelCorpus(["a"], ["The old dog laughs."])
+    longest = len(tokenizer.encode("The old dog laughs.")) + 1
+    assert encode_pairs(corpus, tokenizer, max_len=longest)[1] == 0
+    with pytest.raises(UserError, match=f"no usable pair among 1: .*{longest - 1} tokens"):
+        encode_pairs(corpus, tokenizer, max_len=longest - 1)
+
+
+def test_no_usable_pair(tokenizer):
+    with pytest.raises(UserError, match="no usable pair among 0"):
+        encode_pairs(ParallelCorpus([], []), tokenizer, max_len=10)
+
+
+side = st.lists(st.integers(3, 99), min_size=1, max_size=12)
+some_pairs = st.lists(st.tuples(side, side), max_size=60)
+
+
+def listed(batches, pad_id=PAD):
+    """The pairs in batches, in their order; fails if padding stands anywhere but on the right."""
+    found = []
+    for batch in batches:
+        assert isinstance(batch, Batch)
+        assert batch.source.dtype == batch.target.dtype == torch.int64
+        for rows in zip(*batch):
+            lengths = [int((row != pad_id).sum()) for row in rows]
+            assert all((row[length:] == pad_id).all() for row, length in zip(rows, lengths))
+            found.append(tuple(row[:length].tolist() for row, length in zip(rows, lengths)))
+    return found
+
+
+@given(some_pairs, st.integers(12, 80), st.sampled_from([None, 0, 7]), st.integers(0, 2), st.sampled_from([0, 2, 100]))
+@settings(max_examples=200)
+def test_every_pair_is_in_one_batch_within_the_budget(pairs, budget, seed, epoch, pad_id):
+    batches = token_batches(pairs, budget, pad_id=pad_id, seed=seed, epoch=epoch)
+    assert Counter(map(repr, listed(batches, pad_id))) == Counter(map(repr, pairs))
+    for source, target in batches:
+        assert len(source) == len(target) >= 1
+        assert len(source) * max(source.size(1), target.size(1)) <= budget
+        for rows in (source, target):
+            assert (rows != pad_id).any(0).all()  # no column of padding alone
+
+
+@given(some_pairs, st.integers(12, 80))
+def test_without_a_seed_from_short_to_long(pairs, budget):
+    widths = [max(map(len, pair)) for pair in listed(token_batches(pairs, budget))]
+    assert widths == sorted(widths)
+
+
+def test_no_batch_could_take_the_next_pair():
+    pairs = [([3] * (1 + n % 9), [4] * (1 + n % 7)) for n in range(200)]
+    batches = token_batches(pairs, 40)
+    for batch, following in pairwise(batches):
+        assert (len(batch.source) + 1) * max(len(row[row != PAD]) for row in (following[0][0], following[1][0])) > 40
+
+
+def test_the_order_depends_on_seed_and_epoch_only():
+    pairs = [([n, *[3] * (n % 5)], [n]) for n in range(3, 203)]
+    orders = {
+        (seed, epoch): listed(token_batches(pairs, 30, seed=seed, epoch=epoch)) for seed in (0, 1) for epoch in (0, 1)
+    }
+    random.seed(5)
+    torch.manual_seed(5)
+    for (seed, epoch), order in orders.items():
+        assert listed(token_batches(pairs, 30, seed=seed, epoch=epoch)) == order
+    assert len(set(map(repr, orders.values()))) == 4
+    compositions = {repr(sorted(sorted(listed([b])) for b in token_batches(pairs, 30, seed=s))) for s in (0, 1)}
+    assert len(compositions) == 2  # who shares a batch changes, too
+    before = (random.getstate(), torch.get_rng_state())
+    token_batches(pairs, 30, seed=0)
+    assert random.getstate() == before[0]
+    assert torch.equal(torch.get_rng_state(), before[1])
+
+
+def test_batches_by_length_waste_little(corpora, tokenizer):
+    pairs, _ = encode_pairs(corpora["train"], tokenizer, max_len=100)
+    batches = token_batches(pairs, 2048, seed=0)
+    cells = sum(rows.numel() for batch in batches for rows in batch)
+    assert sum(int((rows == PAD).sum()) for batch in batches for rows in batch) < 0.05 * cells
+
+
+def test_a_pair_over_the_budget_is_named():
+    with pytest.raises(UserError, match="at most batch_tokens = 4 tokens; got 5"):
+        token_batches([([3], [4, 4]), ([3], [4] * 5)], 4)
+    assert token_batches([], 4) == []

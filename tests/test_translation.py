@@ -1,0 +1,501 @@
+"""The translator: what is saved comes back, every sentence gets its own answer, and damaged files are refused."""
+
+import json
+import math
+import pickle
+import warnings
+from dataclasses import asdict
+
+import pytest
+import sacrebleu
+import torch
+from reference import randomise
+from safetensors.torch import load_file, save_file
+
+from transformer_lib import translation
+from transformer_lib.data import ParallelCorpus, Tokenizer, encode_pairs
+from transformer_lib.decoding import Hypothesis, beam_search, greedy_decode
+from transformer_lib.files import UserError, save_weights
+from transformer_lib.model import Transformer, TransformerConfig
+from transformer_lib.training import TrainingConfig, train
+from transformer_lib.translation import Translator, evaluate_bleu
+
+BOOK = {
+    "a dog runs": "ein Hund läuft",
+    "a cat sleeps": "eine Katze schläft",
+    "the old dog sleeps": "der alte Hund schläft",
+    "the cat runs": "die Katze läuft",
+    "the man sees a dog": "der Mann sieht einen Hund",
+    "a woman reads": "eine Frau liest",
+}
+MAX_LEN = 24
+TOKENIZER = Tokenizer.train([*BOOK, *BOOK.values()], 320)
+
+
+def translator(seed=0, *, tokenizer=TOKENIZER, dtype=torch.float64, **options):
+    """A translator that talks nonsense, of random weights."""
+    torch.manual_seed(seed)
+    sizes = {"d_model": 12, "num_heads": 3, "d_ff": 20, "num_encoder_layers": 1, "num_decoder_layers": 2}
+    size = tokenizer.vocab_size
+    config = TransformerConfig(
+        size, size, tokenizer.pad_id, **(sizes | {"dropout": 0.1, "max_len": MAX_LEN, "norm_first": True} | options)
+    )
+    return Translator(randomise(Transformer(config)).to(dtype), tokenizer)
+
+
+@pytest.fixture(scope="module")
+def learned():
+    """A translator that knows six sentences by heart."""
+    torch.manual_seed(0)
+    size = TOKENIZER.vocab_size
+    config = TransformerConfig(
+        size, size, 0, d_model=32, num_heads=4, d_ff=64, num_encoder_layers=1, num_decoder_layers=1,
+        dropout=0.0, max_len=MAX_LEN, norm_first=True, tie_embeddings="all",
+    )  # fmt: skip
+    pairs, _ = encode_pairs(ParallelCorpus([*BOOK], [*BOOK.values()]), TOKENIZER, max_len=MAX_LEN)
+    model = Transformer(config)
+    train(model, pairs, TrainingConfig(batch_tokens=200, peak_lr=5e-3, warmup_steps=20, steps=120))
+    return Translator(model, TOKENIZER)
+
+
+def one_line(caught, *words):
+    message = str(caught.value)
+    assert message
+    assert len(message.splitlines()) == 1
+    for word in words:
+        assert str(word) in message
+    return message
+
+
+# --- translating ---
+
+
+@pytest.mark.parametrize("beam_size", [1, 5])
+def test_each_sentence_is_answered_in_its_place(learned, beam_size):
+    english = [*BOOK]
+    asked = [english[n] for n in (4, 0, 2, 0, 5, 1, 3, 4)]
+    for batch_size in (1, 3, 64):
+        answers = learned.translate(asked, beam_size=beam_size, batch_size=batch_size)
+        assert answers == [BOOK[sentence] for sentence in asked]
+
+
+def test_blank_sentences_get_empty_answers_and_move_nothing(learned):
+    asked = ["", "a dog runs", "   ", "\t", "the cat runs", "\u00a0", ""]
+    assert learned.translate(asked) == ["", "ein Hund läuft", "", "", "die Katze läuft", "", ""]
+    assert learned.translate(["", " "]) == ["", ""]
+    assert learned.translate([]) == []
+
+
+@pytest.mark.parametrize("beam_size", [1, 3])
+@pytest.mark.parametrize("tie", ["none", "all"])
+def test_neighbours_do_not_change_an_answer(beam_size, tie):
+    """Of a model that talks nonsense: nothing that is learnt makes the answers robust."""
+    speaker = translator(3, tie_embeddings=tie)
+    asked = [*BOOK, "cat", "dog the dog", "o", "the the the the the", "a"]
+    answers = speaker.translate(asked, beam_size=beam_size)
+    assert len(set(answers)) > 3
+    for batch_size in (1, 2, 7):
+        assert speaker.translate(asked, beam_size=beam_size, batch_size=batch_size) == answers
+    assert speaker.translate(asked[::-1], beam_size=beam_size) == answers[::-1]
+    assert [speaker.translate([sentence], beam_size=beam_size)[0] for sentence in asked] == answers
+
+
+def decoded(tokens):
+    return " ".join(TOKENIZER.decode(tokens).split())
+
+
+def test_an_answer_is_the_best_hypothesis():
+    speaker = translator(1)
+    special = {"bos_id": TOKENIZER.bos_id, "eos_id": TOKENIZER.eos_id}
+    differ = set()
+    for sentence in BOOK:
+        source = torch.tensor([TOKENIZER.encode(sentence)])
+        for options in ({"beam_size": 2, "length_penalty": 0.0}, {"beam_size": 4, "length_penalty": 2.0}):
+            (found,) = beam_search(speaker.model, source, **special, **options)
+            differ.add(len(found[0].tokens))
+            assert speaker.translate([sentence], **options) == [decoded(found[0].tokens)]
+        (greedy,) = greedy_decode(speaker.model, source, **special)
+        assert speaker.translate([sentence], beam_size=1) == [decoded(greedy)]
+    assert len(differ) > 2
+
+
+def test_dropout_is_off(learned):
+    speaker = translator(dropout=0.9)
+    assert not speaker.model.training
+    assert speaker.translate([*BOOK]) == speaker.translate([*BOOK])
+
+
+def recorded_searches(monkeypatch, answer="x"):
+    """Replace the search; keep the sources that it was asked for."""
+    sources = []
+
+    def search(model, source, **_):
+        sources.extend(row[row != TOKENIZER.pad_id].tolist() for row in source)
+        return [[Hypothesis(TOKENIZER.encode(answer)[:-1], 0.0)] for _ in source]
+
+    monkeypatch.setattr(translation, "beam_search", search)
+    return sources
+
+
+def test_long_sentences_are_cut_with_one_warning(monkeypatch):
+    """Of exactly `max_len` tokens: not cut, and the strict filters of this suite would find a warning."""
+    fits = "q" * (MAX_LEN - 1)
+    assert len(TOKENIZER.encode(fits)) == MAX_LEN
+    sources = recorded_searches(monkeypatch)
+    translator().translate([fits])
+    assert sources == [TOKENIZER.encode(fits)]
+    sources.clear()
+    with pytest.warns(UserWarning, match=rf"^2 .*{MAX_LEN} tokens") as found:
+        answers = translator().translate(["q" * 24, "a dog runs", "q" * 5000, ""], batch_size=1)
+    assert len(found) == 1
+    assert answers == ["x", "x", "x", ""]
+    cut = [*TOKENIZER.encode(fits)[:-1], TOKENIZER.eos_id]
+    assert sorted(sources) == sorted([cut, TOKENIZER.encode("a dog runs"), cut])
+
+
+def test_a_long_sentence_is_answered_like_its_beginning():
+    speaker = translator()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        assert speaker.translate(["q" * 100]) == speaker.translate(["q" * (MAX_LEN - 1)])
+
+
+@pytest.mark.parametrize("answer", ["eins\nzwei", "\neins\r\nzwei\n\n", "eins\x0bzwei\x1e", " eins\u2028zwei\u0085"])
+def test_an_answer_is_one_line(monkeypatch, answer):
+    recorded_searches(monkeypatch, answer)
+    assert translator().translate(["a dog runs", "a cat sleeps"]) == ["eins zwei"] * 2
+
+
+@pytest.mark.parametrize("options", [{"batch_size": 0}, {"batch_size": -1}, {"beam_size": 0}])
+def test_sizes_are_positive(options):
+    """A negative batch size must not answer everything with nothing."""
+    ((name, value),) = options.items()
+    with pytest.raises(ValueError, match=f"{name} .*got.* {value}"):
+        translator().translate(["a dog runs"], **options)
+
+
+def test_one_string_is_not_a_list_of_sentences():
+    with pytest.raises((TypeError, ValueError), match=r"list|sequence"):
+        translator().translate("a dog runs")
+
+
+# --- where it looks ---
+
+
+def weights_by_hand(model, source, target):
+    """Softmax of queries and keys of each layer, from the weights and from what each layer is given."""
+    inputs, hooks = [], []
+    for layer in model.decoder.layers:
+        attention = layer.memory_attention
+        hooks.append(attention.register_forward_pre_hook(lambda module, args: inputs.append((module, *args[:2]))))
+    model(source, target)
+    for hook in hooks:
+        hook.remove()
+    found = []
+    for attention, query, key in inputs:
+        w_q, w_k, _ = attention.in_projection.weight.chunk(3)
+        b_q, b_k, _ = attention.in_projection.bias.chunk(3)
+        d_k = attention.d_model // attention.num_heads
+        heads = []
+        for head in range(attention.num_heads):
+            rows = slice(head * d_k, (head + 1) * d_k)
+            q, k = query[0] @ w_q[rows].T + b_q[rows], key[0] @ w_k[rows].T + b_k[rows]
+            heads.append((q @ k.T / math.sqrt(d_k)).softmax(dim=-1))
+        found.append(torch.stack(heads))
+    return torch.stack(found)
+
+
+@pytest.mark.parametrize("norm_first", [False, True])
+def test_attention_is_the_softmax_of_queries_and_keys(norm_first):
+    speaker = translator(2, norm_first=norm_first)
+    sentence = "the old dog sleeps"
+    found = speaker.attention(sentence)
+    source = torch.tensor([TOKENIZER.encode(sentence)])
+    tokens = beam_search(speaker.model, source, bos_id=1, eos_id=2, beam_size=5)[0][0].tokens
+    with torch.no_grad():
+        expected = weights_by_hand(speaker.model, source, torch.tensor([[TOKENIZER.bos_id, *tokens]]))
+    assert found.weights.shape == (2, 3, len(tokens) + 1, source.size(1))
+    torch.testing.assert_close(found.weights, expected, rtol=0, atol=1e-12)
+    torch.testing.assert_close(found.weights.sum(dim=-1), torch.ones(found.weights.shape[:-1], dtype=torch.float64))
+    assert not found.weights.requires_grad
+
+
+def test_attention_names_its_rows_and_columns(learned):
+    found = learned.attention("the man sees a dog")
+    assert found.source[-1] == found.target[-1] == "<eos>"
+    assert "".join(found.source[:-1]).replace(" ", "") == "themanseesadog"
+    assert "".join(found.target[:-1]).replace(" ", "") == "derMannsiehteinenHund"
+    assert found.weights.shape[-2:] == (len(found.target), len(found.source))
+
+
+def test_only_the_end_is_called_the_end():
+    """Two blanks: one is a token of its own."""
+    found = translator().attention("a  dog")
+    assert [name for name in found.source if name == "<eos>"] == found.source[-1:]
+
+
+def test_attention_of_a_translation_without_an_end():
+    """A model that never ends: its translation fills all positions, and bos comes on top."""
+    speaker = translator()
+    with torch.no_grad():
+        speaker.model.decoder.norm.weight.zero_()
+        speaker.model.decoder.norm.bias.fill_(1.0)
+        speaker.model.output_projection.weight[65] = 9.0  # this token, always
+    found = speaker.attention("q" * (MAX_LEN - 1))
+    assert found.weights.shape[2] == len(found.target)
+    assert found.weights.isfinite().all()
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_attention_leaves_no_hooks(monkeypatch, fails):
+    speaker = translator()
+    before = speaker.translate([*BOOK])
+    if fails:
+        monkeypatch.setattr(Transformer, "forward", lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            speaker.attention("a dog runs")
+        monkeypatch.undo()
+    else:
+        speaker.attention("a dog runs")
+    for module in speaker.model.modules():
+        assert not module._forward_hooks
+        assert not module._forward_pre_hooks
+    assert speaker.translate([*BOOK]) == before
+    memory_attention = speaker.model.decoder.layers[0].memory_attention
+    assert memory_attention(*[torch.zeros(1, 2, 12, dtype=torch.float64)] * 3)[1] is None
+
+
+@pytest.mark.parametrize("sentence", ["", "  "])
+def test_attention_wants_a_sentence(sentence):
+    with pytest.raises(ValueError, match=r"blank|empty"):
+        translator().attention(sentence)
+
+
+# --- saving and loading ---
+
+
+@pytest.mark.parametrize("options", [{}, {"tie_embeddings": "all"}, {"tie_embeddings": "target", "norm_first": False}])
+def test_what_is_saved_comes_back(tmp_path, options):
+    ours = translator(5, dtype=torch.float32, **options)
+    folder = tmp_path / "some" / "model"
+    ours.save(folder)
+    assert sorted(path.name for path in folder.iterdir()) == ["config.json", "model.safetensors", "tokenizer.json"]
+    theirs = Translator.from_pretrained(str(folder))
+    assert theirs.model.config == ours.model.config
+    assert not theirs.model.training
+    assert theirs.tokenizer.to_json() == ours.tokenizer.to_json()
+    source, target = torch.randint(0, 300, (3, 7)), torch.randint(0, 300, (3, 5))
+    with torch.no_grad():
+        assert torch.equal(ours.model(source, target), theirs.model(source, target))
+    assert theirs.translate([*BOOK]) == ours.translate([*BOOK])
+
+
+def test_tied_matrices_stay_tied(tmp_path):
+    translator(tie_embeddings="all").save(tmp_path)
+    model = Translator.from_pretrained(tmp_path).model
+    assert model.output_projection.weight is model.source_embedding.weight is model.target_embedding.weight
+
+
+def test_without_weights(tmp_path):
+    translator().save(tmp_path, weights=False)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["config.json", "tokenizer.json"]
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A model directory that is about to be damaged."""
+    translator(dtype=torch.float32).save(tmp_path / "model")
+    Translator.from_pretrained(tmp_path / "model")
+    return tmp_path / "model"
+
+
+def refused(folder, *words):
+    with pytest.raises(UserError) as caught:
+        Translator.from_pretrained(folder)
+    return one_line(caught, *words)
+
+
+def test_a_directory_that_is_missing_or_a_file(tmp_path):
+    refused(tmp_path / "nothing", tmp_path / "nothing", "train --out")
+    (tmp_path / "file").write_text("")
+    refused(tmp_path / "file", tmp_path / "file")
+
+
+@pytest.mark.parametrize("name", ["config.json", "tokenizer.json", "model.safetensors"])
+def test_a_file_that_is_missing(folder, name):
+    (folder / name).unlink()
+    refused(folder, name)
+
+
+@pytest.mark.parametrize("name", ["config.json", "tokenizer.json", "model.safetensors"])
+def test_a_directory_in_the_place_of_a_file(folder, name):
+    (folder / name).unlink()
+    (folder / name).mkdir()
+    refused(folder, name)
+
+
+@pytest.mark.parametrize("name", ["config.json", "tokenizer.json", "model.safetensors"])
+@pytest.mark.parametrize("share", [0.0, 0.3, 0.9])
+def test_a_file_that_is_cut_short(folder, name, share):
+    data = (folder / name).read_bytes()
+    (folder / name).write_bytes(data[: int(share * len(data))])
+    refused(folder, name)
+
+
+def test_the_last_byte_counts(folder):
+    path = folder / "model.safetensors"
+    path.write_bytes(path.read_bytes()[:-1])
+    refused(folder, "model.safetensors")
+
+
+@pytest.mark.parametrize("name", ["config.json", "tokenizer.json", "model.safetensors"])
+@pytest.mark.parametrize("data", [b"\xff\xfe\x00garbage" * 9, b"<html>\n<p>not found</p>\n</html>\n" * 9, b"[1, 2]"])
+def test_a_file_of_something_else(folder, name, data):
+    (folder / name).write_bytes(data)
+    refused(folder, name)
+
+
+@pytest.mark.parametrize("change", [
+    {"layers": 6}, {"d_model": "12"}, {"d_model": 13}, {"d_model": 12.0}, {"d_model": 0}, {"num_heads": -3},
+    {"num_heads": 3.0}, {"dropout": None}, {"dropout": "0.1"}, {"max_len": 24.5}, {"max_len": None},
+    {"num_decoder_layers": 2.0}, {"tie_embeddings": "some"}, {"tie_embeddings": ["all"]}, {"pad_id": 10**6},
+    {"pad_id": 0.0}, {"norm_first": "yes"},
+])  # fmt: skip
+def test_a_configuration_with_impossible_values(folder, change):
+    config = json.loads((folder / "config.json").read_text()) | change
+    (folder / "config.json").write_text(json.dumps(config))
+    refused(folder, "config.json")
+
+
+def test_a_configuration_that_lacks_a_value(folder):
+    config = json.loads((folder / "config.json").read_text())
+    del config["pad_id"]
+    (folder / "config.json").write_text(json.dumps(config))
+    refused(folder, "config.json", "pad_id")
+
+
+@pytest.mark.parametrize("change", [
+    {"d_model": 24}, {"d_ff": 24}, {"num_encoder_layers": 2}, {"num_decoder_layers": 1}, {"norm_first": False},
+    {"tie_embeddings": "all"},
+])  # fmt: skip
+def test_weights_of_another_configuration(folder, change):
+    config = json.loads((folder / "config.json").read_text()) | change
+    (folder / "config.json").write_text(json.dumps(config))
+    refused(folder, "model.safetensors", "configuration")
+
+
+def test_weights_under_other_names(folder):
+    path = folder / "model.safetensors"
+    save_file({f"model.{name}": value for name, value in load_file(path).items()}, path)
+    refused(folder, "model.safetensors", "configuration")
+
+
+def test_a_tokenizer_of_another_size(folder):
+    Tokenizer.train(["other words"], 262).save(folder / "tokenizer.json")
+    message = refused(folder, folder, "262", TOKENIZER.vocab_size)
+    assert "tokenizer" in message
+
+
+def test_a_tokenizer_with_another_padding(folder):
+    """All sizes fit, but the model would take the end of a sentence for padding."""
+    config = json.loads((folder / "config.json").read_text()) | {"pad_id": 2}
+    (folder / "config.json").write_text(json.dumps(config))
+    refused(folder, folder, "pad")
+
+
+class Malice:
+    """Runs code when it is unpickled."""
+
+    def __init__(self, path):
+        self.path = str(path)
+
+    def __reduce__(self):
+        return open, (self.path, "w")
+
+
+@pytest.mark.parametrize("name", ["config.json", "tokenizer.json", "model.safetensors"])
+@pytest.mark.parametrize("write", [
+    lambda path, value: path.write_bytes(pickle.dumps(value)),
+    lambda path, value: torch.save({"weight": value}, path),
+])  # fmt: skip
+def test_nothing_is_unpickled(folder, tmp_path, name, write):
+    trap = tmp_path / "trap"
+    write(folder / name, Malice(trap))
+    refused(folder, name)
+    assert not trap.exists()
+    pickle.loads(pickle.dumps(Malice(trap))).close()
+    assert trap.exists()  # it would have worked
+
+
+def test_check_config(folder):
+    translator().check_config(folder)
+    with pytest.raises(UserError) as caught:
+        translator(d_ff=24).check_config(folder)
+    one_line(caught, folder, "d_ff", "20", "24")
+
+
+def test_saving_below_a_file_is_refused(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UserError) as caught:
+        translator().save(tmp_path / "file" / "model")
+    one_line(caught, tmp_path / "file")
+
+
+def test_half_a_save_is_no_model(tmp_path, monkeypatch):
+    """When the weights do not fit on the disk, the directory is refused rather than half right."""
+
+    def full(path, model):
+        raise UserError("full")
+
+    monkeypatch.setattr(translation, "save_weights", full)
+    with pytest.raises(UserError, match="full"):
+        translator().save(tmp_path)
+    refused(tmp_path, "model.safetensors")
+    save_weights(tmp_path / "model.safetensors", translator().model)
+    Translator.from_pretrained(tmp_path)
+
+
+def test_the_configuration_is_readable(folder):
+    text = (folder / "config.json").read_text(encoding="utf-8")
+    assert json.loads(text) == asdict(translator().model.config)
+    assert text.endswith("\n")
+
+
+# --- scores ---
+
+GERMAN = ["Ein Hund läuft über die Straße.", "Zwei Männer, die reden", "ein Ball"]
+TRANSLATED = ["Ein Hund rennt über die straße.", "Zwei Männer, die reden", "Ball ein"]
+
+
+def test_bleu_and_chrf_are_sacrebleus():
+    scores = evaluate_bleu(TRANSLATED, GERMAN)
+    assert scores.keys() == {"bleu", "chrf", "signature"}
+    assert scores["bleu"] == sacrebleu.corpus_bleu(TRANSLATED, [GERMAN]).score
+    assert scores["chrf"] == sacrebleu.corpus_chrf(TRANSLATED, [GERMAN]).score
+    assert 0 < scores["bleu"] < 100
+    assert 0 < scores["chrf"] < 100
+    parts = scores["signature"].split("|")
+    for part in ("nrefs:1", "case:mixed", "eff:no", "tok:13a", "smooth:exp", f"version:{sacrebleu.__version__}"):
+        assert part in parts
+    json.dumps(scores)
+
+
+def test_case_counts_and_perfect_is_100():
+    assert evaluate_bleu(GERMAN, GERMAN)["bleu"] == pytest.approx(100)
+    assert evaluate_bleu(GERMAN, GERMAN)["chrf"] == pytest.approx(100)
+    assert evaluate_bleu([text.lower() for text in GERMAN], GERMAN)["bleu"] < 90
+    assert evaluate_bleu(["", "", ""], GERMAN)["bleu"] == 0
+
+
+def test_hypotheses_and_references_are_not_exchanged():
+    """BLEU is not symmetric: a translation that is too short is punished, one that is too long is not."""
+    short, long = [GERMAN[0][:16]], [GERMAN[0]]
+    assert evaluate_bleu(short, long)["bleu"] == sacrebleu.corpus_bleu(short, [long]).score
+    assert evaluate_bleu(short, long)["bleu"] != pytest.approx(evaluate_bleu(long, short)["bleu"])
+
+
+@pytest.mark.parametrize(("hypotheses", "references"), [([], []), (["a"], []), (["a"], ["a", "b"]), ([], ["a"])])
+def test_as_many_references_as_translations(hypotheses, references):
+    with pytest.raises(ValueError, match=f"got {len(hypotheses)} and {len(references)}") as caught:
+        evaluate_bleu(hypotheses, references)
+    one_line(caught)
