@@ -79,7 +79,7 @@ GERMAN = {
     "The bear that the man helps laughs.": "Der Bär, dem der Mann hilft, lacht.",
     "Because the queen gives the child an apple, the pig gets up.":
         "Weil die Königin dem Kind einen Apfel gibt, steht das Schwein auf.",
-    "The dog calls the cat that laughs": None,
+    "The dog calls the cat that laughs.": None,
     "A cat sees a dog that sleeps, and the man laughs because the dog sleeps.": None,
     "A cat sees a dog that sleeps, and the man laughs.":
         "Eine Katze sieht einen Hund, der schläft, und der Mann lacht.",

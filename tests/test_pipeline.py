@@ -63,7 +63,7 @@ def edit(path, old, new):
 
 def edit_notebook(path, change):
     notebook = nbformat.read(path, as_version=4)
-    change([cell for cell in notebook.cells if cell.cell_type == "code" and cell.get("outputs")][0])
+    change(next(cell for cell in notebook.cells if cell.cell_type == "code" and cell.get("outputs")))
     nbformat.write(notebook, path)
 
 

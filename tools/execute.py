@@ -86,14 +86,14 @@ def outputs(notebook: nbformat.NotebookNode) -> str:
 
 def execute(chapter: Path) -> None:
     """Run one chapter and store its notebook."""
-    notebook = read_chapter(chapter)
+    notebook, made_from = read_chapter(chapter), inputs(chapter)
     client = NotebookClient(
         notebook, timeout=900, kernel_name="python3", record_timing=False, coalesce_streams=True,
         resources={"metadata": {"path": ROOT / "book"}},
     )  # fmt: skip
     client.execute(env=os.environ | REPRODUCIBLE)
     notebook.metadata = {key: notebook.metadata[key] for key in ("kernelspec", "generated")}
-    notebook.metadata["fingerprints"] = {"inputs": inputs(chapter), "outputs": outputs(notebook)}
+    notebook.metadata["fingerprints"] = {"inputs": made_from, "outputs": outputs(notebook)}
     path = notebook_path(chapter)
     nbformat.write(notebook, path.with_suffix(".part"))
     path.with_suffix(".part").replace(path)
