@@ -165,7 +165,7 @@ def load_multi30k(split: str, *, source: str = "en", target: str = "de") -> Para
         target: likewise.
 
     Returns:
-        The pairs: 29,000, 1,014 or 1,000.
+        The pairs, of which the three splits have 29,000, 1,014 and 1,000.
 
     Raises:
         UserError: the split or a language is unknown, the download fails or cannot be stored, or a file does not have

@@ -76,7 +76,8 @@ def load_weights(path: str | Path, model: nn.Module) -> None:
     """Fill a model with the weights stored at `path`.
 
     Raises:
-        UserError: the file is missing, cut short or damaged, or belongs to a model of another configuration.
+        UserError: the file is missing, cut short or damaged, or belongs to a model of another configuration. The model
+            may then be partly filled: throw it away.
     """
     if not Path(path).is_file():
         raise UserError(f"there is no file {path}: name the directory that `train --out` wrote")
@@ -84,6 +85,8 @@ def load_weights(path: str | Path, model: nn.Module) -> None:
         _load_into(model, str(path))
     except safetensors.SafetensorError as error:
         raise UserError(f"{path} is damaged or cut short ({error}): copy it again, or train again") from error
+    except OSError as error:
+        raise UserError(f"cannot read {path}: {error.strerror or error}") from error
     except RuntimeError as error:
         difference = " ".join(str(error).split())[:200]
         raise UserError(f"{path} belongs to a model of another configuration: {difference}") from error

@@ -20,7 +20,7 @@ def padding_mask(tokens: Tensor, pad_id: int) -> Tensor:
     Raises:
         ValueError: the tokens do not have two dimensions, or are not whole numbers.
     """
-    if tokens.dim() != 2 or tokens.is_floating_point() or tokens.is_complex():
+    if tokens.dim() != 2 or tokens.dtype == torch.bool or tokens.is_floating_point() or tokens.is_complex():
         raise ValueError(f"expected whole token numbers (batch, length); got {tokens.dtype} {tuple(tokens.shape)}")
     return (tokens != pad_id)[:, None, None, :]
 

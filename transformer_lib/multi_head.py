@@ -83,16 +83,15 @@ class MultiHeadAttention(nn.Module):
         """
         if is_causal and (mask is not None or cache is not None):
             raise ValueError("is_causal=True goes neither with a mask nor with a cache: put causality into the mask")
-        if query is key and key is value:
-            q, k, v = self._heads(query, 0, 3)
+        if cache is not None and cache.static and cache.key is not None and cache.value is not None:
+            (q,), k, v = self._heads(query, 0, 1), cache.key, cache.value
         else:
-            (q,) = self._heads(query, 0, 1)
-            if cache is not None and cache.static and cache.key is not None:
-                k, v = cache.key, cache.value
+            if query is key and key is value:
+                q, k, v = self._heads(query, 0, 3)
             else:
-                (k,), (v,) = self._heads(key, 1, 2), self._heads(value, 2, 3)
-        if cache is not None and not (cache.static and cache.key is not None):
-            k, v = cache.update(k, v)
+                (q,), (k,), (v,) = self._heads(query, 0, 1), self._heads(key, 1, 2), self._heads(value, 2, 3)
+            if cache is not None:
+                k, v = cache.update(k, v)
         shape = (q.size(0), self.num_heads, q.size(2), k.size(2))  # (b, h, n, m)
         if is_causal and shape[2] != shape[3]:
             raise ValueError(f"is_causal=True needs as many queries as keys; got {shape[2]} and {shape[3]}")

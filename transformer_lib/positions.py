@@ -43,13 +43,15 @@ class _PositionalEncoding(nn.Module):
             (batch, length, d_model), in the dtype of x.
 
         Raises:
-            ValueError: x has another width, or a token stands beyond `max_len`.
+            ValueError: x has another shape, the offset is negative, or a token stands beyond `max_len`.
         """
-        end = offset + x.size(1)
-        if x.size(-1) != self.d_model:
+        if x.dim() != 3 or x.size(-1) != self.d_model:
             raise ValueError(f"expected (batch, length, d_model = {self.d_model}); got shape {tuple(x.shape)}")
+        if offset < 0:
+            raise ValueError(f"offset must be at least 0; got {offset}")
+        end = offset + x.size(1)
         if end > self.max_len:
-            raise ValueError(f"the sequence reaches position {end}, but max_len is {self.max_len}")
+            raise ValueError(f"the sequence has {end} positions, but max_len is {self.max_len}")
         return x + self.table[offset:end].to(x.dtype)
 
 
