@@ -443,7 +443,7 @@ def test_the_cache_counts_towards_max_len():
     memory, cache = model.encode(source), KeyValueCache(2)
     for position in range(8):
         model.decode(target[:, position : position + 1], memory, memory_mask=None, cache=cache)
-    with pytest.raises(ValueError, match=r"position 9.*max_len is 8"):
+    with pytest.raises(ValueError, match=r"9 positions.*max_len is 8"):
         model.decode(target[:, :1], memory, memory_mask=None, cache=cache)
 
 
@@ -497,7 +497,7 @@ def test_beyond_max_len_both_numbers_are_named(source_length, target_length):
     if source_length == target_length == 8:
         assert model(*batch).shape == (1, 8, 13)
     else:
-        with pytest.raises(ValueError, match=r"position 9.*max_len is 8"):
+        with pytest.raises(ValueError, match=r"9 positions.*max_len is 8"):
             model(*batch)
 
 

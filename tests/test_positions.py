@@ -103,7 +103,7 @@ def test_learned_positions_are_parameters_and_only_those_used_learn():
 def test_beyond_max_len_both_numbers_are_named(encoding, length, offset, end):
     positions = encoding(6, 10)
     positions(torch.zeros(2, 10, 6))
-    with pytest.raises(ValueError, match=rf"position {end}.*max_len is 10"):
+    with pytest.raises(ValueError, match=rf"{end} positions.*max_len is 10"):
         positions(torch.zeros(2, length, 6), offset=offset)
 
 
