@@ -119,7 +119,19 @@ def test_an_answer_is_the_best_hypothesis():
     assert len(differ) > 2
 
 
-def test_dropout_is_off(learned):
+def test_the_search_is_given_what_was_asked_for(monkeypatch):
+    given = []
+
+    def search(model, source, **options):
+        given.append(options)
+        return [[Hypothesis([70], 0.0)] for _ in source]
+
+    monkeypatch.setattr(translation, "beam_search", search)
+    translator().translate(["a dog"], beam_size=3, length_penalty=0.25)
+    assert given == [{"bos_id": 1, "eos_id": 2, "beam_size": 3, "length_penalty": 0.25}]
+
+
+def test_dropout_is_off():
     speaker = translator(dropout=0.9)
     assert not speaker.model.training
     assert speaker.translate([*BOOK]) == speaker.translate([*BOOK])

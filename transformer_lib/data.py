@@ -330,7 +330,7 @@ def encode_pairs(
         max_len: the most tokens that a side may have, special tokens included.
 
     Returns:
-        The pairs (source … eos, bos target … eos), and how many pairs were skipped: blank on a side, or too long.
+        The pairs (source … eos, bos target … eos), and how many were skipped because a side was blank or too long.
 
     Raises:
         UserError: no pair is left.
