@@ -7,10 +7,12 @@ from __future__ import annotations
 import argparse
 import ctypes
 import json
+import math
 import os
 import sys
 import warnings
 from collections.abc import Callable
+from io import TextIOWrapper
 from pathlib import Path
 from typing import NoReturn
 
@@ -74,7 +76,7 @@ def _training_data(arguments: argparse.Namespace) -> tuple[ParallelCorpus, Paral
         return corpus, _corpus(arguments, "val")
     if arguments.corpus is not None and list(Path(arguments.corpus).glob("val.*")):
         return corpus, _corpus(arguments, "val")
-    every = max(20, len(corpus) // 500)
+    every = max(20, math.ceil(len(corpus) / 500))
     aside = range(every - 1, len(corpus), every)
     kept = [number for number in range(len(corpus)) if number % every != every - 1]
     train, val = (
@@ -103,10 +105,13 @@ def _keep_memory() -> None:
 # chapters/A1_command_line.md: The three commands
 def _train(arguments: argparse.Namespace) -> None:
     device, out = _device(arguments.device), Path(arguments.out)
+    if not 0 <= arguments.seed < 2**63:
+        raise UserError(f"--seed must be at least 0 and below 2**63; got {arguments.seed}")
     preset = PRESETS[arguments.preset or ("tiny" if arguments.corpus == "toy" else "small")]
     going_on = arguments.resume and (out / "state.safetensors").exists()
     if not going_on and any((out / name).exists() for name in ("model.safetensors", "state.safetensors")):
-        raise UserError(f"{out} already holds a run: give --resume to go on with it, or another --out")
+        remedy = "it has no state to go on from: give" if arguments.resume else "give --resume to go on with it, or"
+        raise UserError(f"{out} already holds a run: {remedy} another --out")
     corpus, val_corpus = _training_data(arguments)
     if going_on:
         tokenizer = Tokenizer.load(out / "tokenizer.json")
@@ -117,8 +122,10 @@ def _train(arguments: argparse.Namespace) -> None:
         norm_first=True, tie_embeddings="all", **preset["model"],
     )  # fmt: skip
     pairs, skipped = encode_pairs(corpus, tokenizer, max_len=min(config.max_len, preset["training"]["batch_tokens"]))
-    val_pairs = encode_pairs(val_corpus, tokenizer, max_len=config.max_len)[0] if len(val_corpus) else []
-    print(f"{len(pairs)} pairs to train on, {len(val_pairs)} for validation; skipped {skipped}", file=sys.stderr)
+    try:
+        val_pairs, _ = encode_pairs(val_corpus, tokenizer, max_len=preset["training"]["batch_tokens"])
+    except UserError:  # no usable pair among the few put aside: train without validation
+        val_pairs = []
     steps, minutes = arguments.steps, arguments.minutes
     if steps is None and minutes is None:
         minutes = 30.0
@@ -131,6 +138,7 @@ def _train(arguments: argparse.Namespace) -> None:
         translator.check_config(out)
     else:
         translator.save(out, weights=False)
+    print(f"{len(pairs)} pairs to train on, {len(val_pairs)} for validation; skipped {skipped}", file=sys.stderr)
     log = train(translator.model, pairs, training, val_pairs=val_pairs, out=out, resume=arguments.resume, device=device)
     print(json.dumps(log[-1]))
 
@@ -138,15 +146,16 @@ def _train(arguments: argparse.Namespace) -> None:
 def _translate(arguments: argparse.Namespace) -> None:
     translator = Translator.from_pretrained(arguments.model, device=_device(arguments.device))
     sentences = arguments.sentences or read_lines("standard input", sys.stdin.buffer.read())
-    for start in range(0, len(sentences), 1000):
-        for line in translator.translate(sentences[start : start + 1000], beam_size=arguments.beam):
-            print(line)
+    for line in translator.translate(sentences, beam_size=arguments.beam):
+        print(line)
 
 
 def _evaluate(arguments: argparse.Namespace) -> None:
     if arguments.corpus is not None and arguments.split is None:
         raise UserError(f"--corpus {arguments.corpus} needs --split: the name of the part to evaluate on")
     corpus = _corpus(arguments, arguments.split)
+    if not len(corpus):
+        raise UserError("nothing to evaluate: there is no sentence in the files")
     translator = Translator.from_pretrained(arguments.model, device=_device(arguments.device))
     print(json.dumps(evaluate_bleu(translator.translate(corpus.source, beam_size=arguments.beam), corpus.target)))
 
@@ -209,6 +218,8 @@ def main(argv: list[str] | None = None) -> int:
     try:
         warnings.showwarning = _warn  # type: ignore[assignment]
         arguments = _parser().parse_args(argv)
+        if isinstance(sys.stdout, TextIOWrapper):
+            sys.stdout.reconfigure(encoding="utf-8")  # as the input, whatever the locale says
         arguments.run(arguments)
         sys.stdout.flush()
     except UserError as error:

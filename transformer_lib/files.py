@@ -37,7 +37,10 @@ def atomic_path(path: str | Path) -> Iterator[Path]:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         try:
+            part.touch()
+            mode = part.stat().st_mode
             yield part
+            part.chmod(mode)  # some writers make their files private
             with part.open("rb+") as file:
                 os.fsync(file.fileno())
             part.replace(path)
@@ -133,11 +136,15 @@ def load_state(path: str | Path, model: nn.Module, optimizer: torch.optim.Optimi
             if name.startswith("optimizer."):
                 _, number, kind = name.split(".")
                 moments.setdefault(int(number), {})[kind] = value
+        parameters = {f"model.{name}": parameter for name, parameter in model.named_parameters()}
+        stored = {name: value for name, value in tensors.items() if name.startswith("model.")}
+        if {n: p.shape for n, p in parameters.items()} != {n: t.shape for n, t in stored.items()}:
+            raise ValueError("it belongs to a model of another configuration")
+        if len(moments) != len(parameters):
+            raise ValueError("moments of the optimiser are missing")
         with torch.no_grad():
-            for name, parameter in model.named_parameters():
-                if parameter.shape != tensors[f"model.{name}"].shape:
-                    raise KeyError(name)
-                parameter.copy_(tensors[f"model.{name}"])
+            for name, parameter in parameters.items():
+                parameter.copy_(stored[name])
         optimizer.load_state_dict({"state": moments, "param_groups": optimizer.state_dict()["param_groups"]})
         torch.set_rng_state(tensors["random.cpu"])
         if torch.cuda.is_available() and "random.cuda" in tensors:

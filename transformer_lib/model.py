@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, Protocol
 
 from torch import Tensor, nn
@@ -38,7 +38,8 @@ class TransformerConfig:
             embedding as well.
 
     Raises:
-        ValueError: a value is out of its range, or `tie_embeddings="all"` comes with unequal vocabularies.
+        ValueError: a value is of another type or out of its range, or `tie_embeddings="all"` comes with unequal
+            vocabularies.
     """
 
     source_vocab_size: int
@@ -56,6 +57,10 @@ class TransformerConfig:
     tie_embeddings: str = "none"
 
     def __post_init__(self) -> None:
+        for field in fields(self):
+            value, kind = getattr(self, field.name), field.type
+            if type(value).__name__ != kind and not (kind == "float" and type(value) is int):
+                raise ValueError(f"{field.name} must be of type {kind}; got {value!r}")
         for name in ("source_vocab_size", "target_vocab_size", "d_model", "num_heads", "d_ff",
                      "num_encoder_layers", "num_decoder_layers", "max_len"):  # fmt: skip
             if getattr(self, name) < 1:

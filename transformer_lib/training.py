@@ -104,11 +104,13 @@ class TrainingConfig:
             value = getattr(self, name)
             if value is not None and not 0 < value < math.inf:
                 raise ValueError(f"{name} must be positive and finite; got {value}")
-        if not 0 <= self.label_smoothing < 1 or self.weight_decay < 0:
-            raise ValueError(
-                "label_smoothing must be at least 0 and below 1, weight_decay at least 0; "
-                f"got {self.label_smoothing} and {self.weight_decay}"
-            )
+        for name in ("batch_tokens", "warmup_steps", "steps", "evaluate_every"):
+            if not isinstance(getattr(self, name), int | None):
+                raise ValueError(f"{name} must be a whole number; got {getattr(self, name)}")
+        if not 0 <= self.label_smoothing < 1:
+            raise ValueError(f"label_smoothing must be at least 0 and below 1; got {self.label_smoothing}")
+        if not 0 <= self.weight_decay < math.inf:
+            raise ValueError(f"weight_decay must be at least 0 and finite; got {self.weight_decay}")
 
 
 # chapters/10_training.md: Going on after an interruption
@@ -147,12 +149,18 @@ def _resume(
 ) -> tuple[_Progress, list[dict[str, float]]]:
     """Fill model and optimiser from a folder's state; return where the run stood, and its log up to there."""
     stored = load_state(folder / "state.safetensors", model, optimizer)
-    changed = [name for name in settings if settings[name] != stored["settings"].get(name)]
+    try:
+        changed = [name for name in settings if settings[name] != stored["settings"].get(name)]
+        at = _Progress(**stored["progress"])
+        rows = [json.loads(line) for line in (folder / "log.jsonl").read_text(encoding="utf-8").splitlines()]
+        log = [row for row in rows if row["step"] <= at.step]
+    except (OSError, AttributeError, KeyError, TypeError, ValueError) as error:
+        raise UserError(
+            f"state.safetensors or log.jsonl in {folder} is missing or damaged ({error!r}): train into another place"
+        ) from error
     if changed:
         raise UserError(f"{folder} was trained with another {', '.join(changed)}: use the same, or another directory")
-    at = _Progress(**stored["progress"])
-    rows = map(json.loads, (folder / "log.jsonl").read_text(encoding="utf-8").splitlines())
-    return at, [row for row in rows if row["step"] <= at.step]
+    return at, log
 
 
 # chapters/10_training.md: Going on after an interruption
@@ -190,6 +198,12 @@ def _real_targets(target: Tensor, pad_id: int) -> int:
     return int((target[:, 1:] != pad_id).sum())
 
 
+def _demand_finite(kind: str, loss: float, at: _Progress) -> None:
+    if not math.isfinite(loss):
+        where = f"step {at.step} (epoch {at.epoch}, batch {at.batch})"
+        raise UserError(f"the {kind} loss is {loss} at {where}: lower peak_lr, or raise warmup_steps")
+
+
 # chapters/10_training.md: Going on after an interruption
 def train(
     model: Transformer,
@@ -218,10 +232,13 @@ def train(
         training and validation loss in nats a token.
 
     Raises:
-        UserError: `out` cannot be written, its state does not belong to this run, or the loss is no longer finite.
+        UserError: `out` cannot be written, its state does not belong to this run, or a loss is no longer finite.
+        ValueError: there is no pair.
     """
     from tqdm import tqdm  # here, so that importing the library stays fast
 
+    if not pairs:
+        raise ValueError("expected at least one pair to train on; got none")
     start, slowest = time.monotonic(), 0.0
     deadline = math.inf if config.minutes is None else start + 60 * config.minutes
     folder = None if out is None else Path(out)
@@ -235,38 +252,41 @@ def train(
     if config.steps is not None and at.step >= config.steps:
         return log
     earlier, loss_sum, loss_tokens = at.seconds, 0.0, 0
-    bar = tqdm(desc="train", total=config.steps, initial=at.step, unit="step", disable=None)
-    for batch in _batches(pairs, config, model.config.pad_id, at):
-        at.step += 1
-        rate = inverse_sqrt_schedule(at.step, peak=config.peak_lr, warmup=config.warmup_steps)
-        loss, tokens = _update(model, batch, optimizer, config, rate), _real_targets(batch.target, model.config.pad_id)
-        if not math.isfinite(loss):
-            where = f"step {at.step} (epoch {at.epoch}, batch {at.batch})"
-            raise UserError(f"the loss is {loss} at {where}: lower peak_lr, or raise warmup_steps")
-        at.tokens, loss_sum, loss_tokens = at.tokens + tokens, loss_sum + loss * tokens, loss_tokens + tokens
-        bar.update()
-        last = at.step == config.steps or time.monotonic() + 1.2 * slowest > deadline
-        if not last and at.step % config.evaluate_every:
-            continue
-        before = time.monotonic()
-        row = {"step": at.step, "epoch": at.epoch, "tokens": at.tokens, "learning_rate": rate}
-        row["train_loss"], loss_sum, loss_tokens = loss_sum / loss_tokens, 0.0, 0
-        if val_pairs:
-            row["val_loss"] = validation_loss(model, val_pairs, config.batch_tokens)
-        row["seconds"] = at.seconds = round(earlier + time.monotonic() - start, 1)
-        log.append(row)
-        bar.set_postfix({name: f"{row[name]:.3f}" for name in ("train_loss", "val_loss") if name in row})
-        is_best = not val_pairs or row["val_loss"] < at.best_loss
-        at.best_loss = min(at.best_loss, row.get("val_loss", math.inf))
-        if folder is not None:
-            if is_best:
-                save_weights(folder / "model.safetensors", model)
-            atomic_write(folder / "log.jsonl", "".join(json.dumps(row) + "\n" for row in log))
-            save_state(folder / "state.safetensors", model, optimizer, {"progress": asdict(at), "settings": settings})
-        slowest = max(slowest, time.monotonic() - before)
-        if last:
-            break
-    bar.close()
+    with tqdm(desc="train", total=config.steps, initial=at.step, unit="step", disable=None) as bar:
+        for batch in _batches(pairs, config, model.config.pad_id, at):
+            at.step += 1
+            rate = inverse_sqrt_schedule(at.step, peak=config.peak_lr, warmup=config.warmup_steps)
+            loss, tokens = (
+                _update(model, batch, optimizer, config, rate),
+                _real_targets(batch.target, model.config.pad_id),
+            )
+            _demand_finite("training", loss, at)
+            at.tokens, loss_sum, loss_tokens = at.tokens + tokens, loss_sum + loss * tokens, loss_tokens + tokens
+            bar.update()
+            last = at.step == config.steps or time.monotonic() + 1.2 * slowest > deadline
+            if not last and at.step % config.evaluate_every:
+                continue
+            before = time.monotonic()
+            row = {"step": at.step, "epoch": at.epoch, "tokens": at.tokens, "learning_rate": rate}
+            row["train_loss"], loss_sum, loss_tokens = loss_sum / loss_tokens, 0.0, 0
+            if val_pairs:
+                row["val_loss"] = validation_loss(model, val_pairs, config.batch_tokens)
+                _demand_finite("validation", row["val_loss"], at)
+            row["seconds"] = at.seconds = round(earlier + time.monotonic() - start, 1)
+            log.append(row)
+            bar.set_postfix({name: f"{row[name]:.3f}" for name in ("train_loss", "val_loss") if name in row})
+            is_best = not val_pairs or row["val_loss"] < at.best_loss
+            at.best_loss = min(at.best_loss, row.get("val_loss", math.inf))
+            if folder is not None:
+                if is_best:
+                    save_weights(folder / "model.safetensors", model)
+                atomic_write(folder / "log.jsonl", "".join(json.dumps(row) + "\n" for row in log))
+                save_state(
+                    folder / "state.safetensors", model, optimizer, {"progress": asdict(at), "settings": settings}
+                )
+            slowest = max(slowest, time.monotonic() - before)
+            if last or time.monotonic() + 1.2 * slowest > deadline:
+                break
     return log
 
 

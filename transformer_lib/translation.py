@@ -55,6 +55,10 @@ class Translator:
                 f"{folder}: the tokenizer has {tokenizer.vocab_size} tokens, but the model "
                 f"{config.source_vocab_size} and {config.target_vocab_size}: the files come from different runs"
             )
+        if tokenizer.pad_id != config.pad_id:
+            raise UserError(
+                f"{folder}: pad_id is {tokenizer.pad_id} in the tokenizer, but {config.pad_id} in the model"
+            )
         model = Transformer(config)
         load_weights(folder / "model.safetensors", model)
         return cls(model, tokenizer, device=device)
@@ -92,7 +96,15 @@ class Translator:
 
         Returns:
             One translation for each sentence, in their order.
+
+        Raises:
+            TypeError: `sentences` is one string.
+            ValueError: `batch_size` or `beam_size` is below 1.
         """
+        if isinstance(sentences, str):
+            raise TypeError(f"expected a list of sentences; got one string, {sentences!r}")
+        if batch_size < 1:
+            raise ValueError(f"batch_size must be at least 1; got {batch_size}")
         pad, bos, eos = self.tokenizer.pad_id, self.tokenizer.bos_id, self.tokenizer.eos_id
         tokens = {n: self.tokenizer.encode(text) for n, text in enumerate(sentences) if text.strip()}
         longest = self.model.config.max_len
@@ -100,7 +112,7 @@ class Translator:
         for n in too_long:
             tokens[n] = tokens[n][: longest - 1] + [eos]
         if too_long:
-            warnings.warn(f"{len(too_long)} sentences were longer than {longest} tokens and were cut", stacklevel=2)
+            warnings.warn(f"sentences longer than {longest} tokens were cut: {len(too_long)}", stacklevel=2)
         answers = [""] * len(sentences)
         order = sorted(tokens, key=lambda n: len(tokens[n]))
         for start in range(0, len(order), batch_size):
@@ -125,10 +137,16 @@ class Translator:
         Returns:
             The tokens of source and translation, and the weights (layers, heads, target length, source length); row i
             is the look with which target token i was predicted.
+
+        Raises:
+            ValueError: the sentence is blank.
         """
+        if not sentence.strip():
+            raise ValueError("expected a sentence; got a blank one")
         bos, eos = self.tokenizer.bos_id, self.tokenizer.eos_id
         source = torch.tensor([self.tokenizer.encode(sentence)], device=self.device)  # (1, n)
         tokens = beam_search(self.model, source, bos_id=bos, eos_id=eos, beam_size=5)[0][0].tokens
+        tokens = tokens[: self.model.config.max_len - 1]  # <bos> comes before them
         recorded: list[Tensor] = []
         hooks = []
         looks = [m for name, m in self.model.decoder.named_modules() if name.endswith(".memory_attention")]
@@ -145,7 +163,8 @@ class Translator:
         return Attention(self._pieces(source[0].tolist()), self._pieces([*tokens, eos]), torch.stack(recorded).cpu())
 
     def _pieces(self, tokens: list[int]) -> list[str]:
-        return [self.tokenizer.decode([token]).strip() or "<eos>" for token in tokens]
+        eos = self.tokenizer.eos_id
+        return ["<eos>" if token == eos else self.tokenizer.decode([token]).strip() or "␣" for token in tokens]
 
 
 def _read_config(folder: Path) -> TransformerConfig:
