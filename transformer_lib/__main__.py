@@ -60,6 +60,8 @@ def _corpus(arguments: argparse.Namespace, split: str) -> ParallelCorpus:
         if source is None or target is None:
             raise UserError("no data: give --corpus, or both --source FILE and --target FILE")
         return read_parallel(source, target)
+    if name == "toy" and (source or target):
+        raise UserError("--corpus toy has its own sentences: leave out --source and --target, or --corpus")
     if name == "toy":
         return toy_corpus(split)
     if name == "multi30k":
@@ -121,9 +123,10 @@ def _train(arguments: argparse.Namespace) -> None:
         tokenizer.vocab_size, tokenizer.vocab_size, tokenizer.pad_id,
         norm_first=True, tie_embeddings="all", **preset["model"],
     )  # fmt: skip
-    pairs, skipped = encode_pairs(corpus, tokenizer, max_len=min(config.max_len, preset["training"]["batch_tokens"]))
+    longest = min(config.max_len, preset["training"]["batch_tokens"])
+    pairs, skipped = encode_pairs(corpus, tokenizer, max_len=longest)
     try:
-        val_pairs, _ = encode_pairs(val_corpus, tokenizer, max_len=preset["training"]["batch_tokens"])
+        val_pairs, _ = encode_pairs(val_corpus, tokenizer, max_len=longest)
     except UserError:  # no usable pair among the few put aside: train without validation
         val_pairs = []
     steps, minutes = arguments.steps, arguments.minutes
@@ -153,6 +156,8 @@ def _translate(arguments: argparse.Namespace) -> None:
 def _evaluate(arguments: argparse.Namespace) -> None:
     if arguments.corpus is not None and arguments.split is None:
         raise UserError(f"--corpus {arguments.corpus} needs --split: the name of the part to evaluate on")
+    if arguments.corpus is None and arguments.split is not None:
+        raise UserError(f"--split {arguments.split} needs --corpus: two files have no parts")
     corpus = _corpus(arguments, arguments.split)
     if not len(corpus):
         raise UserError("nothing to evaluate: there is no sentence in the files")
@@ -229,8 +234,17 @@ def main(argv: list[str] | None = None) -> int:
         print("stopped by Ctrl-C", file=sys.stderr)
         return 130
     except BrokenPipeError:  # somebody closed our output, as `head` does
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        _discard_output()
+    except OSError as error:  # a full disk behind our output
+        print(f"error: cannot write the output: {error.strerror or error}", file=sys.stderr)
+        _discard_output()
+        return 2
     return 0
+
+
+def _discard_output() -> None:
+    """Send what Python still wants to print at its end to nowhere."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
 
 
 # chapters/A1_command_line.md: One line when it goes wrong

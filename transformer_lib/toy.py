@@ -246,7 +246,7 @@ def toy_oracle(english: str) -> str:
         english: one sentence, spelled as the grammar spells it: capital, commas, full stop, "an" before a vowel.
 
     Returns:
-        The only right German translation.
+        The German translation that the grammar defines.
 
     Raises:
         UserError: the sentence is not of the grammar; the message says where, or how it is spelled.

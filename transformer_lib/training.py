@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 import math
 import time
+import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -243,6 +244,7 @@ def train(
     deadline = math.inf if config.minutes is None else start + 60 * config.minutes
     folder = None if out is None else Path(out)
     settings = {k: v for k, v in asdict(config).items() if k not in ("steps", "minutes", "evaluate_every")}
+    settings["corpus"] = zlib.crc32(repr(list(pairs)).encode())
     torch.manual_seed(config.seed)
     model.to(device).train()
     optimizer = _optimizer(model, config)

@@ -110,7 +110,7 @@ class Translator:
         longest = self.model.config.max_len
         too_long = [n for n in tokens if len(tokens[n]) > longest]
         for n in too_long:
-            tokens[n] = tokens[n][: longest - 1] + [eos]
+            tokens[n] = _cut(tokens[n], longest)
         if too_long:
             warnings.warn(f"sentences longer than {longest} tokens were cut: {len(too_long)}", stacklevel=2)
         answers = [""] * len(sentences)
@@ -144,9 +144,10 @@ class Translator:
         if not sentence.strip():
             raise ValueError("expected a sentence; got a blank one")
         bos, eos = self.tokenizer.bos_id, self.tokenizer.eos_id
-        source = torch.tensor([self.tokenizer.encode(sentence)], device=self.device)  # (1, n)
-        tokens = beam_search(self.model, source, bos_id=bos, eos_id=eos, beam_size=5)[0][0].tokens
-        tokens = tokens[: self.model.config.max_len - 1]  # <bos> comes before them
+        longest = self.model.config.max_len
+        source = torch.tensor([_cut(self.tokenizer.encode(sentence), longest)], device=self.device)  # (1, n)
+        best = beam_search(self.model, source, bos_id=bos, eos_id=eos, beam_size=5)[0][0]
+        predicted = [*best.tokens, eos] if best.finished else best.tokens  # (m)
         recorded: list[Tensor] = []
         hooks = []
         looks = [m for name, m in self.model.decoder.named_modules() if name.endswith(".memory_attention")]
@@ -156,15 +157,20 @@ class Translator:
             ))  # fmt: skip
             hooks.append(look.register_forward_hook(lambda _, args, output: recorded.append(output[1][0])))
         try:
-            self.model(source, torch.tensor([[bos, *tokens]], device=self.device))
+            self.model(source, torch.tensor([[bos, *predicted[:-1]]], device=self.device))
         finally:
             for hook in hooks:
                 hook.remove()
-        return Attention(self._pieces(source[0].tolist()), self._pieces([*tokens, eos]), torch.stack(recorded).cpu())
+        return Attention(self._pieces(source[0].tolist()), self._pieces(predicted), torch.stack(recorded).cpu())
 
     def _pieces(self, tokens: list[int]) -> list[str]:
         eos = self.tokenizer.eos_id
         return ["<eos>" if token == eos else self.tokenizer.decode([token]).strip() or "␣" for token in tokens]
+
+
+def _cut(tokens: list[int], longest: int) -> list[int]:
+    """The beginning and the end token of a sentence that is too long."""
+    return tokens if len(tokens) <= longest else tokens[: longest - 1] + tokens[-1:]
 
 
 def _read_config(folder: Path) -> TransformerConfig:
