@@ -531,7 +531,7 @@ def test_a_loss_that_is_not_finite(run, own, monkeypatch):
     monkeypatch.setitem(command_line.PRESETS, "small", {**MICRO, "training": {**MICRO["training"], "peak_lr": 1e30}})
     status, out, err = run("train", *own, "--out", "run", "--steps", 9)
     assert (status, out) == (2, "")
-    assert err.splitlines()[-1].startswith("error: the loss is ")
+    assert err.splitlines()[-1].startswith("error: the training loss is ")
     assert len(err.splitlines()) == 2  # after the line that counts the pairs
 
 
@@ -689,3 +689,14 @@ def test_translations_are_utf8_whatever_the_terminal_says(model):
         env=ENVIRONMENT | {"PYTHONIOENCODING": "ascii"}, capture_output=True, check=False,
     )  # fmt: skip
     assert (done.returncode, done.stdout, done.stderr) == (0, "größer 猫\n".encode(), b"")
+
+
+def test_a_validation_sentence_that_is_too_long_is_skipped(tmp_path, capsys):
+    """The twentieth pair is put aside for validation; it fits into a batch, but not into the model."""
+    long = " ".join(f"w{number}" for number in range(600))
+    lines = [f"word {number}" for number in range(19)] + [long]
+    for name in ("a.en", "a.de"):
+        (tmp_path / name).write_text("\n".join(lines) + "\n", encoding="utf-8")
+    files = ["--source", str(tmp_path / "a.en"), "--target", str(tmp_path / "a.de")]
+    assert command_line.main(["train", *files, "--out", str(tmp_path / "run"), "--steps", "1"]) == 0
+    assert "0 for validation" in capsys.readouterr().err

@@ -471,7 +471,7 @@ def test_the_cache_counts_towards_max_len():
         ({"pad_id": 13}, r"pad_id.*\(13, 13\).*got 13"),
         ({"pad_id": 12, "target_vocab_size": 12}, r"pad_id.*\(13, 12\).*got 12"),
         ({"tie_embeddings": "both"}, "'none', 'target' or 'all'; got 'both'"),
-        ({"tie_embeddings": True}, "'none', 'target' or 'all'; got True"),
+        ({"tie_embeddings": True}, "tie_embeddings must be of type str; got True"),
         ({"tie_embeddings": "all", "target_vocab_size": 14}, r"one joint vocabulary; got sizes \(13, 14\)"),
     ],
 )  # fmt: skip

@@ -622,7 +622,7 @@ def test_a_damaged_log_is_one_clear_line(text, tmp_path):
 def test_a_loss_that_is_not_finite_names_the_step(options, tmp_path):
     """The first step's loss is fine, and its update ruins the weights."""
     config = replace(CONFIG, peak_lr=1e30, evaluate_every=100)
-    with pytest.raises(UserError, match=r"the loss is (nan|inf) at step 2 .*peak_lr"):
+    with pytest.raises(UserError, match=r"the training loss is (nan|inf) at step 2 .*peak_lr"):
         train(fresh_model(), PAIRS, config, out=tmp_path, **options)
     assert list(tmp_path.iterdir()) == []
 
