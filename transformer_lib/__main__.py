@@ -26,7 +26,7 @@ from transformer_lib.data import (
     read_lines,
     read_parallel,
     toy_corpus,
-)  # fmt: skip
+)
 from transformer_lib.files import UserError
 from transformer_lib.model import Transformer, TransformerConfig
 from transformer_lib.training import TrainingConfig, train
