@@ -37,14 +37,19 @@ class FeedForward(nn.Module):
 
 
 class _Layer(nn.Module):
-    """What both kinds of layers share: a feed-forward network, and sub-layers with a residual connection."""
+    """What both kinds of layers share: self-attention, a feed-forward network, and how a sub-layer is added."""
 
-    def __init__(self, d_model: int, d_ff: int, dropout: float, norm_first: bool) -> None:
+    def __init__(
+        self, d_model: int, num_heads: int, d_ff: int, *,
+        dropout: float = 0.1, attention_dropout: float = 0.0, norm_first: bool = False,
+    ) -> None:  # fmt: skip
         super().__init__()
         self.norm_first = norm_first
         self.dropout = nn.Dropout(dropout)
         self.feed_forward = FeedForward(d_model, d_ff)
         self.feed_forward_norm = nn.LayerNorm(d_model)
+        self.self_attention = MultiHeadAttention(d_model, num_heads, dropout=attention_dropout)
+        self.self_attention_norm = nn.LayerNorm(d_model)
 
     def _add(self, x: Tensor, norm: nn.Module, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
         if self.norm_first:
@@ -66,14 +71,6 @@ class EncoderLayer(_Layer):
     Raises:
         ValueError: `d_model` is not a positive multiple of `num_heads`.
     """
-
-    def __init__(
-        self, d_model: int, num_heads: int, d_ff: int, *,
-        dropout: float = 0.1, attention_dropout: float = 0.0, norm_first: bool = False,
-    ) -> None:  # fmt: skip
-        super().__init__(d_model, d_ff, dropout, norm_first)
-        self.self_attention = MultiHeadAttention(d_model, num_heads, dropout=attention_dropout)
-        self.self_attention_norm = nn.LayerNorm(d_model)
 
     def forward(self, x: Tensor, *, mask: Tensor | None = None) -> Tensor:
         """Let the tokens attend to each other, then process each by itself.
@@ -111,9 +108,9 @@ class DecoderLayer(_Layer):
         self, d_model: int, num_heads: int, d_ff: int, *,
         dropout: float = 0.1, attention_dropout: float = 0.0, norm_first: bool = False,
     ) -> None:  # fmt: skip
-        super().__init__(d_model, d_ff, dropout, norm_first)
-        self.self_attention = MultiHeadAttention(d_model, num_heads, dropout=attention_dropout)
-        self.self_attention_norm = nn.LayerNorm(d_model)
+        super().__init__(
+            d_model, num_heads, d_ff, dropout=dropout, attention_dropout=attention_dropout, norm_first=norm_first
+        )
         self.memory_attention = MultiHeadAttention(d_model, num_heads, dropout=attention_dropout)
         self.memory_attention_norm = nn.LayerNorm(d_model)
 
