@@ -42,8 +42,7 @@ def tangle(chapter: Path) -> tuple[dict[str, str], list[str], str]:
             if tag == "export" or tag.startswith("export-"):
                 if tag not in tags:
                     sys.exit(f"{name}: a cell is tagged '{tag}', but `exports:` in the front matter names {paths}")
-                heading = "" if len(modules[tags[tag]]) == 1 else f"\n# {name}: {section}\n"
-                modules[tags[tag]].append(heading + cell.source)
+                modules[tags[tag]].append(f"\n# {name}: {section}\n{cell.source}")
     public = list(notebook.metadata.get("public", []))
     if public:
         modules[paths[-1]].append(f"__all__ = {public!r}")

@@ -1,5 +1,7 @@
 # Generated from chapters/A1_command_line.md: edit the chapter, not this file, then run `make export`.
 
+
+# chapters/A1_command_line.md: Presets
 """The command line: python -m transformer_lib train | translate | evaluate."""
 
 from __future__ import annotations

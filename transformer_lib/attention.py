@@ -1,5 +1,7 @@
 # Generated from chapters/02_attention.md: edit the chapter, not this file, then run `make export`.
 
+
+# chapters/02_attention.md: A mask, and the query that may look at nothing
 """Scaled dot-product attention: the formula, readable, in every dtype."""
 
 import math

@@ -1,5 +1,7 @@
 # Generated from chapters/09_data.md: edit the chapter, not this file, then run `make export`.
 
+
+# chapters/09_data.md: Four splits that keep their promise
 """Text, tokens and batches: corpora, byte-pair encoding, and batches of sentences of nearly equal length."""
 
 from __future__ import annotations

@@ -1,5 +1,7 @@
 # Generated from chapters/11_decoding.md: edit the chapter, not this file, then run `make export`.
 
+
+# chapters/11_decoding.md: The key-value cache
 """Decoding: from next-token probabilities to sentences, greedily or with a beam, with a key-value cache."""
 
 import math

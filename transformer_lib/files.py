@@ -1,5 +1,7 @@
 # Generated from chapters/A2_files.md: edit the chapter, not this file, then run `make export`.
 
+
+# chapters/A2_files.md: One kind of error for the reader's own mistakes
 """Files that are either whole or not there, weights without pickle, and errors that say what to do."""
 
 import json

@@ -1,5 +1,7 @@
 # Generated from chapters/06_layers.md: edit the chapter, not this file, then run `make export`.
 
+
+# chapters/06_layers.md: The classes
 """Encoder and decoder layers: attention, a feed-forward network, residual connections and norms."""
 
 from __future__ import annotations

@@ -1,5 +1,7 @@
 # Generated from chapters/05_masks.md: edit the chapter, not this file, then run `make export`.
 
+
+# chapters/05_masks.md: The exported code
 """Masks: boolean, True = may attend, broadcastable to (batch, heads, query length, key length)."""
 
 import torch

@@ -1,5 +1,7 @@
 # Generated from chapters/07_model.md: edit the chapter, not this file, then run `make export`.
 
+
+# chapters/07_model.md: The classes
 """The full encoder-decoder Transformer and its configuration."""
 
 from __future__ import annotations

@@ -1,5 +1,7 @@
 # Generated from chapters/03_multi_head.md: edit the chapter, not this file, then run `make export`.
 
+
+# chapters/03_multi_head.md: The class
 """Multi-head attention: several attentions on the same tokens, as one reshape."""
 
 from __future__ import annotations

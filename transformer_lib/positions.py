@@ -1,5 +1,7 @@
 # Generated from chapters/04_positions.md: edit the chapter, not this file, then run `make export`.
 
+
+# chapters/04_positions.md: The exported code
 """Positional encodings: what tells a token where it stands."""
 
 import torch

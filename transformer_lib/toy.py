@@ -1,5 +1,7 @@
 # Generated from chapters/09_data.md: edit the chapter, not this file, then run `make export`.
 
+
+# chapters/09_data.md: The words
 """A small English-to-German grammar. It writes random pairs, and it translates any sentence that it covers."""
 
 import random

@@ -1,5 +1,7 @@
 # Generated from chapters/10_training.md: edit the chapter, not this file, then run `make export`.
 
+
+# chapters/10_training.md: The exported loss
 """Learning: the loss, the learning-rate schedule and the training loop."""
 
 from __future__ import annotations

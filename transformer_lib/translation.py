@@ -1,5 +1,7 @@
 # Generated from chapters/14_translation.md: edit the chapter, not this file, then run `make export`.
 
+
+# chapters/14_translation.md: The code
 """A translator: a model, its tokenizer, and the scores of what it says."""
 
 from __future__ import annotations
