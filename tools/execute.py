@@ -59,8 +59,8 @@ def imported(source: str, seen: set[str]) -> set[str]:
         else:
             continue
         for name in names:
-            file = ROOT / (name.replace(".", "/") + ".py")
-            file = ROOT / PACKAGE / "__init__.py" if name == PACKAGE else file
+            folder = ROOT / name.replace(".", "/")
+            file = folder / "__init__.py" if folder.is_dir() else folder.with_suffix(".py")
             if file.exists() and str(file) not in seen:
                 seen.add(str(file))
                 imported(file.read_text(encoding="utf-8"), seen)

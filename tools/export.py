@@ -61,7 +61,8 @@ def package() -> dict[str, str]:
                 sys.exit(f"chapters/{chapter.name}: {path} is already written by an earlier chapter")
         files |= modules
         if public:
-            lines.append(f"from {PACKAGE}.{Path(home).stem} import {', '.join(public)}")
+            module = home.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+            lines.append(f"from {module} import {', '.join(public)}")
             names += public
     files[f"{PACKAGE}/__init__.py"] = "\n".join(
         [MARK.format("the front matter of chapters/*.md"), '"""The library that the course writes."""', *sorted(lines),
@@ -104,6 +105,6 @@ if __name__ == "__main__":
     for path, text in package().items():
         file = ROOT / path
         if not file.exists() or file.read_text(encoding="utf-8") != text:  # keep the times of what did not change
-            file.parent.mkdir(exist_ok=True)
+            file.parent.mkdir(parents=True, exist_ok=True)
             file.write_text(text, encoding="utf-8")
             print("wrote", path)

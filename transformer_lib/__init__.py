@@ -15,6 +15,7 @@ from transformer_lib.data import (
     toy_oracle,
 )
 from transformer_lib.decoding import Hypothesis, KeyValueCache, beam_search, greedy_decode
+from transformer_lib.exercises import grade
 from transformer_lib.files import (
     UserError,
     atomic_path,
@@ -59,6 +60,7 @@ __all__ = [
     "decoder_mask",
     "encode_pairs",
     "evaluate_bleu",
+    "grade",
     "greedy_decode",
     "inverse_sqrt_schedule",
     "load_multi30k",

@@ -1,0 +1,91 @@
+# Generated from chapters/00_preface.md: edit the chapter, not this file, then run `make export`.
+
+
+# chapters/00_preface.md: The grader
+"""Exercises that check themselves: a grader yields properties of an answer, small cases first."""
+
+from collections.abc import Callable, Iterator
+from importlib import import_module
+from typing import Any
+
+import torch
+from torch import Tensor
+
+# chapters/00_preface.md: The grader
+Answer = Callable[..., Any]
+Checks = Iterator[tuple[str, bool]]  # a property in words, and whether the answer has it
+
+
+def grade(exercise: str, answer: Answer) -> None:
+    """Print how an answer fares: 'not attempted', 'passed', or the first property that it lacks, with the case.
+
+    Args:
+        exercise: chapter and number, such as "02-1".
+        answer: your function. While it returns `NotImplemented`, it counts as not attempted.
+    """
+    try:
+        chapter = import_module(f"{__name__}.chapter_{exercise.partition('-')[0]}")
+        grader = getattr(chapter, "grade_" + exercise.replace("-", "_"))
+    except (ImportError, AttributeError):
+        print(f"{exercise}: there is no such exercise")
+    else:
+        print(f"{exercise}: {_verdict(grader, answer)}")
+
+
+class _NotAttempted(Exception):
+    pass
+
+
+def _verdict(grader: Callable[[Answer], Checks], answer: Answer) -> str:
+    case = "before it was called"
+
+    def attempt(*args: Any, **options: Any) -> Any:
+        nonlocal case
+        case = ", ".join([show(value) for value in args] + [f"{name}={show(value)}" for name, value in options.items()])
+        case = f"called with ({case}), it raised"
+        result = answer(*args, **options)
+        if result is NotImplemented:
+            raise _NotAttempted
+        case = case.replace("it raised", f"it returned {show(result)}")
+        return result
+
+    try:
+        for claim, holds in grader(attempt):
+            if not holds:
+                return f"failed: {claim}; {case}"
+    except _NotAttempted:
+        return "not attempted"
+    except Exception as error:
+        return f"failed: {case}; {type(error).__name__}: {error}"
+    return "passed"
+
+
+def show(value: Any) -> str:
+    """A value in one short line."""
+    if isinstance(value, Tensor):
+        if value.numel() > 12:
+            return f"a tensor of shape {tuple(value.shape)}"
+        return show(value.tolist())
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    if isinstance(value, list | tuple):
+        left, right = "[]" if isinstance(value, list) else "()"
+        return left + ", ".join(show(item) for item in value) + right
+    text = repr(value).partition("\n")[0]
+    return text if len(text) <= 60 else text[:57] + "…"
+
+
+def close(answer: Any, expected: Any, tolerance: float = 1e-6) -> bool:
+    """True if the answer has the shape and, within the tolerance, the values of what was expected."""
+    if isinstance(expected, tuple | list):
+        same_length = isinstance(answer, tuple | list) and len(answer) == len(expected)
+        return same_length and all(close(a, e, tolerance) for a, e in zip(answer, expected))
+    if not isinstance(answer, Tensor | float | int):
+        return False
+    have, want = torch.as_tensor(answer), torch.as_tensor(expected)
+    if have.shape != want.shape or (have.dtype == torch.bool) != (want.dtype == torch.bool):
+        return False
+    return bool(torch.allclose(have.double(), want.double(), rtol=0, atol=tolerance, equal_nan=True))
+
+
+__all__ = ["grade"]
