@@ -1,7 +1,7 @@
 # Generated from chapters/00_preface.md: edit the chapter, not this file, then run `make export`.
 
 
-# chapters/00_preface.md: The grader
+# chapters/00_preface.md: Exercises that grade themselves
 """Exercises that check themselves: a grader yields properties of an answer, small cases first."""
 
 from collections.abc import Callable, Iterator
@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-# chapters/00_preface.md: The grader
+# chapters/00_preface.md: Exercises that grade themselves
 Answer = Callable[..., Any]
 Checks = Iterator[tuple[str, bool]]  # a property in words, and whether the answer has it
 
@@ -24,7 +24,7 @@ def grade(exercise: str, answer: Answer) -> None:
         answer: your function. While it returns `NotImplemented`, it counts as not attempted.
     """
     try:
-        chapter = import_module(f"{__name__}.chapter_{exercise.partition('-')[0]}")
+        chapter = import_module(f"transformer_lib.exercises.chapter_{exercise.partition('-')[0]}")
         grader = getattr(chapter, "grade_" + exercise.replace("-", "_"))
     except (ImportError, AttributeError):
         print(f"{exercise}: there is no such exercise")
@@ -71,6 +71,8 @@ def show(value: Any) -> str:
     if isinstance(value, list | tuple):
         left, right = "[]" if isinstance(value, list) else "()"
         return left + ", ".join(show(item) for item in value) + right
+    if callable(value):
+        return getattr(value, "__name__", "a function").replace("<lambda>", "a function")
     text = repr(value).partition("\n")[0]
     return text if len(text) <= 60 else text[:57] + "…"
 

@@ -1,0 +1,147 @@
+"""The exercises: stubs are not attempted, solutions pass, plausible wrong answers fail, and nothing ever raises."""
+
+import json
+import re
+from importlib import import_module
+from pathlib import Path
+
+import jupytext
+import pytest
+import torch
+
+import transformer_lib.exercises
+from transformer_lib.exercises import close, grade, show
+
+ROOT = Path(__file__).resolve().parent.parent
+GRADED = [path for path in sorted((ROOT / "chapters").glob("0*.md")) if path.stem < "08"]
+EXERCISES = [
+    name for path in GRADED for name in re.findall(r"^:label: ex-(\d\d-\d)$", path.read_text("utf-8"), re.MULTILINE)
+]
+VERDICTS = re.compile(r"^(\d\d-\d): (not attempted|passed|failed: .+)$", re.MULTILINE)
+
+
+def verdicts(path):
+    """What a stored notebook says about each exercise, in order. (nbval runs it again and compares.)"""
+    found = {}
+    for cell in json.loads((ROOT / "book" / f"{path.stem}.ipynb").read_text("utf-8"))["cells"]:
+        for output in cell.get("outputs", []):
+            for name, verdict in VERDICTS.findall("".join(output.get("text", []))):
+                found.setdefault(name, []).append(verdict.partition(":")[0])
+    return found
+
+
+@pytest.mark.parametrize("path", GRADED, ids=lambda path: path.stem)
+def test_stub_solution_and_wrong_answer_get_their_verdicts(path):
+    number = path.stem[:2]
+    names = [name for name in EXERCISES if name.startswith(number)]
+    assert 4 <= len(names) <= 6
+    found = verdicts(path)
+    for name in names:
+        first, second, *others = found[name]
+        assert (first, second) == ("not attempted", "passed"), name
+        assert others, f"{name}: no wrong answer is shown"
+        assert set(others) <= {"failed", "passed"}, name
+        assert "failed" in others, f"{name}: no wrong answer fails"
+
+
+@pytest.mark.parametrize("path", GRADED, ids=lambda path: path.stem)
+def test_hints_stand_between_stub_and_solution(path):
+    """In the source: the exercise, its stub, two hints or more, the folded solution, the grader."""
+    text = path.read_text("utf-8")
+    for name in re.findall(r"^:label: ex-(\d\d-\d)$", text, re.MULTILINE):
+        part = text.partition(f":label: ex-{name}\n")[2]
+        stub, _, rest = part.partition(f"{{solution-start}} ex-{name}\n")
+        assert "return NotImplemented" in stub
+        assert f'grade("{name}", ' in stub
+        assert stub.count("{dropdown} Hint ") >= 2, name
+        solution, _, after = rest.partition("{solution-end}")
+        assert solution.startswith(":class: dropdown\n")
+        assert f"def grade_{name.replace('-', '_')}(answer: Answer) -> Checks:" in after, name
+
+
+def garbage():
+    """Answers that no grader may accept, and none may choke on."""
+
+    def raises(*_, **__):
+        raise RuntimeError("no idea")
+
+    values = [None, "two", True, 0, -1, float("nan"), [], {}, torch.tensor(float("nan")), torch.zeros(0)]
+    values += [torch.zeros(1), torch.ones(2, 2), torch.full((2, 3, 4), torch.nan), (torch.zeros(1), torch.zeros(1)), print]
+    return [raises, *(lambda *_, value=value, **__: value for value in values), lambda: 1, "not a function", None]
+
+
+@pytest.mark.parametrize("name", EXERCISES)
+def test_garbage_fails_and_never_raises(name, capsys):
+    for answer in garbage():
+        grade(name, answer)
+        line = capsys.readouterr().out
+        assert line.startswith(f"{name}: failed: "), line
+        assert line.count("\n") == 1, "one line"
+
+
+@pytest.mark.parametrize("name", EXERCISES)
+def test_stub_is_not_attempted(name, capsys):
+    grade(name, lambda *_, **__: NotImplemented)
+    assert capsys.readouterr().out == f"{name}: not attempted\n"
+
+
+def test_there_is_a_grader_for_each_exercise_and_no_other():
+    graders = [
+        (path.stem, name)
+        for path in sorted(Path(transformer_lib.exercises.__file__).parent.glob("chapter_*.py"))
+        for name in vars(import_module(f"transformer_lib.exercises.{path.stem}"))
+        if name.startswith("grade_")
+    ]
+    assert sorted(name for _, name in graders) == sorted(
+        f"grade_{name.replace('-', '_')}" for name in ["00-0", *EXERCISES]
+    )
+    assert all(name.startswith(f"grade_{module.removeprefix('chapter_')}_") for module, name in graders)
+
+
+@pytest.mark.parametrize("name", ["99-1", "02-9", "two", "", "02", "../02-1"])
+def test_unknown_exercise_is_named(name, capsys):
+    grade(name, lambda: None)
+    assert capsys.readouterr().out == f"{name}: there is no such exercise\n"
+
+
+def test_first_failure_is_told_with_its_case(capsys):
+    grade("00-0", lambda x: x + 2 if x < 3 else 2 * x)
+    assert capsys.readouterr().out == (
+        "00-0: failed: the answer is twice the number; called with (0), it returned 2\n"
+    )
+    grade("00-0", lambda x: 1 / x)
+    assert "called with (0), it raised; ZeroDivisionError: division by zero" in capsys.readouterr().out
+
+
+def test_close_compares_shape_kind_and_value():
+    x = torch.tensor([1.0, 2.0])
+    assert close(x, x)
+    assert close(x + 1e-8, x)
+    assert close(x.double(), x)
+    assert close(2, 2.0)
+    assert close((1, x), (1.0, x))
+    assert not close(x + 1e-4, x)
+    assert not close(x[None], x)
+    assert not close(torch.tensor([1.0, torch.nan]), x)
+    assert not close(None, x)
+    assert not close((x,), (x, x))
+    assert not close(x, torch.tensor([True, True]))
+    assert not close(torch.tensor([1, 0]), torch.tensor([True, False]))
+    assert close(torch.tensor([True, False]), torch.tensor([True, False]))
+    assert not close(True, 1.0)
+
+
+def test_show_is_short_and_has_no_addresses():
+    assert show(torch.tensor([[1.0, 2 / 3]])) == "[[1, 0.6667]]"
+    assert show(torch.zeros(5, 5)) == "a tensor of shape (5, 5)"
+    assert show((1, [0.5])) == "(1, [0.5])"
+    assert show(test_show_is_short_and_has_no_addresses) == "test_show_is_short_and_has_no_addresses"
+    assert show(lambda: 0) == "a function"
+    assert len(show("x" * 100)) <= 60
+
+
+def test_sources_are_whole():
+    """Every graded chapter exports its graders to the module that `grade` looks into."""
+    for path in GRADED:
+        exports = jupytext.read(path).metadata["exports"]
+        assert f"transformer_lib/exercises/chapter_{path.stem[:2]}.py" in exports
