@@ -19,7 +19,7 @@ import torch
 
 import transformer_lib
 from transformer_lib import __main__ as command_line
-from transformer_lib import data, training, translation
+from transformer_lib import corpora, training, translation
 from transformer_lib.data import Tokenizer, toy_corpus
 from transformer_lib.decoding import Hypothesis
 from transformer_lib.files import UserError
@@ -382,8 +382,8 @@ def multi30k(tmp_path, monkeypatch):
             path.write_bytes(gzip.compress("".join(f"{line}\n" for line in lines[:8]).encode(), mtime=0))
             found[split, language] = path
     sums = {part: hashlib.sha256(path.read_bytes()).hexdigest() for part, path in found.items()}
-    monkeypatch.setattr(data, "MULTI30K_SHA256", sums)
-    monkeypatch.setattr(data, "MULTI30K_URL", (tmp_path / "remote").as_uri())
+    monkeypatch.setattr(corpora, "MULTI30K_SHA256", sums)
+    monkeypatch.setattr(corpora, "MULTI30K_URL", (tmp_path / "remote").as_uri())
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.delenv("TRANSFORMER_LIB_DATA", raising=False)
     return found

@@ -17,7 +17,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import transformer_lib.data as data
+import transformer_lib.corpora as corpora_module
 from transformer_lib.data import (
     Batch,
     ParallelCorpus,
@@ -276,8 +276,8 @@ def multi30k(tmp_path, monkeypatch):
     for language, text in (("en", "A dog.\nA cat.\n"), ("de", "Ein Hund.\nEine Katze.\n")):
         packed = gzip.compress(text.encode())
         (tmp_path / "remote" / f"val.{language}.gz").write_bytes(packed)
-        monkeypatch.setitem(data.MULTI30K_SHA256, ("val", language), hashlib.sha256(packed).hexdigest())
-    monkeypatch.setattr(data, "MULTI30K_URL", (tmp_path / "remote").as_uri())
+        monkeypatch.setitem(corpora_module.MULTI30K_SHA256, ("val", language), hashlib.sha256(packed).hexdigest())
+    monkeypatch.setattr(corpora_module, "MULTI30K_URL", (tmp_path / "remote").as_uri())
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.delenv("TRANSFORMER_LIB_DATA", raising=False)
     return tmp_path
@@ -304,7 +304,7 @@ def test_the_data_folder_comes_first_and_the_cache_second(multi30k, monkeypatch)
     mine = multi30k / "mine" / "multi30k"
     mine.mkdir(parents=True)
     monkeypatch.setenv("TRANSFORMER_LIB_DATA", str(multi30k / "mine"))
-    monkeypatch.setattr(data, "MULTI30K_URL", (multi30k / "nowhere").as_uri())
+    monkeypatch.setattr(corpora_module, "MULTI30K_URL", (multi30k / "nowhere").as_uri())
     assert load_multi30k("val") == VAL  # not in the folder, but in the cache
     (mine / "val.en.gz").write_bytes(b"broken")
     with pytest.raises(UserError, match=re.escape(str(mine / "val.en.gz"))):

@@ -66,7 +66,7 @@ def garbage():
         raise RuntimeError("no idea")
 
     values = [None, "two", True, 0, -1, float("nan"), [], {}, torch.tensor(float("nan")), torch.zeros(0)]
-    values += [torch.zeros(1), torch.ones(2, 2), torch.full((2, 3, 4), torch.nan), (torch.zeros(1), torch.zeros(1)), print]
+    values += [torch.zeros(1), torch.ones(2, 2), torch.full((2, 3, 4), torch.nan), (torch.zeros(1),) * 2, print]
     return [raises, *(lambda *_, value=value, **__: value for value in values), lambda: 1, "not a function", None]
 
 
@@ -106,9 +106,7 @@ def test_unknown_exercise_is_named(name, capsys):
 
 def test_first_failure_is_told_with_its_case(capsys):
     grade("00-0", lambda x: x + 2 if x < 3 else 2 * x)
-    assert capsys.readouterr().out == (
-        "00-0: failed: the answer is twice the number; called with (0), it returned 2\n"
-    )
+    assert capsys.readouterr().out == ("00-0: failed: the answer is twice the number; called with (0), it returned 2\n")
     grade("00-0", lambda x: 1 / x)
     assert "called with (0), it raised; ZeroDivisionError: division by zero" in capsys.readouterr().out
 

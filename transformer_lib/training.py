@@ -1,8 +1,8 @@
 # Generated from chapters/10_training.md: edit the chapter, not this file, then run `make export`.
 
 
-# chapters/10_training.md: The exported loss
-"""Learning: the loss, the learning-rate schedule and the training loop."""
+# chapters/10_training.md: A learning rate that warms up
+"""Learning: the learning-rate schedule and the training loop."""
 
 from __future__ import annotations
 
@@ -10,45 +10,17 @@ import json
 import math
 import time
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import torch
-import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import nn
 
 from transformer_lib.data import Batch, token_batches
 from transformer_lib.files import UserError, atomic_write, load_state, save_state, save_weights
-from transformer_lib.masks import padding_mask
+from transformer_lib.loss import Pairs, real_targets, translation_loss, validation_loss
 from transformer_lib.model import Transformer
-
-Pairs = Sequence[tuple[list[int], list[int]]]
-
-
-# chapters/10_training.md: The exported loss
-def translation_loss(
-    model: Transformer, source: Tensor, target: Tensor, *, label_smoothing: float = 0.0, reduction: str = "mean"
-) -> Tensor:
-    """Cross-entropy of each real target token, given the ones before it (Vaswani et al. 2017, section 5.4).
-
-    Args:
-        model: the model.
-        source: (batch, source length), padded on the right.
-        target: (batch, target length), each row <bos> … <eos>, padded on the right. It is shifted here.
-        label_smoothing: share of the target probability that is spread over the whole vocabulary.
-        reduction: "mean" or "sum", over real tokens.
-
-    Returns:
-        A scalar, in nats.
-    """
-    inputs, labels = target[:, :-1], target[:, 1:]
-    memory_mask = padding_mask(source, model.config.pad_id)
-    memory = model.encode(source, mask=memory_mask)
-    hidden = model.decode(inputs, memory, memory_mask=memory_mask, is_causal=True)  # (b, m, d)
-    real = labels != model.config.pad_id
-    logits = model.output_projection(hidden[real])  # (real tokens, V)
-    return F.cross_entropy(logits, labels[real], label_smoothing=label_smoothing, reduction=reduction)
 
 
 # chapters/10_training.md: A learning rate that warms up
@@ -184,23 +156,6 @@ def _update(
     return loss.item()
 
 
-@torch.no_grad()
-def validation_loss(model: Transformer, pairs: Pairs, batch_tokens: int) -> float:
-    """The mean loss of a real token of `pairs`, in nats, without dropout and label smoothing."""
-    device, was_training = model.output_projection.weight.device, model.training
-    model.eval()
-    total, count = 0.0, 0
-    for source, target in token_batches(pairs, batch_tokens, pad_id=model.config.pad_id):
-        total += translation_loss(model, source.to(device), target.to(device), reduction="sum").item()
-        count += _real_targets(target, model.config.pad_id)
-    model.train(was_training)
-    return total / count
-
-
-def _real_targets(target: Tensor, pad_id: int) -> int:
-    return int((target[:, 1:] != pad_id).sum())
-
-
 def _demand_finite(kind: str, loss: float, at: _Progress) -> None:
     if not math.isfinite(loss):
         where = f"step {at.step} (epoch {at.epoch}, batch {at.batch})"
@@ -262,7 +217,7 @@ def train(
             rate = inverse_sqrt_schedule(at.step, peak=config.peak_lr, warmup=config.warmup_steps)
             loss, tokens = (
                 _update(model, batch, optimizer, config, rate),
-                _real_targets(batch.target, model.config.pad_id),
+                real_targets(batch.target, model.config.pad_id),
             )
             _demand_finite("training", loss, at)
             at.tokens, loss_sum, loss_tokens = at.tokens + tokens, loss_sum + loss * tokens, loss_tokens + tokens

@@ -1,0 +1,80 @@
+# Generated from chapters/11_decoding.md: edit the chapter, not this file, then run `make export`.
+
+
+# chapters/11_decoding.md: The key-value cache
+"""A key-value cache: what a decoder has projected so far, so that it need not be projected again."""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+
+# chapters/11_decoding.md: The key-value cache
+class KeysAndValues:
+    """The keys and values that one attention has projected so far.
+
+    Args:
+        static: True for attention to the memory: what is put in first stays, and nothing is added.
+    """
+
+    def __init__(self, *, static: bool = False) -> None:
+        self.static = static
+        self.key: Tensor | None = None  # (rows, heads, length, d_k)
+        self.value: Tensor | None = None  # (rows, heads, length, d_k)
+
+    def update(self, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+        """Append those of new positions, each (rows, heads, new, d_k), and return all."""
+        if self.key is None or self.value is None:
+            self.key, self.value = key, value
+        elif not self.static:
+            self.key = torch.cat([self.key, key], dim=2)  # (rows, heads, length + new, d_k)
+            self.value = torch.cat([self.value, value], dim=2)  # (rows, heads, length + new, d_k)
+        return self.key, self.value
+
+    def select(self, rows: Tensor) -> None:
+        """Make row i of the cache what row rows[i] was."""
+        if self.key is not None and self.value is not None:
+            self.key, self.value = self.key[rows], self.value[rows]
+
+
+class LayerCache(NamedTuple):
+    """The two caches of one decoder layer."""
+
+    self_attention: KeysAndValues
+    memory_attention: KeysAndValues
+
+
+class KeyValueCache:
+    """The keys and values of a decoder; hand it to each `Transformer.decode`, with only the new token.
+
+    Args:
+        num_layers: how many layers the decoder has.
+
+    Raises:
+        ValueError: num_layers is less than 1.
+    """
+
+    def __init__(self, num_layers: int) -> None:
+        if num_layers < 1:
+            raise ValueError(f"a cache needs at least one decoder layer; got num_layers={num_layers}")
+        self.layers = [LayerCache(KeysAndValues(), KeysAndValues(static=True)) for _ in range(num_layers)]
+
+    @property
+    def length(self) -> int:
+        """How many target positions are stored; the next token stands at this position, counted from 0."""
+        key = self.layers[0].self_attention.key
+        return 0 if key is None else key.size(2)
+
+    def select(self, rows: Tensor, *, memory: bool = True) -> None:
+        """Make row i of the cache what row rows[i] was: leave rows out, repeat them, change their order.
+
+        Args:
+            rows: row numbers, a LongTensor (new number of rows,).
+            memory: False leaves the memory's keys and values alone: right, and no copy, when each row still
+                belongs to the same sentence as before.
+        """
+        for layer in self.layers:
+            layer.self_attention.select(rows)
+            if memory:
+                layer.memory_attention.select(rows)

@@ -1,0 +1,61 @@
+# Generated from chapters/10_training.md: edit the chapter, not this file, then run `make export`.
+
+
+# chapters/10_training.md: The exported loss
+"""The loss of a translation: cross-entropy over real tokens."""
+
+from collections.abc import Sequence
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from transformer_lib.data import token_batches
+from transformer_lib.masks import padding_mask
+from transformer_lib.model import Transformer
+
+Pairs = Sequence[tuple[list[int], list[int]]]
+
+
+# chapters/10_training.md: The exported loss
+def translation_loss(
+    model: Transformer, source: Tensor, target: Tensor, *, label_smoothing: float = 0.0, reduction: str = "mean"
+) -> Tensor:
+    """Cross-entropy of each real target token, given the ones before it (Vaswani et al. 2017, section 5.4).
+
+    Args:
+        model: the model.
+        source: (batch, source length), padded on the right.
+        target: (batch, target length), each row <bos> … <eos>, padded on the right. It is shifted here.
+        label_smoothing: share of the target probability that is spread over the whole vocabulary.
+        reduction: "mean" or "sum", over real tokens.
+
+    Returns:
+        A scalar, in nats.
+    """
+    inputs, labels = target[:, :-1], target[:, 1:]
+    memory_mask = padding_mask(source, model.config.pad_id)
+    memory = model.encode(source, mask=memory_mask)
+    hidden = model.decode(inputs, memory, memory_mask=memory_mask, is_causal=True)  # (b, m, d)
+    real = labels != model.config.pad_id
+    logits = model.output_projection(hidden[real])  # (real tokens, V)
+    return F.cross_entropy(logits, labels[real], label_smoothing=label_smoothing, reduction=reduction)
+
+
+# chapters/10_training.md: The exported loss
+@torch.no_grad()
+def validation_loss(model: Transformer, pairs: Pairs, batch_tokens: int) -> float:
+    """The mean loss of a real token of `pairs`, in nats, without dropout and label smoothing."""
+    device, was_training = model.output_projection.weight.device, model.training
+    model.eval()
+    total, count = 0.0, 0
+    for source, target in token_batches(pairs, batch_tokens, pad_id=model.config.pad_id):
+        total += translation_loss(model, source.to(device), target.to(device), reduction="sum").item()
+        count += real_targets(target, model.config.pad_id)
+    model.train(was_training)
+    return total / count
+
+
+def real_targets(target: Tensor, pad_id: int) -> int:
+    """The number of target tokens that are predicted: all but the first column and the padding."""
+    return int((target[:, 1:] != pad_id).sum())

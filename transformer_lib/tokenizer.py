@@ -1,0 +1,126 @@
+# Generated from chapters/09_data.md: edit the chapter, not this file, then run `make export`.
+
+
+# chapters/09_data.md: The tokenizer
+"""Text to tokens and back: byte-pair encoding over bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from transformer_lib.corpora import read_bytes
+from transformer_lib.files import UserError, atomic_write
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer as Engine
+
+
+# chapters/09_data.md: The tokenizer
+class Tokenizer:
+    """Byte-pair encoding (Sennrich et al. 2016) over bytes: any text becomes tokens, and comes back in NFC.
+
+    Made by `train` or `load`. Token 0 is padding, 1 the beginning and 2 the end of a sentence. A text that looks like
+    one of these is ordinary text.
+    """
+
+    pad_id, bos_id, eos_id = 0, 1, 2
+    _specials = ("<pad>", "<bos>", "<eos>")
+
+    def __init__(self, engine: Engine) -> None:
+        engine.encode_special_tokens = True  # not stored in the file, so it is set here
+        self._engine = engine
+
+    @classmethod
+    def train(cls, sentences: Iterable[str], vocab_size: int) -> Tokenizer:
+        """Learn the pieces from sentences.
+
+        Args:
+            sentences: for one tokenizer of both languages, the sentences of both.
+            vocab_size: how many tokens to have at most: 256 bytes, 3 special tokens, the rest merges.
+
+        Returns:
+            The tokenizer. Few sentences may give fewer tokens than asked for.
+
+        Raises:
+            UserError: `vocab_size` is below 259.
+        """
+        from tokenizers import Tokenizer as Engine  # here, so that importing the library stays fast
+        from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
+
+        alphabet = pre_tokenizers.ByteLevel.alphabet()
+        if vocab_size < len(alphabet) + len(cls._specials):
+            raise UserError(f"expected a vocab_size of {len(alphabet) + len(cls._specials)} or more; got {vocab_size}")
+        engine = Engine(models.BPE())
+        engine.normalizer = normalizers.NFC()
+        engine.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+        engine.decoder = decoders.ByteLevel()
+        trainer = trainers.BpeTrainer(
+            vocab_size=vocab_size, special_tokens=list(cls._specials), initial_alphabet=alphabet, show_progress=False
+        )
+        engine.train_from_iterator(sentences, trainer)
+        return cls(engine)
+
+    @classmethod
+    def load(cls, path: str | Path) -> Tokenizer:
+        """Read what `save` wrote.
+
+        Raises:
+            UserError: there is no such file, or it holds no tokenizer with our special tokens.
+        """
+        from tokenizers import Tokenizer as Engine
+
+        try:
+            engine = Engine.from_str(read_bytes(path).decode())
+        except UserError:
+            raise
+        except Exception as error:  # the library raises plain Exception
+            raise UserError(f"{path} is no tokenizer, or only a part of one: {error}") from error
+        if [engine.token_to_id(token) for token in cls._specials] != [cls.pad_id, cls.bos_id, cls.eos_id]:
+            raise UserError(
+                f"{path} is another kind of tokenizer: expected {', '.join(cls._specials)} as tokens 0, 1, 2"
+            )
+        return cls(engine)
+
+    def save(self, path: str | Path) -> None:
+        """Write the tokenizer as JSON.
+
+        Raises:
+            UserError: the file cannot be written.
+        """
+        atomic_write(path, self.to_json())
+
+    def to_json(self) -> str:
+        """Give the text that `save` writes."""
+        return self._engine.to_str(pretty=True)
+
+    @property
+    def vocab_size(self) -> int:
+        """How many tokens there are, special ones included."""
+        return self._engine.get_vocab_size()
+
+    def encode(self, sentence: str) -> list[int]:
+        """Cut a sentence into tokens, the last of which is `eos_id`.
+
+        Raises:
+            UserError: the string holds half a surrogate pair, which is no Unicode text.
+        """
+        try:
+            return [*self._engine.encode(sentence).ids, self.eos_id]
+        except TypeError as error:
+            raise UserError(f"expected Unicode text; got {sentence!r}") from error
+
+    def decode(self, ids: Iterable[int]) -> str:
+        """Put tokens together, up to the first `eos_id`; padding and `bos_id` are left out.
+
+        Bytes that are not UTF-8, as a half-trained model may produce, become U+FFFD.
+
+        Raises:
+            ValueError: there is no token of such a number.
+        """
+        numbers = list(ids)
+        if any(not 0 <= number < self.vocab_size for number in numbers):
+            raise ValueError(f"expected tokens from 0 to {self.vocab_size - 1}; got {numbers}")
+        end = numbers.index(self.eos_id) if self.eos_id in numbers else len(numbers)
+        return self._engine.decode(numbers[:end], skip_special_tokens=True)
