@@ -48,8 +48,8 @@ def atomic_path(path: str | Path) -> Iterator[Path]:
             part.replace(path)
         finally:
             part.unlink(missing_ok=True)
-    except OSError as error:
-        reason = error.strerror or error
+    except (OSError, safetensors.SafetensorError) as error:  # safetensors wraps the operating system's errors
+        reason = getattr(error, "strerror", None) or error
         raise UserError(f"cannot write {path}: {reason}; free some space or choose another place") from error
 
 
@@ -71,10 +71,7 @@ def save_weights(path: str | Path, model: nn.Module) -> None:
         UserError: the file cannot be written.
     """
     with atomic_path(path) as part:
-        try:
-            _save_from(model, str(part))
-        except safetensors.SafetensorError as error:  # it wraps the operating system's errors
-            raise OSError(str(error)) from error
+        _save_from(model, str(part))
 
 
 def load_weights(path: str | Path, model: nn.Module) -> None:
@@ -117,10 +114,7 @@ def save_state(path: str | Path, model: nn.Module, optimizer: torch.optim.Optimi
     if torch.cuda.is_available():
         tensors["random.cuda"] = torch.cuda.get_rng_state()
     with atomic_path(path) as part:
-        try:
-            save_file(tensors, part, metadata={"progress": json.dumps(progress)})
-        except safetensors.SafetensorError as error:  # it wraps the operating system's errors
-            raise OSError(str(error)) from error
+        save_file(tensors, part, metadata={"progress": json.dumps(progress)})
 
 
 def load_state(path: str | Path, model: nn.Module, optimizer: torch.optim.Optimizer) -> dict:
