@@ -1,9 +1,16 @@
-"""One thread and a fixed seed for every test: the suite gives the same numbers each time it runs."""
+"""One thread and a fixed seed for every test, and every call is held to the shapes in the signatures.
+
+A signature says what goes in and what comes out, such as `x: Float[Tensor, "batch length d_model"]`. A test that hands
+in what the library must refuse by itself, in its own words, is marked `bad_input`; it runs without that check.
+"""
 
 import pytest
 import torch
 from hypothesis import settings
+from jaxtyping import config, install_import_hook
+from typecheck import CORE
 
+install_import_hook([f"transformer_lib.{module}" for module in CORE], "typecheck.typechecker")
 settings.register_profile("course", deadline=None, max_examples=20, derandomize=True)
 settings.load_profile("course")
 torch.set_num_threads(1)
@@ -12,3 +19,8 @@ torch.set_num_threads(1)
 @pytest.fixture(autouse=True)
 def _seed():
     torch.manual_seed(0)
+
+
+@pytest.fixture(autouse=True)
+def _shapes_are_checked(request, monkeypatch):
+    monkeypatch.setattr(config, "jaxtyping_disable", request.node.get_closest_marker("bad_input") is not None)

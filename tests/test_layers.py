@@ -258,6 +258,7 @@ def test_cached_steps_equal_one_pass(norm_first):
     equal(torch.cat(steps, dim=1), layer(x, memory, is_causal=True, memory_mask=mask), 1e-12)
 
 
+@pytest.mark.bad_input
 @pytest.mark.parametrize("which", ["mask", "memory_mask"])
 def test_both_masks_are_checked(which):
     layer, x, memory = make(DecoderLayer), tokens(2, 5), tokens(2, 4)

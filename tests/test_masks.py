@@ -49,6 +49,7 @@ def test_any_whole_numbers_will_do(dtype):
     assert padding_mask(torch.tensor([[5, 7]], dtype=dtype), 7).tolist() == [[[[True, False]]]]
 
 
+@pytest.mark.bad_input
 @pytest.mark.parametrize("make", [padding_mask, decoder_mask])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.complex64, torch.bool])
 def test_tokens_that_are_not_whole_numbers_are_refused(make, dtype):
@@ -56,6 +57,7 @@ def test_tokens_that_are_not_whole_numbers_are_refused(make, dtype):
         make(torch.ones(2, 3).to(dtype), 0)
 
 
+@pytest.mark.bad_input
 @pytest.mark.parametrize("make", [padding_mask, decoder_mask])
 @pytest.mark.parametrize("shape", [(3,), (1, 2, 3), ()])
 def test_tokens_of_another_rank_are_refused(make, shape):

@@ -450,6 +450,7 @@ def test_the_cache_counts_towards_max_len():
 # --- what is refused ---------------------------------------------------------------------------------------------
 
 
+@pytest.mark.bad_input
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -501,6 +502,7 @@ def test_beyond_max_len_both_numbers_are_named(source_length, target_length):
             model(*batch)
 
 
+@pytest.mark.bad_input
 def test_bad_tokens_are_refused():
     model, source, target = small_model(), padded_batch(), padded_batch((3, 6, 2))
     with pytest.raises(ValueError, match=r"\(3, 7\) and \(2, 6\)"):
@@ -513,6 +515,7 @@ def test_bad_tokens_are_refused():
         model.encode(source[0])
 
 
+@pytest.mark.bad_input
 def test_bad_masks_are_refused():
     model, source, target = small_model(), padded_batch(), padded_batch((3, 6, 2))
     memory = model.encode(source)

@@ -277,6 +277,7 @@ def test_widths_that_do_not_divide_are_refused(d_model, heads):
         MultiHeadAttention(d_model, heads)
 
 
+@pytest.mark.bad_input
 @pytest.mark.parametrize("need_weights", [True, False])
 @pytest.mark.parametrize(
     ("mask", "error"),

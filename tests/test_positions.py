@@ -107,6 +107,7 @@ def test_beyond_max_len_both_numbers_are_named(encoding, length, offset, end):
         positions(torch.zeros(2, length, 6), offset=offset)
 
 
+@pytest.mark.bad_input
 @pytest.mark.parametrize("shape", [(2, 3, 5), (2, 3), (1, 6), (6,), (2, 2, 3, 6)])
 def test_another_width_or_rank_is_refused(shape):
     """(1, 6) is a sentence of token numbers that happens to be as long as the model is wide."""

@@ -368,6 +368,7 @@ def test_a_file_of_something_else(folder, name, data):
     refused(folder, name)
 
 
+@pytest.mark.bad_input
 @pytest.mark.parametrize("change", [
     {"layers": 6}, {"d_model": "12"}, {"d_model": 13}, {"d_model": 12.0}, {"d_model": 0}, {"num_heads": -3},
     {"num_heads": 3.0}, {"dropout": None}, {"dropout": "0.1"}, {"max_len": 24.5}, {"max_len": None},

@@ -8,6 +8,7 @@ import math
 
 import torch
 import torch.nn.functional as F
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 
@@ -30,8 +31,13 @@ def check_mask(mask: Tensor, shape: tuple[int, ...]) -> None:
 
 
 def scaled_dot_product_attention(
-    query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None = None, *, dropout: float = 0.0
-) -> tuple[Tensor, Tensor]:
+    query: Float[Tensor, "*batch n d_k"],
+    key: Float[Tensor, "*batch m d_k"],
+    value: Float[Tensor, "*batch m d_v"],
+    mask: Bool[Tensor, "#*batch #n #m"] | None = None,
+    *,
+    dropout: float = 0.0,
+) -> tuple[Float[Tensor, "*batch n d_v"], Float[Tensor, "*batch n m"]]:
     """Look up values by the similarity of queries and keys (Vaswani et al. 2017, section 3.2.1).
 
     Args:

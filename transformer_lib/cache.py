@@ -7,6 +7,7 @@
 from typing import NamedTuple
 
 import torch
+from jaxtyping import Float, Int
 from torch import Tensor
 
 
@@ -23,7 +24,9 @@ class KeysAndValues:
         self.key: Tensor | None = None  # (rows, heads, length, d_k)
         self.value: Tensor | None = None  # (rows, heads, length, d_k)
 
-    def update(self, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+    def update(
+        self, key: Float[Tensor, "rows heads new d_k"], value: Float[Tensor, "rows heads new d_k"]
+    ) -> tuple[Float[Tensor, "rows heads all d_k"], Float[Tensor, "rows heads all d_k"]]:
         """Append those of new positions, each (rows, heads, new, d_k), and return all."""
         if self.key is None or self.value is None:
             self.key, self.value = key, value
@@ -32,7 +35,7 @@ class KeysAndValues:
             self.value = torch.cat([self.value, value], dim=2)  # (rows, heads, length + new, d_k)
         return self.key, self.value
 
-    def select(self, rows: Tensor) -> None:
+    def select(self, rows: Int[Tensor, " rows"]) -> None:
         """Make row i of the cache what row rows[i] was."""
         if self.key is not None and self.value is not None:
             self.key, self.value = self.key[rows], self.value[rows]
@@ -66,7 +69,7 @@ class KeyValueCache:
         key = self.layers[0].self_attention.key
         return 0 if key is None else key.size(2)
 
-    def select(self, rows: Tensor, *, memory: bool = True) -> None:
+    def select(self, rows: Int[Tensor, " rows"], *, memory: bool = True) -> None:
         """Make row i of the cache what row rows[i] was: leave rows out, repeat them, change their order.
 
         Args:

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import torch
+from jaxtyping import Int
 from torch import Tensor
 
 from transformer_lib.cache import KeyValueCache
@@ -31,7 +32,9 @@ def _evaluation(model: Transformer) -> Iterator[None]:
             module.training = training
 
 
-def _length_limits(model: Transformer, source: Tensor, bos_id: int, eos_id: int, max_length: int | None) -> list[int]:
+def _length_limits(
+    model: Transformer, source: Int[Tensor, "batch n"], bos_id: int, eos_id: int, max_length: int | None
+) -> list[int]:
     """Check the arguments; each sentence's largest number of tokens, the end token counted."""
     config = model.config
     if source.dim() != 2:
@@ -52,7 +55,7 @@ def _length_limits(model: Transformer, source: Tensor, bos_id: int, eos_id: int,
 class _Prefixes:
     """The beginnings that a search extends, one a row: `owner` says which sentence each row belongs to."""
 
-    def __init__(self, model: Transformer, source: Tensor, bos_id: int, use_cache: bool) -> None:
+    def __init__(self, model: Transformer, source: Int[Tensor, "batch n"], bos_id: int, use_cache: bool) -> None:
         self.model = model
         self.owner = list(range(source.size(0)))
         self.tokens = torch.full((source.size(0), 1), bos_id, device=source.device)  # (rows, length)
@@ -99,7 +102,7 @@ class _Prefixes:
 # chapters/11_decoding.md: Many sentences at once
 def greedy_decode(
     model: Transformer,
-    source: Tensor,
+    source: Int[Tensor, "batch n"],
     *,
     bos_id: int,
     eos_id: int,
@@ -210,7 +213,7 @@ class _Beam:
 
 def beam_search(
     model: Transformer,
-    source: Tensor,
+    source: Int[Tensor, "batch n"],
     *,
     bos_id: int,
     eos_id: int,

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
+from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from transformer_lib.multi_head import AttentionCache, MultiHeadAttention
@@ -33,7 +34,7 @@ class FeedForward(nn.Module):
             nn.init.xavier_uniform_(linear.weight)
             nn.init.zeros_(linear.bias)
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Float[Tensor, "batch length d_model"]) -> Float[Tensor, "batch length d_model"]:
         """Map (batch, length, d_model) to the same shape."""
         return self.linear2(self.dropout(self.linear1(x).relu()))
 
@@ -53,7 +54,9 @@ class _Layer(nn.Module):
         self.self_attention = MultiHeadAttention(d_model, num_heads, dropout=attention_dropout)
         self.self_attention_norm = nn.LayerNorm(d_model)
 
-    def _add(self, x: Tensor, norm: nn.Module, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
+    def _add(
+        self, x: Float[Tensor, "batch length d_model"], norm: nn.Module, sublayer: Callable[[Tensor], Tensor]
+    ) -> Float[Tensor, "batch length d_model"]:
         if self.norm_first:
             return x + self.dropout(sublayer(norm(x)))
         return norm(x + self.dropout(sublayer(x)))
@@ -74,7 +77,9 @@ class EncoderLayer(_Layer):
         ValueError: `d_model` is not a positive multiple of `num_heads`.
     """
 
-    def forward(self, x: Tensor, *, mask: Tensor | None = None) -> Tensor:
+    def forward(
+        self, x: Float[Tensor, "batch n d_model"], *, mask: Bool[Tensor, "#batch #heads #n #n"] | None = None
+    ) -> Float[Tensor, "batch n d_model"]:
         """Let the tokens attend to each other, then process each by itself.
 
         Args:
@@ -118,14 +123,14 @@ class DecoderLayer(_Layer):
 
     def forward(
         self,
-        x: Tensor,
-        memory: Tensor,
+        x: Float[Tensor, "batch m d_model"],
+        memory: Float[Tensor, "batch n d_model"],
         *,
-        mask: Tensor | None = None,
-        memory_mask: Tensor | None = None,
+        mask: Bool[Tensor, "#batch #heads #m #keys"] | None = None,
+        memory_mask: Bool[Tensor, "#batch #heads #m #n"] | None = None,
         is_causal: bool = False,
         cache: LayerCache | None = None,
-    ) -> Tensor:
+    ) -> Float[Tensor, "batch m d_model"]:
         """Let target tokens attend to earlier ones and to the memory.
 
         Args:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 import torch
 import torch.nn.functional as F
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from transformer_lib.data import token_batches
@@ -19,8 +20,13 @@ Pairs = Sequence[tuple[list[int], list[int]]]
 
 # chapters/10_training.md: The exported loss
 def translation_loss(
-    model: Transformer, source: Tensor, target: Tensor, *, label_smoothing: float = 0.0, reduction: str = "mean"
-) -> Tensor:
+    model: Transformer,
+    source: Int[Tensor, "batch n"],
+    target: Int[Tensor, "batch m"],
+    *,
+    label_smoothing: float = 0.0,
+    reduction: str = "mean",
+) -> Float[Tensor, ""]:
     """Cross-entropy of each real target token, given the ones before it (Vaswani et al. 2017, section 5.4).
 
     Args:
@@ -56,6 +62,6 @@ def validation_loss(model: Transformer, pairs: Pairs, batch_tokens: int) -> floa
     return total / count
 
 
-def real_targets(target: Tensor, pad_id: int) -> int:
+def real_targets(target: Int[Tensor, "batch m"], pad_id: int) -> int:
     """The number of target tokens that are predicted: all but the first column and the padding."""
     return int((target[:, 1:] != pad_id).sum())

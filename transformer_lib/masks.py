@@ -5,11 +5,12 @@
 """Masks: boolean, True = may attend, broadcastable to (batch, heads, query length, key length)."""
 
 import torch
+from jaxtyping import Bool, Integer
 from torch import Tensor
 
 
 # chapters/05_masks.md: The exported code
-def padding_mask(tokens: Tensor, pad_id: int) -> Tensor:
+def padding_mask(tokens: Integer[Tensor, "batch length"], pad_id: int) -> Bool[Tensor, "batch 1 1 length"]:
     """Let every query attend to every real token.
 
     Args:
@@ -27,7 +28,7 @@ def padding_mask(tokens: Tensor, pad_id: int) -> Tensor:
     return (tokens != pad_id)[:, None, None, :]
 
 
-def causal_mask(length: int, *, device: torch.device | str | None = None) -> Tensor:
+def causal_mask(length: int, *, device: torch.device | str | None = None) -> Bool[Tensor, "1 1 {length} {length}"]:
     """Let query i attend to keys 0 … i (Vaswani et al. 2017, section 3.2.3).
 
     Args:
@@ -40,7 +41,7 @@ def causal_mask(length: int, *, device: torch.device | str | None = None) -> Ten
     return torch.ones(1, 1, length, length, dtype=torch.bool, device=device).tril()
 
 
-def decoder_mask(tokens: Tensor, pad_id: int) -> Tensor:
+def decoder_mask(tokens: Integer[Tensor, "batch length"], pad_id: int) -> Bool[Tensor, "batch 1 length length"]:
     """Let query i attend to the real tokens among 0 … i: causal and padding together.
 
     Args:

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Protocol
 
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from transformer_lib.layers import DecoderLayer, EncoderLayer, LayerCache
@@ -96,7 +97,9 @@ class Encoder(nn.Module):
         self.layers = nn.ModuleList(EncoderLayer(**arguments) for _ in range(config.num_encoder_layers))
         self.norm = nn.LayerNorm(config.d_model) if config.norm_first else nn.Identity()
 
-    def forward(self, x: Tensor, *, mask: Tensor | None = None) -> Tensor:
+    def forward(
+        self, x: Float[Tensor, "batch n d_model"], *, mask: Bool[Tensor, "#batch #heads #n #n"] | None = None
+    ) -> Float[Tensor, "batch n d_model"]:
         """Map (batch, length, d_model) to the same shape; `mask` as in `EncoderLayer`."""
         for layer in self.layers:
             x = layer(x, mask=mask)
@@ -126,14 +129,14 @@ class Decoder(nn.Module):
 
     def forward(
         self,
-        x: Tensor,
-        memory: Tensor,
+        x: Float[Tensor, "batch m d_model"],
+        memory: Float[Tensor, "batch n d_model"],
         *,
-        mask: Tensor | None = None,
-        memory_mask: Tensor | None = None,
+        mask: Bool[Tensor, "#batch #heads #m #keys"] | None = None,
+        memory_mask: Bool[Tensor, "#batch #heads #m #n"] | None = None,
         is_causal: bool = False,
         cache: DecoderCache | None = None,
-    ) -> Tensor:
+    ) -> Float[Tensor, "batch m d_model"]:
         """Map (batch, target length, d_model) to the same shape; the arguments are those of `DecoderLayer`."""
         for number, layer in enumerate(self.layers):
             x = layer(
@@ -168,7 +171,9 @@ class Transformer(nn.Module):
         self.encoder = Encoder(config)
         self.decoder = Decoder(config)
 
-    def forward(self, source_tokens: Tensor, target_tokens: Tensor) -> Tensor:
+    def forward(
+        self, source_tokens: Int[Tensor, "batch n"], target_tokens: Int[Tensor, "batch m"]
+    ) -> Float[Tensor, "batch m vocabulary"]:
         """Score every next token. The padding and causal masks are built here.
 
         Args:
@@ -191,7 +196,9 @@ class Transformer(nn.Module):
         memory = self.encode(source_tokens, mask=source_mask)
         return self.output_projection(self.decode(target_tokens, memory, memory_mask=source_mask))
 
-    def encode(self, source_tokens: Tensor, *, mask: Tensor | None = None) -> Tensor:
+    def encode(
+        self, source_tokens: Int[Tensor, "batch n"], *, mask: Bool[Tensor, "#batch #heads #n #n"] | None = None
+    ) -> Float[Tensor, "batch n d_model"]:
         """Turn source tokens into the memory.
 
         Args:
@@ -207,14 +214,14 @@ class Transformer(nn.Module):
 
     def decode(
         self,
-        target_tokens: Tensor,
-        memory: Tensor,
+        target_tokens: Int[Tensor, "batch m"],
+        memory: Float[Tensor, "batch n d_model"],
         *,
-        memory_mask: Tensor | None,
-        mask: Tensor | None = None,
+        memory_mask: Bool[Tensor, "#batch #heads #m #n"] | None,
+        mask: Bool[Tensor, "#batch #heads #m #keys"] | None = None,
         is_causal: bool = False,
         cache: DecoderCache | None = None,
-    ) -> Tensor:
+    ) -> Float[Tensor, "batch m d_model"]:
         """Turn target tokens and the memory into hidden states; `output_projection` makes logits of them.
 
         Args:
@@ -241,7 +248,9 @@ class Transformer(nn.Module):
         x = self._embed(target_tokens, self.target_embedding, offset)
         return self.decoder(x, memory, mask=mask, memory_mask=memory_mask, is_causal=is_causal, cache=cache)
 
-    def _embed(self, tokens: Tensor, embedding: nn.Embedding, offset: int = 0) -> Tensor:
+    def _embed(
+        self, tokens: Int[Tensor, "batch length"], embedding: nn.Embedding, offset: int = 0
+    ) -> Float[Tensor, "batch length d_model"]:
         x = embedding(tokens) * math.sqrt(self.config.d_model)  # (batch, length, d_model)
         return self.dropout(self.positions(x, offset=offset))
 

@@ -10,6 +10,7 @@ from typing import Protocol
 
 import torch
 import torch.nn.functional as F
+from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from transformer_lib.attention import check_mask, scaled_dot_product_attention
@@ -23,7 +24,9 @@ class AttentionCache(Protocol):
     key: Tensor | None
     value: Tensor | None
 
-    def update(self, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+    def update(
+        self, key: Float[Tensor, "batch heads new d_k"], value: Float[Tensor, "batch heads new d_k"]
+    ) -> tuple[Float[Tensor, "batch heads all d_k"], Float[Tensor, "batch heads all d_k"]]:
         """Add keys and values, and return all that there are."""
 
 
@@ -55,15 +58,15 @@ class MultiHeadAttention(nn.Module):
 
     def forward(
         self,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
+        query: Float[Tensor, "batch n d_model"],
+        key: Float[Tensor, "batch m d_model"],
+        value: Float[Tensor, "batch m d_model"],
         *,
-        mask: Tensor | None = None,
+        mask: Bool[Tensor, "#batch #heads #n #keys"] | None = None,
         is_causal: bool = False,
         cache: AttentionCache | None = None,
         need_weights: bool = False,
-    ) -> tuple[Tensor, Tensor | None]:
+    ) -> tuple[Float[Tensor, "batch n d_model"], Float[Tensor, "batch heads n keys"] | None]:
         """Attend from `query` to `key` and `value`.
 
         Args:
@@ -109,7 +112,9 @@ class MultiHeadAttention(nn.Module):
             heads = F.scaled_dot_product_attention(q, k, v, mask, dropout_p=dropout, is_causal=is_causal)
         return self.out_projection(heads.transpose(1, 2).flatten(2)), weights  # (b, n, h, d_k) -> (b, n, d_model)
 
-    def _heads(self, x: Tensor, start: int, stop: int) -> Tensor:
+    def _heads(
+        self, x: Float[Tensor, "batch length d_model"], start: int, stop: int
+    ) -> Float[Tensor, "blocks batch heads length d_k"]:
         """Project x by the blocks start … stop of the input projection: (blocks, batch, heads, length, d_k)."""
         rows = slice(start * self.d_model, stop * self.d_model)
         bias = None if self.in_projection.bias is None else self.in_projection.bias[rows]

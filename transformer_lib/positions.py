@@ -5,11 +5,12 @@
 """Positional encodings: what tells a token where it stands."""
 
 import torch
+from jaxtyping import Float, Float64
 from torch import Tensor, nn
 
 
 # chapters/04_positions.md: The exported code
-def sinusoidal_table(length: int, d_model: int) -> Tensor:
+def sinusoidal_table(length: int, d_model: int) -> Float64[Tensor, "{length} {d_model}"]:
     """Sines and cosines of each position at speeds from 1 to about 1/10000 (Vaswani et al. 2017, section 3.5).
 
     Args:
@@ -34,7 +35,9 @@ class _PositionalEncoding(nn.Module):
         super().__init__()
         self.d_model, self.max_len = d_model, max_len
 
-    def forward(self, x: Tensor, *, offset: int = 0) -> Tensor:
+    def forward(
+        self, x: Float[Tensor, "batch length d_model"], *, offset: int = 0
+    ) -> Float[Tensor, "batch length d_model"]:
         """Add the positions offset … offset + length - 1.
 
         Args:
