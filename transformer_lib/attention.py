@@ -1,7 +1,7 @@
 # Generated from chapters/02_attention.md: edit the chapter, not this file, then run `make export`.
 
 
-# chapters/02_attention.md: A mask, and the query that may look at nothing
+# chapters/02_attention.md: The exported code
 """Scaled dot-product attention: the formula, readable, in every dtype."""
 
 import math
@@ -12,7 +12,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 
-# chapters/02_attention.md: A mask, and the query that may look at nothing
+# chapters/02_attention.md: The exported code
 def check_mask(mask: Tensor, shape: tuple[int, ...]) -> None:
     """Refuse a mask that is not boolean or does not fit scores of this shape.
 

@@ -5,6 +5,7 @@
 """The graders of chapter 02."""
 
 import torch
+from torch import Tensor
 
 from transformer_lib.attention import scaled_dot_product_attention
 from transformer_lib.exercises import Answer, Checks, close
@@ -20,7 +21,102 @@ def grade_02_1(answer: Answer) -> Checks:
             shuffled, _ = scaled_dot_product_attention(query[orders], key, value)
             yield "the output follows the queries", close(answer(output, orders, torch.arange(n)), shuffled)
             shuffled, _ = scaled_dot_product_attention(query, key[orders], value[orders])
-            yield (
-                "the order of keys and values does not matter",
-                close(answer(output, torch.arange(n), orders), shuffled),
-            )
+            same = close(answer(output, torch.arange(n), orders), shuffled)
+            yield "the order of keys and values does not matter", same
+
+
+# chapters/02_attention.md: Exercises
+def grade_02_2(answer: Answer) -> Checks:
+    """The limits agree with attention at a very high and a very low temperature, ties included."""
+    generator = torch.Generator().manual_seed(0)
+    rows = [[[0.0, 1.0]], [[1.0, 1.0]], [[2.0, 1.0, 2.0]]]
+    cases = [torch.tensor(row, dtype=torch.float64) for row in rows]
+    cases += [torch.randint(-2, 3, (n, m), generator=generator).double() for n, m in ((2, 3), (3, 4), (4, 8))]
+    for scores in cases:
+        value = torch.randint(0, 10, (scores.size(1), 2), generator=generator).double()
+        outputs = answer(scores, value)
+        yield "there are two outputs", isinstance(outputs, tuple | list) and len(outputs) == 2
+        hot, cold = ((scores / t).softmax(dim=-1) @ value for t in (1e9, 1e-9))
+        yield "as t grows without end, all keys weigh the same", close(outputs[0], hot)
+        yield "as t falls to zero, the best keys share all the weight", close(outputs[1], cold)
+
+
+# chapters/02_attention.md: Exercises
+def grade_02_3(answer: Answer) -> Checks:
+    """The new dot products are the negative half squared distances, up to a number for each query."""
+    generator = torch.Generator().manual_seed(0)
+    cases = [(torch.tensor([[1.0]]), torch.tensor([[1.0], [3.0]]))]
+    for n, m, d in ((2, 3, 2), (3, 5, 4)):
+        cases += [(torch.randn(n, d, generator=generator), torch.randn(m, d, generator=generator))]
+    for query, key in ((q.double(), k.double()) for q, k in cases):
+        new = answer(query, key)
+        yield "there are new queries and new keys", isinstance(new, tuple | list) and len(new) == 2
+        queries, keys = new
+        matrices = all(isinstance(part, Tensor) and part.dim() == 2 for part in (queries, keys))
+        yield "they are matrices of the same width", matrices and queries.size(1) == keys.size(1)
+        yield "there are as many as before", (len(queries), len(keys)) == (len(query), len(key))
+        scores, wanted = queries.double() @ keys.double().T, -torch.cdist(query, key).square() / 2
+        yield "the largest score belongs to the nearest key", bool((scores.argmax(dim=1) == wanted.argmax(dim=1)).all())
+        differences, wanted = (s - s.mean(dim=1, keepdim=True) for s in (scores, wanted))
+        yield "scores differ as half the squared distances do", close(differences, wanted)
+        alone, _ = answer(query[:1], key)
+        yield "a new query depends on its old query only", close(alone, queries[:1])
+
+
+# chapters/02_attention.md: Exercises
+def grade_02_4(answer: Answer) -> Checks:
+    """Weights of small, large, unequal and masked scores; never NaN."""
+
+    def right(scores: Tensor, mask: Tensor) -> bool:
+        weights = scores.masked_fill(~mask, torch.finfo(scores.dtype).min).softmax(dim=-1).masked_fill(~mask, 0.0)
+        return close(answer(scores.clone(), mask.clone()), weights)
+
+    def case(rows: list[list[float]], masks: list[list[bool]] | None = None) -> bool:
+        scores = torch.tensor(rows, dtype=torch.float64)
+        return right(scores, torch.ones_like(scores).bool() if masks is None else torch.tensor(masks))
+
+    yield "two equal keys share the weight", case([[0.0, 0.0]])
+    yield "each row sums to one", case([[1.0, 2.0], [3.0, -1.0]])
+    yield "large scores do not overflow", case([[1000.0, 999.0]])
+    yield "very negative scores do not vanish", case([[-1000.0, -1001.0]])
+    yield "a large row does not spoil a small one", case([[1000.0, 1000.0], [0.0, 0.0]])
+    yield "a forbidden key gets nothing", case([[1.0, 2.0, 3.0]], [[True, True, False]])
+    yield "a forbidden key does not count, however large", case([[0.0, 1.0, 1000.0]], [[True, True, False]])
+    yield "an empty row gets zeros", case([[1.0, 2.0]], [[False, False]])
+    generator = torch.Generator().manual_seed(0)
+    for size in (3, 5):
+        scores = 1e4 * torch.randn(size, size + 1, generator=generator, dtype=torch.float64)
+        yield "random scores and masks", right(scores, torch.rand(scores.shape, generator=generator) < 0.5)
+
+
+# chapters/02_attention.md: Exercises
+def grade_02_5(answer: Answer) -> Checks:
+    """The three gradients are those of autograd."""
+    generator = torch.Generator().manual_seed(0)
+    for n, m, d_k, d_v in ((1, 1, 1, 1), (1, 2, 1, 1), (2, 2, 1, 1), (1, 2, 2, 1), (2, 3, 2, 3), (4, 6, 5, 3)):
+        shapes = (n, d_k), (m, d_k), (m, d_v)
+        inputs = [torch.randn(shape, generator=generator, dtype=torch.float64, requires_grad=True) for shape in shapes]
+        upstream = torch.randn(n, d_v, generator=generator, dtype=torch.float64)
+        wanted = torch.autograd.grad(scaled_dot_product_attention(*inputs)[0], inputs, upstream)
+        gradients = answer(*(tensor.detach() for tensor in inputs), upstream)
+        yield "there are three gradients", isinstance(gradients, tuple | list) and len(gradients) == 3
+        yield "the gradient by the values is autograd's", close(gradients[2], wanted[2])
+        yield "the gradient by the queries is autograd's", close(gradients[0], wanted[0])
+        yield "the gradient by the keys is autograd's", close(gradients[1], wanted[1])
+
+
+# chapters/02_attention.md: Exercises
+def grade_02_6(answer: Answer) -> Checks:
+    """Other weights, as good as the first, one of them zero, with the same output."""
+    generator = torch.Generator().manual_seed(0)
+    cases = [torch.tensor([[1.0], [2.0], [4.0]]), torch.cartesian_prod(*[torch.tensor([1.0, -1.0])] * 2)]
+    cases += [torch.randn(m, d_v, generator=generator) for m, d_v in ((5, 2), (6, 4), (12, 4))]
+    for value in (case.double() for case in cases):
+        weights = torch.rand(len(value), generator=generator, dtype=torch.float64) + 0.1
+        weights = weights / weights.sum()
+        other = answer(weights.clone(), value.clone())
+        yield "there is one weight a key", isinstance(other, Tensor) and other.shape == weights.shape
+        yield "no weight is negative", bool((other >= -1e-9).all())
+        yield "the weights sum to one", close(other.double().sum(), 1.0)
+        yield "the output is the same", close(other.double() @ value, weights @ value)
+        yield "one key has no weight any more", bool((other.abs() < 1e-9).any())
