@@ -19,9 +19,12 @@ def grade_02_1(answer: Answer) -> Checks:
         output, _ = scaled_dot_product_attention(query, key, value)
         for orders in (torch.randperm(n, generator=generator) for _ in range(4)):
             shuffled, _ = scaled_dot_product_attention(query[orders], key, value)
-            yield "the output follows the queries", close(answer(output, orders, torch.arange(n)), shuffled)
+            yield (
+                "the output follows the queries",
+                close(answer(output.clone(), orders.clone(), torch.arange(n)), shuffled),
+            )
             shuffled, _ = scaled_dot_product_attention(query, key[orders], value[orders])
-            same = close(answer(output, torch.arange(n), orders), shuffled)
+            same = close(answer(output.clone(), torch.arange(n), orders.clone()), shuffled)
             yield "the order of keys and values does not matter", same
 
 
@@ -34,7 +37,7 @@ def grade_02_2(answer: Answer) -> Checks:
     cases += [torch.randint(-2, 3, (n, m), generator=generator).double() for n, m in ((2, 3), (3, 4), (4, 8))]
     for scores in cases:
         value = torch.randint(0, 10, (scores.size(1), 2), generator=generator).double()
-        outputs = answer(scores, value)
+        outputs = answer(scores.clone(), value.clone())
         yield "there are two outputs", isinstance(outputs, tuple | list) and len(outputs) == 2
         hot, cold = ((scores / t).softmax(dim=-1) @ value for t in (1e9, 1e-9))
         yield "as t grows without end, all keys weigh the same", close(outputs[0], hot)
@@ -49,7 +52,7 @@ def grade_02_3(answer: Answer) -> Checks:
     for n, m, d in ((2, 3, 2), (3, 5, 4)):
         cases += [(torch.randn(n, d, generator=generator), torch.randn(m, d, generator=generator))]
     for query, key in ((q.double(), k.double()) for q, k in cases):
-        new = answer(query, key)
+        new = answer(query.clone(), key.clone())
         yield "there are new queries and new keys", isinstance(new, tuple | list) and len(new) == 2
         queries, keys = new
         matrices = all(isinstance(part, Tensor) and part.dim() == 2 for part in (queries, keys))
@@ -59,7 +62,7 @@ def grade_02_3(answer: Answer) -> Checks:
         yield "the largest score belongs to the nearest key", bool((scores.argmax(dim=1) == wanted.argmax(dim=1)).all())
         differences, wanted = (s - s.mean(dim=1, keepdim=True) for s in (scores, wanted))
         yield "scores differ as half the squared distances do", close(differences, wanted)
-        alone, _ = answer(query[:1], key)
+        alone, _ = answer(query[:1].clone(), key.clone())
         yield "a new query depends on its old query only", close(alone, queries[:1])
 
 
@@ -98,7 +101,7 @@ def grade_02_5(answer: Answer) -> Checks:
         inputs = [torch.randn(shape, generator=generator, dtype=torch.float64, requires_grad=True) for shape in shapes]
         upstream = torch.randn(n, d_v, generator=generator, dtype=torch.float64)
         wanted = torch.autograd.grad(scaled_dot_product_attention(*inputs)[0], inputs, upstream)
-        gradients = answer(*(tensor.detach() for tensor in inputs), upstream)
+        gradients = answer(*(tensor.detach().clone() for tensor in inputs), upstream.clone())
         yield "there are three gradients", isinstance(gradients, tuple | list) and len(gradients) == 3
         yield "the gradient by the values is autograd's", close(gradients[2], wanted[2])
         yield "the gradient by the queries is autograd's", close(gradients[0], wanted[0])
