@@ -1,0 +1,129 @@
+# Generated from chapters/05_masks.md: edit the chapter, not this file, then run `make export`.
+
+
+# chapters/05_masks.md: Exercises
+"""The graders of chapter 05."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from transformer_lib.exercises import Answer, Checks, close
+
+
+def grade_05_1(answer: Answer) -> Checks:
+    """Each pair of query and key by itself."""
+    for length in (1, 2, 3, 5):
+        for width in range(1, length + 1):
+            mask = answer(length, width)
+            wanted = torch.zeros(1, 1, length, length, dtype=torch.bool)
+            shaped = isinstance(mask, Tensor) and mask.dtype == torch.bool and mask.shape == wanted.shape
+            yield "the mask is boolean, (1, 1, length, length)", shaped
+            for i in range(length):
+                for j in range(length):
+                    wanted[0, 0, i, j] = i - width < j <= i
+            yield "query i sees the keys i - width + 1 … i, and no others", torch.equal(mask, wanted)
+
+
+# chapters/05_masks.md: Exercises
+def grade_05_2(answer: Answer) -> Checks:
+    """Each pair of query and key by itself, by what the two are."""
+    for length, prefixes in ((1, [0]), (2, [0]), (2, [1]), (3, [2]), (3, [3]), (2, [0, 1, 2]), (5, [3, 0, 5, 1])):
+        mask = answer(torch.tensor(prefixes), length)
+        shape = (len(prefixes), 1, length, length)
+        shaped = isinstance(mask, Tensor) and mask.dtype == torch.bool and mask.shape == shape
+        yield "the mask is boolean, (batch, 1, length, length)", shaped
+        for b, prefix in enumerate(prefixes):
+            yield "every token sees the whole prefix", bool(mask[b, 0, :, :prefix].all())
+            yield "no token of the prefix sees behind it", not mask[b, 0, :prefix, prefix:].any()
+            behind = mask[b, 0, prefix:, prefix:]
+            past = torch.ones_like(behind).tril()
+            yield "behind the prefix, the past is seen and the future is not", torch.equal(behind, past)
+
+
+# chapters/05_masks.md: Exercises
+def grade_05_3(answer: Answer) -> Checks:
+    """Each pair of query and key by itself."""
+    rows = ([[1]], [[1, 1]], [[1, 2]], [[1, 0]], [[1, 1, 2]], [[1, 2, 2, 3, 0, 0], [1, 1, 1, 1, 2, 2]])
+    for numbers in rows:
+        batch, length = len(numbers), len(numbers[0])
+        mask = answer(torch.tensor(numbers))
+        shaped = isinstance(mask, Tensor) and mask.dtype == torch.bool and mask.shape == (batch, 1, length, length)
+        yield "the mask is boolean, (batch, 1, length, length)", shaped
+        for b, row in enumerate(numbers):
+            for i in range(length):
+                for j in range(length):
+                    seen = bool(mask[b, 0, i, j])
+                    yield "nobody sees the future", not seen or j <= i
+                    yield "nobody sees another sentence", not seen or row[i] == row[j]
+                    yield "nobody sees padding", not seen or row[j] != 0
+                    wanted = j <= i and row[i] == row[j] != 0
+                    yield "a real token sees itself and the past of its sentence", seen or not wanted
+
+
+# chapters/05_masks.md: Exercises
+def grade_05_4(answer: Answer) -> Checks:
+    """Left, right and both; the padding token is not always 0."""
+    generator = torch.Generator().manual_seed(0)
+    for left, real, right in ((0, 1, 0), (0, 2, 0), (1, 1, 0), (2, 2, 0), (0, 2, 1), (2, 3, 1), (3, 0, 0)):
+        for pad in (0, 9):
+            row = [pad] * left + torch.randint(1, 9, (real,), generator=generator).tolist() + [pad] * right
+            numbers = answer(torch.tensor([row]), pad)
+            whole = isinstance(numbers, Tensor) and not numbers.is_floating_point() and numbers.dtype != torch.bool
+            yield "whole numbers of the shape of the tokens", whole and numbers.shape == (1, len(row))
+            yield "real tokens are numbered 0, 1, 2, …", numbers[0, left : left + real].tolist() == list(range(real))
+            around = numbers[0, :left].tolist() + numbers[0, left + real :].tolist()
+            yield "padding gets 0", around == [0] * (left + right)
+    rows = torch.tensor([[0, 5, 6], [5, 6, 7], [0, 0, 8]])
+    yield "each row by itself", close(answer(rows, 0), torch.tensor([[0, 0, 1], [0, 1, 2], [0, 0, 0]]))
+
+
+# chapters/05_masks.md: Exercises
+def grade_05_5(answer: Answer) -> Checks:
+    """The entropy, as the least cross-entropy that any prediction reaches."""
+    generator = torch.Generator().manual_seed(0)
+    for row in ([1.0], [0.5, 0.5], [1.0, 0.0], [0.25, 0.75], [0.7, 0.2, 0.1, 0.0]):
+        p = torch.tensor(row, dtype=torch.float64)
+        lowest = answer(p)
+        own = -sum(chance * torch.log(chance) for chance in p if chance > 0)
+        yield "predicting the probabilities themselves gives this loss", close(lowest, own)
+        for _ in range(5):
+            guess = torch.rand(len(p), generator=generator, dtype=torch.float64).softmax(dim=-1)
+            yield "no other prediction does better", float(lowest) <= float(-(p * guess.log()).sum()) + 1e-9
+
+
+# chapters/05_masks.md: Exercises
+@dataclass(frozen=True, repr=False)
+class _Layer:
+    """Attention of x to itself under a mask, added to x; it knows in words what it does."""
+
+    name: str
+    mask: Tensor  # (length, length)
+    norm: bool = False
+
+    def __call__(self, x: Tensor) -> Tensor:
+        y = torch.nn.functional.layer_norm(x, x.shape[-1:]) if self.norm else x
+        return x + torch.nn.functional.scaled_dot_product_attention(y, y, y, self.mask)
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+def grade_05_6(answer: Answer) -> Checks:
+    """Layers that leak and layers that do not; the answer has to tell them apart."""
+    for length in (2, 3, 5):
+        square = torch.ones(length, length, dtype=torch.bool)
+        causal = square.tril()
+        masks = [("causal", causal), ("diagonal", causal.triu()), ("strictly causal", square.tril(-1))]
+        masks += [("no mask", square), ("one too many", square.tril(1)), ("inverted", ~causal)]
+        for i in range(length):
+            for j in range(i + 1, length):
+                one_more = causal.clone()
+                one_more[i, j] = True
+                masks.append((f"causal, but {i} sees {j}", one_more))
+        for name, mask in masks:
+            for norm in (False, True):
+                found = answer(_Layer(f"<{'normalised' if norm else 'plain'}, {name}>", mask, norm), length, 4)
+                yield "the answer is True or False", isinstance(found, bool)
+                yield "True for a layer that leaks, False for an honest one", found == bool(mask.triu(1).any())
