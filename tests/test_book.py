@@ -4,8 +4,10 @@ import ast
 import json
 import re
 import subprocess
+import sys
 from html.parser import HTMLParser
 from pathlib import Path
+from xml.etree import ElementTree
 
 import jupytext
 import pytest
@@ -241,3 +243,51 @@ def test_rendered_pages_load_nothing_from_the_network():
         text = re.sub(r"/\*.*?\*/", "", style.read_text(encoding="utf-8"), flags=re.DOTALL)
         found = re.findall(r"(?:url\(|@import)\s*['\"]?((?:https?:)?//[^'\")]+)", text)
         assert found == [], style.relative_to(ROOT)
+
+
+# --- links and pictures that a chapter draws itself ---------------------------------------------------------------
+
+
+def drawn_links():
+    """(notebook's stem, address) of every link in an output."""
+    for notebook in sorted((ROOT / "book").glob("*.ipynb")):
+        for cell in json.loads(notebook.read_text(encoding="utf-8"))["cells"]:
+            for output in cell.get("outputs", []):
+                text = "".join(output.get("data", {}).get("text/html", ""))
+                yield from ((notebook.stem, address) for address in re.findall(r'href="([^"]*)"', text))
+
+
+def test_links_in_outputs_lead_to_labels_of_chapters():
+    """Sphinx checks the links that a page's text has, and not those of a drawing."""
+    links = sorted(set(drawn_links()))
+    assert links
+    for stem, address in links:
+        page, _, label = address.partition("#")
+        target = ROOT / "chapters" / f"{page.removesuffix('.html') or stem}.md"
+        assert target.is_file(), f"{stem}: {address}"
+        assert f"\n({label})=\n" in target.read_text(encoding="utf-8"), f"{stem}: {address}"
+        rendered = ROOT / "_build" / "html" / "book" / (page or f"{stem}.html")
+        if rendered.is_file():
+            assert f'id="{label}"' in rendered.read_text(encoding="utf-8"), f"{stem}: {address}, rendered"
+
+
+def test_every_box_of_the_model_is_a_link():
+    (drawing,) = (
+        text
+        for cell in json.loads(read("book/07_model.ipynb"))["cells"]
+        for output in cell.get("outputs", [])
+        if "<svg" in (text := "".join(output.get("data", {}).get("text/html", "")))
+    )
+    boxes = drawing.count("<rect ") - drawing.count('<rect class="frame"')
+    assert boxes == len(re.findall(r'<a href="[^"]*#sec-[^"]+"><rect ', drawing)) >= 20
+    assert 'aria-label="' in drawing
+    assert min(float(size) for size in re.findall(r"(?:font|font-size): ([\d.]+)px", drawing)) >= 11
+
+
+def test_the_readme_shows_the_drawing_of_the_chapter():
+    check = [sys.executable, ROOT / "tools" / "picture.py", "--check"]
+    done = subprocess.run(check, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    picture = read("book/_static/model.svg")
+    ElementTree.fromstring(picture)  # one whole XML element
+    assert not re.search(r"<a\b|href|var\(|<script", picture)  # it stands alone

@@ -19,7 +19,7 @@ from transformer_lib.masks import decoder_mask, padding_mask
 from transformer_lib.positions import SinusoidalPositionalEncoding
 
 
-# chapters/07_model.md: The classes
+# chapters/07_model.md: The configuration
 @dataclass(frozen=True)
 class TransformerConfig:
     """The shape of a Transformer; the defaults are the sizes of the paper's base model (Vaswani et al. 2017, table 3).
@@ -87,7 +87,7 @@ class TransformerConfig:
         return {name: getattr(self, name) for name in names}
 
 
-# chapters/07_model.md: The classes
+# chapters/07_model.md: Two stacks, one after the other
 class Encoder(nn.Module):
     """A stack of encoder layers; a pre-norm stack ends with one more norm."""
 
@@ -150,7 +150,7 @@ class Decoder(nn.Module):
         return self.norm(x)
 
 
-# chapters/07_model.md: The classes
+# chapters/07_model.md: The whole
 class Transformer(nn.Module):
     """Encoder-decoder Transformer (Vaswani et al. 2017): token numbers in, logits of each next token out."""
 
