@@ -22,6 +22,7 @@ test: lint types check render unit notebooks
 
 course: export
 	$(PY) tools/execute.py --all
+	$(PY) tools/picture.py
 	$(MAKE) render
 
 # Half an hour: trains on Multi30k, scores the test set, and replaces the record that the last chapter shows.
@@ -40,6 +41,7 @@ export: $(INSTALLED)
 
 execute: $(INSTALLED)
 	$(PY) tools/execute.py
+	$(PY) tools/picture.py
 
 render: $(INSTALLED)
 	rm -rf _build

@@ -19,7 +19,7 @@ def drawing() -> str:
     outputs = [output.get("data", {}) for cell in notebook["cells"] for output in cell.get("outputs", [])]
     page = next(text for text in ("".join(data.get("text/html", "")) for data in outputs) if "<svg" in text)
     svg = page[page.index("<svg") : page.index("</svg>") + len("</svg>")]
-    svg = re.sub(r"</?a\b[^>]*>|\.drawing a:[^}]*}\n", "", svg)
+    svg = re.sub(r"</?a\b[^>]*>|\.drawing a[^}]*}\n", "", svg)
     svg = re.sub(r"var\(--[\w-]+, (#\w+)\)", r"\1", svg)
     return svg.replace('role="group"', 'role="img"') + "\n"
 
