@@ -310,3 +310,13 @@ def test_is_causal_goes_with_nothing_else(need_weights):
             layer(x, x, x, is_causal=True, need_weights=need_weights, **options)
     with pytest.raises(ValueError, match="got 5 and 4"):
         layer(x, x[:, :4], x[:, :4], is_causal=True, need_weights=need_weights)
+
+
+@pytest.mark.bad_input
+@pytest.mark.parametrize("need_weights", [False, True])
+@pytest.mark.parametrize(("keys", "values"), [(5, 4), (4, 5), (1, 5)])
+def test_keys_and_values_come_in_pairs(keys, values, need_weights):
+    """Without the check torch's fused kernel on the CPU uses some of the longer ones, or reads beyond the shorter."""
+    layer, x = MultiHeadAttention(8, 2), torch.randn(2, 5, 8)
+    with pytest.raises(ValueError, match=f"got {keys} keys and {values} values"):
+        layer(x, x[:, :keys], x[:, :values], need_weights=need_weights)
