@@ -84,7 +84,8 @@ class MultiHeadAttention(nn.Module):
 
         Raises:
             TypeError: the mask is not boolean.
-            ValueError: the mask does not fit, or `is_causal` comes with a mask, a cache or two different lengths.
+            ValueError: key and value differ in length, the mask does not fit, or `is_causal` comes with a mask, a cache
+                or two different lengths.
         """
         if is_causal and (mask is not None or cache is not None):
             raise ValueError("is_causal=True goes neither with a mask nor with a cache: put causality into the mask")
@@ -97,6 +98,8 @@ class MultiHeadAttention(nn.Module):
                 (q,), (k,), (v,) = self._heads(query, 0, 1), self._heads(key, 1, 2), self._heads(value, 2, 3)
             if cache is not None:
                 k, v = cache.update(k, v)
+        if k.size(2) != v.size(2):  # a fused kernel may not notice
+            raise ValueError(f"keys and values come in pairs; got {k.size(2)} keys and {v.size(2)} values")
         shape = (q.size(0), self.num_heads, q.size(2), k.size(2))  # (b, h, n, m)
         if is_causal and shape[2] != shape[3]:
             raise ValueError(f"is_causal=True needs as many queries as keys; got {shape[2]} and {shape[3]}")
