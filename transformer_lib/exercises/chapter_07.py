@@ -21,7 +21,7 @@ def _model() -> Transformer:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         config = TransformerConfig(
-            8, 8, pad_id=0, d_model=8, num_heads=2, d_ff=16, num_encoder_layers=2, num_decoder_layers=2
+            8, 8, pad_id=0, d_model=8, num_heads=2, d_ff=16, num_encoder_layers=2, num_decoder_layers=2, dropout=0.0
         )
         model = Transformer(config).double().eval()
     vars(model)["__name__"] = "a model"  # for the message
