@@ -71,8 +71,8 @@ def show(value: Any) -> str:
     if isinstance(value, list | tuple):
         left, right = "[]" if isinstance(value, list) else "()"
         return left + ", ".join(show(item) for item in value) + right
-    if callable(value):
-        return getattr(value, "__name__", "a function").replace("<lambda>", "a function")
+    if callable(value) and hasattr(value, "__name__"):
+        return value.__name__.replace("<lambda>", "a function")
     text = repr(value).partition("\n")[0]
     return text if len(text) <= 60 else text[:57] + "…"
 
