@@ -119,6 +119,8 @@ def test_close_compares_shape_kind_and_value():
     assert close(2, 2.0)
     assert close((1, x), (1.0, x))
     assert not close(x + 1e-4, x)
+    assert close(torch.tensor(0.1, dtype=torch.float64), 0.1, 1e-15)  # a Python number has 16 digits
+    assert not close(0.1 + 1e-9, 0.1, 1e-10)
     assert not close(x[None], x)
     assert not close(torch.tensor([1.0, torch.nan]), x)
     assert not close(None, x)

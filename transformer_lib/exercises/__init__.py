@@ -84,7 +84,9 @@ def close(answer: Any, expected: Any, tolerance: float = 1e-6) -> bool:
         return same_length and all(close(a, e, tolerance) for a, e in zip(answer, expected))
     if not isinstance(answer, Tensor | float | int):
         return False
-    have, want = torch.as_tensor(answer), torch.as_tensor(expected)
+    have, want = (
+        torch.tensor(x, dtype=torch.float64) if type(x) is float else torch.as_tensor(x) for x in (answer, expected)
+    )
     if have.shape != want.shape or (have.dtype == torch.bool) != (want.dtype == torch.bool):
         return False
     return bool(torch.allclose(have.double(), want.double(), rtol=0, atol=tolerance, equal_nan=True))
