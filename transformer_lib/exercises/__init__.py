@@ -52,14 +52,15 @@ def _verdict(grader: Callable[[Answer], Checks], answer: Answer) -> str:
     try:
         for claim, holds in grader(attempt):
             if not holds:
-                return f"failed: {claim}; {case}"
+                return f"failed: it should hold that {claim}; {case}"
     except _NotAttempted:
         return "not attempted"
-    except Exception as error:
-        return f"failed: {case}; {type(error).__name__}: {error}"
+    except (Exception, SystemExit) as error:
+        return f"failed: {case}; {type(error).__name__}: {' '.join(str(error).split())}"
     return "passed"
 
 
+# chapters/00_preface.md: Exercises that grade themselves
 def show(value: Any) -> str:
     """A value in one short line."""
     if isinstance(value, Tensor):
