@@ -4,9 +4,11 @@
 # chapters/05_masks.md: Exercises
 """The graders of chapter 05."""
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from itertools import product
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from transformer_lib.exercises import Answer, Checks, close
@@ -87,31 +89,30 @@ def grade_05_5(answer: Answer) -> Checks:
         p = torch.tensor(row, dtype=torch.float64)
         lowest = answer(p)
         own = -sum(chance * torch.log(chance) for chance in p if chance > 0)
-        yield "predicting the probabilities themselves gives this loss", close(lowest, own)
+        exact = close(lowest, own) and abs(float(lowest) - float(own)) < 1e-9
+        yield "predicting the probabilities themselves gives this loss, to 1e-9", exact
         for _ in range(5):
             guess = torch.rand(len(p), generator=generator, dtype=torch.float64).softmax(dim=-1)
             yield "no other prediction does better", float(lowest) <= float(-(p * guess.log()).sum()) + 1e-9
 
 
 # chapters/05_masks.md: Exercises
-@dataclass(frozen=True, repr=False)
-class _Layer:
-    """Attention of x to itself under a mask, added to x; it knows in words what it does."""
+def _layer(mask: Tensor, norm: bool, channels: tuple[int, int] | None) -> Callable[[Tensor], Tensor]:
+    """Attention of x to itself under a mask (length, length), added to x; and a leak from one channel into another."""
 
-    name: str
-    mask: Tensor  # (length, length)
-    norm: bool = False
+    def layer(x: Tensor) -> Tensor:
+        y = F.layer_norm(x, x.shape[-1:], eps=0).nan_to_num() if norm else x  # blind to a constant and to a factor
+        out = x + F.scaled_dot_product_attention(y, y, y, mask)  # (1, n, width)
+        if channels is not None:
+            out[..., channels[1]] += y[..., channels[0]] @ torch.ones_like(mask).triu(1).to(y).T
+        return out
 
-    def __call__(self, x: Tensor) -> Tensor:
-        y = torch.nn.functional.layer_norm(x, x.shape[-1:]) if self.norm else x
-        return x + torch.nn.functional.scaled_dot_product_attention(y, y, y, self.mask)
-
-    def __repr__(self) -> str:
-        return self.name
+    return layer
 
 
 def grade_05_6(answer: Answer) -> Checks:
     """Layers that leak and layers that do not; the answer has to tell them apart."""
+    width = 4
     for length in (2, 3, 5):
         square = torch.ones(length, length, dtype=torch.bool)
         causal = square.tril()
@@ -122,8 +123,14 @@ def grade_05_6(answer: Answer) -> Checks:
                 one_more = causal.clone()
                 one_more[i, j] = True
                 masks.append((f"causal, but {i} sees {j}", one_more))
+        cases: list[tuple[str, Tensor, bool, tuple[int, int] | None]] = []
         for name, mask in masks:
-            for norm in (False, True):
-                found = answer(_Layer(f"<{'normalised' if norm else 'plain'}, {name}>", mask, norm), length, 4)
-                yield "the answer is True or False", isinstance(found, bool)
-                yield "True for a layer that leaks, False for an honest one", found == bool(mask.triu(1).any())
+            cases += [(f"plain, {name}", mask, False, None), (f"normalised, {name}", mask, True, None)]
+        for a, b in product(range(width), repeat=2):
+            cases.append((f"causal, but channel {a} leaks into channel {b}", causal, False, (a, b)))
+        for name, mask, norm, channels in cases:
+            found = answer(_layer(mask, norm, channels), length, width)
+            tensor = isinstance(found, Tensor) and found.dtype == torch.bool and found.dim() == 0
+            yield "the answer is True or False", tensor or isinstance(found, bool)
+            leaking = channels is not None or bool(mask.triu(1).any())
+            yield f"{leaking} for this layer: {name}", bool(found) == leaking
