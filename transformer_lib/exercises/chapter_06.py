@@ -1,0 +1,114 @@
+# Generated from chapters/06_layers.md: edit the chapter, not this file, then run `make export`.
+
+
+# chapters/06_layers.md: Exercises
+"""The graders of chapter 06."""
+
+import itertools
+import math
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from transformer_lib.exercises import Answer, Checks, close
+from transformer_lib.layers import DecoderLayer, EncoderLayer
+
+
+def grade_06_1(answer: Answer) -> Checks:
+    """Go through all outcomes of the coins, and add up the probabilities of those with a zero output."""
+    for k in (1, 2, 3):
+        for p in (0.5, 0.1):
+            yield "before the addition, the stream is still there", close(answer(p, k, False), 0.0)
+            outcomes = itertools.product((True, False), repeat=k)  # True: dropped
+            share = sum(math.prod(p if coin else 1 - p for coin in coins) for coins in outcomes if any(coins))
+            yield "after the norm, a number is zero if any dropout hits it", close(answer(p, k, True), share)
+
+
+# chapters/06_layers.md: Exercises
+def grade_06_2(answer: Answer) -> Checks:
+    """Build layers and count."""
+    for d_model, d_ff in ((1, 1), (2, 1), (1, 2), (4, 6), (16, 64)):
+        for kind in (EncoderLayer, DecoderLayer):
+            count = sum(parameter.numel() for parameter in kind(d_model, 1, d_ff).parameters())
+            claim = f"{kind.__name__}({d_model}, 1, {d_ff}) has {count} parameters"
+            yield claim, close(answer(d_model, d_ff, kind is DecoderLayer), count)
+
+
+# chapters/06_layers.md: Exercises
+def grade_06_3(answer: Answer) -> Checks:
+    """Both ways give the same numbers; checked on many tokens, because W' is not unique."""
+    generator = torch.Generator().manual_seed(0)
+    for d, e in ((2, 2), (3, 3), (3, 1), (5, 8)):
+        gamma, W, b, x = (
+            torch.randn(*s, generator=generator, dtype=torch.float64) for s in ((d,), (d, e), (e,), (9, d))
+        )
+        normalised = F.layer_norm(x, (d,))
+        for beta in (torch.zeros_like(gamma), torch.randn(d, generator=generator, dtype=torch.float64)):
+            result = answer(gamma, beta, W, b)
+            pair = isinstance(result, tuple | list) and [getattr(part, "shape", None) for part in result] == [
+                W.shape,
+                b.shape,
+            ]
+            yield "it returns W' and b' in the shapes of W and b", pair
+            folded = normalised @ result[0] + result[1]
+            yield (
+                "the folded map gives what norm and map gave",
+                close(folded, F.layer_norm(x, (d,), gamma, beta) @ W + b),
+            )
+
+
+# chapters/06_layers.md: Exercises
+def grade_06_4(answer: Answer) -> Checks:
+    """The gradient is autograd's."""
+    generator = torch.Generator().manual_seed(0)
+    for n, d in ((1, 2), (1, 3), (1, 4), (3, 8)):
+        x, g = (torch.randn(n, d, generator=generator, dtype=torch.float64) for _ in range(2))
+        leaf = x.clone().requires_grad_()
+        F.layer_norm(leaf, (d,)).backward(g)
+        got = answer(x, g)
+        yield (
+            "a constant in all channels changes nothing: the gradient's channels sum to zero",
+            close(got.sum(dim=-1), torch.zeros(n)),
+        )
+        yield "it is what autograd finds", close(got, leaf.grad, 1e-9)
+
+
+# chapters/06_layers.md: Exercises
+def grade_06_5(answer: Answer) -> Checks:
+    """Follow the parts of the stream, one direction each."""
+    for n in (0, 1, 2, 3, 12):
+        for norm_first in (True, False):
+            for r in (1.0, 0.5):
+                parts = torch.zeros(n + 1, dtype=torch.float64)
+                parts[0] = 1.0
+                for number in range(1, n + 1):
+                    parts[number] = r
+                    if not norm_first:
+                        parts /= parts.norm()
+                order = "pre-norm" if norm_first else "post-norm"
+                yield (
+                    f"the share after {n} sub-layers in {order}",
+                    close(answer(n, r, norm_first), parts[0] / parts.norm()),
+                )
+
+
+# chapters/06_layers.md: Exercises
+def grade_06_6(answer: Answer) -> Checks:
+    """The layer is the identity in both modes, and a gradient reaches a matrix of each sub-layer."""
+    generator = torch.Generator().manual_seed(0)
+    for d_model, length in ((2, 1), (2, 3), (8, 4)):
+        layer = EncoderLayer(d_model, 2, 2 * d_model, dropout=0.0, norm_first=True).double()
+        for parameter in layer.parameters():
+            nn.init.normal_(parameter, generator=generator)
+        result = answer(layer)
+        yield "it returns the layer that it got", result is layer
+        x, direction = (torch.randn(1, length, d_model, generator=generator, dtype=torch.float64) for _ in range(2))
+        for mode in (False, True):
+            yield "the output is the input", close(result.train(mode)(x), x, 1e-12)
+        (result(x) * direction).sum().backward()
+        for name, sublayer in (("attention", layer.self_attention), ("feed-forward", layer.feed_forward)):
+            largest = max(
+                float(p.grad.abs().max()) for p in sublayer.parameters() if p.dim() == 2 and p.grad is not None
+            )
+            yield f"a matrix of the {name} sub-layer gets a gradient", largest > 0
