@@ -64,7 +64,7 @@ def grade_06_4(answer: Answer) -> Checks:
             "a constant in all channels changes nothing: the gradient's channels sum to zero",
             close(got.sum(dim=-1), torch.zeros(n)),
         )
-        yield "it is what autograd finds", close(got, leaf.grad, 1e-9)
+        yield "the answer is the gradient that autograd finds", close(got, leaf.grad, 1e-9)
 
 
 # chapters/06_layers.md: Exercises
@@ -79,7 +79,7 @@ def grade_06_5(answer: Answer) -> Checks:
                     parts[number] = r
                     if not norm_first:
                         parts /= parts.norm()
-                claim = f"the share after {n} sub-layers in {'pre-norm' if norm_first else 'post-norm'}"
+                claim = f"the share is right after {n} sub-layers in {'pre-norm' if norm_first else 'post-norm'}"
                 yield claim, close(answer(n, r, norm_first), parts[0] / parts.norm())
 
 
