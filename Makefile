@@ -14,7 +14,7 @@ REPRODUCIBLE = OMP_NUM_THREADS=1 ATEN_CPU_CAPABILITY=default MKL_CBWR=COMPATIBLE
 WORKERS ?= 2
 
 .DEFAULT_GOAL := book
-.PHONY: book test course train export execute render lint types check unit notebooks test-long clean
+.PHONY: book test course train equivalence export execute render lint types check unit notebooks test-long clean
 
 book: export execute render
 
@@ -30,6 +30,11 @@ TRAIN = python -m transformer_lib train --corpus multi30k --out runs/m30k --minu
 train: $(INSTALLED)
 	$(PY) $(TRAIN:python%=%)
 	$(PY) tools/record.py runs/m30k book/runs/multi30k-30-minutes.json "$(TRAIN)"
+
+# Measures every cell of the equivalence ladder again, and writes the page that shows it.
+equivalence: $(INSTALLED)
+	$(REPRODUCIBLE) $(PY) tests/equivalence.py
+	$(PY) tools/pages.py
 
 .venv/installed: pyproject.toml constraints.txt
 	python3 -m venv .venv

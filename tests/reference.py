@@ -16,11 +16,11 @@ def equal(got, expected, atol=1e-10):
     torch.testing.assert_close(got, expected, rtol=0, atol=atol)
 
 
-def randomise(module):
+def randomise(module, scale=0.4):
     """Give every parameter a random value, so that no bias is 0 and no norm weight is 1 by accident."""
     with torch.no_grad():
         for name, parameter in module.named_parameters():
-            parameter.copy_(torch.randn_like(parameter) * 0.4 + (1.0 if "norm" in name else 0.0))
+            parameter.copy_(torch.randn_like(parameter) * scale + (1.0 if "norm" in name else 0.0))
     return module
 
 

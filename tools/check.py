@@ -5,6 +5,7 @@ from pathlib import Path
 
 import export
 import nbformat
+import pages
 from execute import inputs, notebook_path, outputs, read_chapter
 
 
@@ -41,7 +42,7 @@ def problems() -> list[str]:
     for path in sorted((export.ROOT / "book").glob("*.ipynb")):
         if path not in known:
             found.append(f"book/{path.name} belongs to no chapter: delete it, or write chapters/{path.stem}.md")
-    return found
+    return found + pages.problems()
 
 
 if __name__ == "__main__":

@@ -1,0 +1,65 @@
+"""The equivalence ladder holds, and the stored table is the one that is measured here."""
+
+import json
+import math
+
+import pytest
+import torch
+from equivalence import CONDITIONS, LADDER, NOT_A_NUMBER, STORED, bound, error, evaluate, measure, one_digit, table
+from torch import nn
+
+NOT_A_NUMBER_HERE = {
+    (component, "torch.nn", "fully masked")
+    for component in ("self-attention", "cross-attention", "causal self-attention")
+}
+
+
+@pytest.mark.parametrize("component", LADDER)
+def test_every_error_is_within_its_bound(component):
+    for way, row in measure(component).items():
+        assert row.keys() == CONDITIONS.keys()
+        for condition, entry in row.items():
+            if (component, way, condition) in NOT_A_NUMBER_HERE:
+                assert math.isnan(entry)
+            elif not isinstance(entry, str):
+                assert entry <= bound(component, condition), (way, condition)
+
+
+def test_the_stored_table_is_the_one_measured_here():
+    """Rows, columns, reasons and bounds are the same; a stored error obeys the bound of the one measured here."""
+    stored, now = json.loads(STORED.read_text(encoding="utf-8"))["components"], table()
+    assert list(stored) == list(now), "run `make equivalence`"
+    for component, rows in now.items():
+        assert list(stored[component]) == list(rows)
+        for way, row in rows.items():
+            assert list(stored[component][way]) == list(row)
+            for condition, entry in row.items():
+                other = stored[component][way][condition]
+                if isinstance(entry, str) or way == "bound":
+                    assert other == entry, (component, way, condition)
+                else:
+                    assert 0 <= other <= one_digit(bound(component, condition)), (component, way, condition)
+
+
+@pytest.mark.parametrize("component", [name for name in LADDER if name != "masks"])
+def test_a_larger_error_is_found(component):
+    """The bounds are tight: an output that is wrong in its last six bits out of 53, or of 24, violates them."""
+    for condition in ("float64 output", "float32 output"):
+        (s,), masked, dtype, _ = CONDITIONS[condition]
+        case = LADDER[component].build(s, masked, False)
+        exact = evaluate(case.ways["loop"], case, dtype, precise=True)["output"]
+        wrong = [output * (1 + 64 * torch.finfo(dtype).eps) for output in exact]
+        assert error(wrong, exact) > bound(component, condition)
+
+
+def test_what_the_note_on_nan_says():
+    """nn.MultiheadAttention answers NaN for a sentence of padding if asked for the weights, as it is by default."""
+    layer, x = nn.MultiheadAttention(6, 2, batch_first=True), torch.randn(2, 3, 6)
+    everything = torch.ones(2, 3, dtype=torch.bool)
+    assert layer(x, x, x, key_padding_mask=everything)[0].isnan().all()
+    assert not layer(x, x, x, key_padding_mask=everything, need_weights=False)[0].isnan().any()
+
+
+def test_digits_are_rounded_up():
+    assert [one_digit(number) for number in (0.0, 1e-15, 1.01e-15, 9.5e-7, 2e-16)] == [0, 1e-15, 2e-15, 1e-6, 2e-16]
+    assert "NaN" in NOT_A_NUMBER

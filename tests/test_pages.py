@@ -1,0 +1,58 @@
+"""The pages that tools/pages.py makes: as their tables say, and every topic at a section that exists."""
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGES = ("book/equivalence.md", "book/topics.md")
+TOPICS = "id\ttopic\tchapter\tlabel\n1\tOne convention\t05\tsec-masks-convention\n2\tMemory\t12\tsec-cost-memory\n"
+
+
+@pytest.fixture
+def project(tmp_path):
+    """The tools, one chapter and two tables."""
+    for name in ("tools/export.py", "tools/pages.py", "chapters/05_masks.md", "book/equivalence.json", *PAGES):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        shutil.copy(ROOT / name, tmp_path / name)
+    (tmp_path / "book/topics.tsv").write_text(TOPICS, encoding="utf-8")
+    return tmp_path
+
+
+def run(project, *arguments):
+    """What the tool complains of; empty when there is nothing."""
+    command = [sys.executable, project / "tools/pages.py", *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode == 0) == (done.stderr == ""), done.stderr
+    return done.stderr
+
+
+def test_pages_are_written_and_every_change_is_found(project):
+    assert "book/topics.md differs from its table: run `python tools/pages.py`" in run(project, "--check")
+    assert run(project) == run(project, "--check") == ""
+    topics = (project / "book/topics.md").read_text(encoding="utf-8")
+    assert "## Chapter 05: {ref}`ch-masks`\n\n- {ref}`One convention <sec-masks-convention>`\n" in topics
+    assert "## Chapter 12: *pending*\n\n- Memory (*pending*)\n" in topics
+    stored = json.loads((project / "book/equivalence.json").read_text(encoding="utf-8"))
+    stored["components"]["attention"]["ours"]["float64 output"] = 1e-3
+    (project / "book/equivalence.json").write_text(json.dumps(stored), encoding="utf-8")
+    assert "book/equivalence.md differs" in run(project, "--check")
+
+
+def test_topics_without_a_section_and_topics_twice_are_found(project):
+    with (project / "book/topics.tsv").open("a", encoding="utf-8") as table:
+        table.write("1\tMasks at sea\t05\tsec-masks-at-sea\n")
+    complaints = run(project, "--check")
+    assert "chapter 05 has no section (sec-masks-at-sea)= for topic 1, 'Masks at sea'" in complaints
+    assert "topic 1 is there twice" in complaints
+
+
+def test_the_committed_pages_are_up_to_date():
+    """`make check` says so too; here it is one of the unit tests."""
+    code = "import pages; print([page.name for page, text in pages.pages().items() if page.read_text('utf-8') != text])"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT / "tools", capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"

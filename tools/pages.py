@@ -1,0 +1,150 @@
+"""Write the parts of the book's pages that are made of tables; the text around them is written by hand.
+
+python tools/pages.py           write them
+python tools/pages.py --check   exit 1 if one of them differs from its table
+"""
+
+import csv
+import json
+import re
+import sys
+from pathlib import Path
+
+from export import ROOT, chapters
+
+EQUIVALENCE = ROOT / "book" / "equivalence.json"
+TOPICS = ROOT / "book" / "topics.tsv"
+BEGIN, END = "% written by tools/pages.py\n", "% end\n"
+
+# --- the equivalence ladder --------------------------------------------------------------------------------------
+
+SECTIONS = {  # where each component is taught
+    "attention": "sec-attention-formula",
+    "self-attention": "sec-multi-head-formula",
+    "cross-attention": "sec-multi-head-formula",
+    "causal self-attention": "sec-masks-formula",
+    "positions": "sec-positions-formula",
+    "masks": "sec-masks-formula",
+    "feed-forward": "sec-layers-feed-forward",
+    "residual and norm": "sec-layers-residual",
+    "encoder layer": "sec-layers-classes",
+    "decoder layer": "sec-layers-classes",
+    "encoder": "sec-model-stacks",
+    "decoder": "sec-model-stacks",
+    "Transformer": "sec-model-formula",
+}
+
+
+def digits(entry: float) -> str:
+    """A number as the table shows it, like 2e-16."""
+    mantissa, _, exponent = f"{entry:.0e}".partition("e")
+    return f"{mantissa}e{int(exponent)}" if entry else "exact"
+
+
+def equivalence_table() -> str:
+    """What book/equivalence.json says: the table, its notes, and what it was measured with."""
+    stored = json.loads(EQUIVALENCE.read_text(encoding="utf-8"))
+    reasons: list[str] = []
+
+    def cell(entry: float | str) -> str:
+        if not isinstance(entry, str):
+            return digits(entry)
+        if entry == "the judge":
+            return "judge"
+        if entry not in reasons:
+            reasons.append(entry)
+        return ("NaN" if entry.startswith("NaN") else "—") + "¹²³⁴⁵⁶⁷⁸⁹"[reasons.index(entry)]
+
+    conditions = list(next(iter(stored["components"].values()))["bound"])
+    lines = ["| | " + " | ".join(conditions) + " |", "|---" * (len(conditions) + 1) + "|"]
+    for component, ways in stored["components"].items():
+        for way, row in ways.items():
+            cells = [cell(row[condition]) for condition in conditions]
+            if way == "bound":  # the first line of each component
+                way = f"**{{ref}}`{component} <{SECTIONS[component]}>`**"
+                cells = [f"≤ {entry}" if entry[0].isdigit() else entry for entry in cells]
+            lines.append("| " + " | ".join([way, *cells]) + " |")
+    notes = "\n".join(f"{number}. {reason[0].upper()}{reason[1:]}." for number, reason in enumerate(reasons, 1))
+    table = "\n".join([":::{div} ladder", *lines, ":::"])
+    return f"{table}\n\n{notes}\n\nMeasured with torch {stored['torch']}.\n"
+
+
+# --- the topics --------------------------------------------------------------------------------------------------
+
+
+def topics() -> list[dict[str, str]]:
+    """The rows of book/topics.tsv: id, topic, chapter, label."""
+    with TOPICS.open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE))
+
+
+def labels() -> dict[str, list[str]]:
+    """The labels that each chapter has, in order."""
+    return {
+        chapter.stem.partition("_")[0]: re.findall(r"^\(([\w-]+)\)=$", chapter.read_text("utf-8"), re.MULTILINE)
+        for chapter in chapters()
+    }
+
+
+def topic_index() -> str:
+    """What book/topics.tsv says: a list of links for each chapter."""
+    known, rows, sections = labels(), topics(), []
+    for number in sorted({row["chapter"] for row in rows}):
+        order = known.get(number, [])
+        own = sorted(
+            (row for row in rows if row["chapter"] == number),
+            key=lambda row: order.index(row["label"]) if row["label"] in order else len(order),
+        )
+        title = next((f"{{ref}}`{label}`" for label in order if label.startswith("ch-")), "*pending*")
+        lines = [
+            f"- {{ref}}`{row['topic']} <{row['label']}>`" if row["label"] in order else f"- {row['topic']} (*pending*)"
+            for row in own
+        ]
+        sections.append(f"## Chapter {number}: {title}\n\n" + "\n".join(lines))
+    return "\n\n".join(sections) + "\n"
+
+
+def topic_problems() -> list[str]:
+    """Topics twice, and topics whose chapter exists and has no section for them."""
+    known, rows, found = labels(), topics(), []
+    ids = [row["id"] for row in rows]
+    found += [f"book/topics.tsv: topic {name} is there twice" for name in sorted({i for i in ids if ids.count(i) > 1})]
+    for row in rows:
+        if row["chapter"] in known and row["label"] not in known[row["chapter"]]:
+            found.append(
+                f"book/topics.tsv: chapter {row['chapter']} has no section ({row['label']})= for topic {row['id']}, "
+                f"{row['topic']!r}: write it, or correct the label"
+            )
+    return found
+
+
+# --- both --------------------------------------------------------------------------------------------------------
+
+
+def pages() -> dict[Path, str]:
+    """Every page that has a part made of a table, and its text."""
+    made = {}
+    for table, make in ((EQUIVALENCE, equivalence_table), (TOPICS, topic_index)):
+        page = table.with_suffix(".md")
+        if page.exists():
+            before, _, rest = page.read_text(encoding="utf-8").partition(BEGIN)
+            made[page] = before + BEGIN + make() + END + rest.partition(END)[2]
+    return made
+
+
+def problems() -> list[str]:
+    """What stands on these pages that their tables do not say, and what is missing from the tables."""
+    found = topic_problems() if TOPICS.exists() else []
+    for page, text in pages().items():
+        if page.read_text(encoding="utf-8") != text:
+            found.append(f"book/{page.name} differs from its table: run `python tools/pages.py`")
+    return found
+
+
+if __name__ == "__main__":
+    if "--check" in sys.argv[1:]:
+        sys.exit("\n".join(problems()) or 0)
+    for page, text in pages().items():
+        if page.read_text(encoding="utf-8") != text:
+            page.write_text(text, encoding="utf-8")
+            print("wrote", page.relative_to(ROOT))
