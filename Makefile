@@ -43,6 +43,7 @@ equivalence: $(INSTALLED)
 
 export: $(INSTALLED)
 	$(PY) tools/export.py
+	$(PY) tools/pages.py
 
 execute: $(INSTALLED)
 	$(PY) tools/execute.py

@@ -11,11 +11,8 @@ from hypothesis import strategies as st
 from reference import (
     DTYPES,
     PAD,
-    copy_stack,
     equal,
-    equal_gradients,
     padded_batch,
-    randomise,
     replace_from,
     small_config,
     small_model,
@@ -37,52 +34,6 @@ def count(module):
     return sum(parameter.numel() for parameter in module.parameters())
 
 
-# --- against torch -----------------------------------------------------------------------------------------------
-
-
-def torch_transformer(norm_first):
-    """nn.Transformer adds a last norm to both stacks whatever the order; the paper's post-norm stacks have none."""
-    options = {"dropout": 0.0, "batch_first": True, "norm_first": norm_first}
-
-    def norm():
-        return nn.LayerNorm(12) if norm_first else None
-
-    encoder_layer, decoder_layer = (
-        kind(12, 3, 20, **options) for kind in (nn.TransformerEncoderLayer, nn.TransformerDecoderLayer)
-    )
-    encoder = nn.TransformerEncoder(encoder_layer, 2, norm(), enable_nested_tensor=False)
-    decoder = nn.TransformerDecoder(decoder_layer, 2, norm())
-    return randomise(nn.Transformer(12, 3, custom_encoder=encoder, custom_decoder=decoder, batch_first=True)).double()
-
-
-@both_orders
-def test_logits_and_all_gradients_equal_torch(norm_first):
-    theirs, ours = torch_transformer(norm_first), small_model(norm_first=norm_first).train()
-    copy_stack(ours.encoder, theirs.encoder)
-    copy_stack(ours.decoder, theirs.decoder)
-    tables = [ours.source_embedding, ours.target_embedding, ours.output_projection]
-    source_table, target_table, projection = (table.weight.detach().clone().requires_grad_() for table in tables)
-    source, target = padded_batch((7, 4, 5)), padded_batch((3, 6, 2))
-    rows = sinusoidal_table(7, 12).float().double()  # the model keeps its table in float32 until told otherwise
-    hidden = theirs(
-        source_table[source] * math.sqrt(12) + rows,
-        target_table[target] * math.sqrt(12) + rows[:6],
-        tgt_mask=~causal_mask(6)[0, 0],
-        src_key_padding_mask=source == PAD,
-        tgt_key_padding_mask=target == PAD,
-        memory_key_padding_mask=source == PAD,
-    )
-    logits, expected = ours(source, target), hidden @ projection.T
-    equal(logits, expected)
-    direction = torch.randn_like(logits)
-    (logits * direction).sum().backward()
-    (expected * direction).sum().backward()
-    for table, copy in zip(tables, (source_table, target_table, projection)):
-        equal(table.weight.grad, copy.grad)
-    equal_gradients(ours.encoder, theirs.encoder, copy_stack)
-    equal_gradients(ours.decoder, theirs.decoder, copy_stack)
-
-
 def test_the_papers_base_model_has_the_published_number_of_parameters():
     """nn.Transformer counts 44,140,544: two norms of 1024 parameters more than post-norm stacks have in the paper."""
     with torch.device("meta"):
@@ -100,30 +51,24 @@ def test_the_papers_base_model_has_the_published_number_of_parameters():
 # --- causality ---------------------------------------------------------------------------------------------------
 
 
-@both_orders
-def test_logits_depend_on_earlier_target_tokens_and_on_no_later_one(norm_first):
-    model, source, target = small_model(norm_first=norm_first), padded_batch(), padded_batch((6, 6, 6))
-    before = model(source, target)
-    for position in range(6):
-        difference = (model(source, replace_from(target, position)) - before).abs().amax(dim=-1)
-        assert (difference[:, :position] < 1e-12).all()
-        assert (difference[:, position:] > 1e-9).all()
-
-
 @given(
     sizes=st.tuples(st.integers(1, 3), st.integers(1, 6), st.integers(1, 6)),
+    start=st.integers(0, 5),
     norm_first=st.booleans(),
     tie=st.sampled_from(["none", "target", "all"]),
+    seed=st.integers(0, 999),
 )
-def test_any_shape_is_causal_and_the_two_causal_paths_agree(sizes, norm_first, tie):
+def test_logits_depend_on_earlier_target_tokens_and_on_no_later_one(sizes, start, norm_first, tie, seed):
+    """With padding anywhere in the source. Without padding in the target, the two causal paths agree."""
+    torch.manual_seed(seed)
     batch, n, m = sizes
     model = small_model(norm_first=norm_first, tie_embeddings=tie, num_encoder_layers=1, num_decoder_layers=1)
-    source = torch.randint(0, 13, (batch, n))  # padding anywhere
-    target = torch.randint(1, 13, (batch, m))
+    source, target, position = torch.randint(0, 13, (batch, n)), torch.randint(1, 13, (batch, m)), start % m
     logits = model(source, target)
     assert logits.shape == (batch, m, 13)
-    assert logits.isfinite().all()
-    equal(model(source, replace_from(target, m - 1))[:, :-1], logits[:, :-1], 1e-12)
+    difference = (model(source, replace_from(target, position)) - logits).abs().amax(dim=-1)
+    assert (difference[:, :position] < 1e-12).all()
+    assert (difference[:, position:] > 1e-9).all()
     memory, mask = model.encode(source), padding_mask(source, PAD)
     equal(model.output_projection(model.decode(target, memory, memory_mask=mask, is_causal=True)), logits)
 
@@ -149,14 +94,20 @@ def test_the_causal_kernel_equals_the_combined_mask_on_real_positions(norm_first
 # --- padding and the source --------------------------------------------------------------------------------------
 
 
-@both_orders
-def test_more_padding_on_the_right_changes_no_real_position(norm_first):
-    model, source, target = small_model(norm_first=norm_first), padded_batch(), padded_batch((3, 6, 2))
-    logits, real = model(source, target), target != PAD
-    longer = [nn.functional.pad(tokens, (0, 4), value=PAD) for tokens in (source, target)]
-    equal(model(longer[0], target)[real], logits[real])
-    equal(model(source, longer[1])[:, :6][real], logits[real])
-    equal(model(*longer)[:, :6][real], logits[real])
+@given(
+    lengths=st.lists(st.tuples(st.integers(1, 6), st.integers(1, 6)), min_size=1, max_size=3),
+    more=st.tuples(st.integers(0, 3), st.integers(0, 3)),
+    norm_first=st.booleans(),
+    seed=st.integers(0, 999),
+)
+def test_a_sentence_in_a_padded_batch_is_the_sentence_alone(lengths, more, norm_first, seed):
+    """However much padding stands on the right, and whatever else is in the batch."""
+    torch.manual_seed(seed)
+    model = small_model(norm_first=norm_first)
+    source, target = (nn.functional.pad(padded_batch(own), (0, extra)) for own, extra in zip(zip(*lengths), more))
+    together = model(source, target)
+    for row, (n, m) in enumerate(lengths):
+        equal(model(source[row : row + 1, :n], target[row : row + 1, :m])[0], together[row, :m])
 
 
 @both_orders
@@ -175,7 +126,7 @@ def test_the_padding_embedding_has_no_influence_and_gets_no_gradient(side, tie, 
         with torch.no_grad():
             embedding.weight[PAD] = 10 * torch.randn(12)
     again = model.decode(target, model.encode(source), memory_mask=padding_mask(source, PAD))[real]
-    equal(again, hidden, 1e-12)
+    equal(again, hidden)
 
 
 @both_orders
@@ -191,15 +142,6 @@ def test_every_real_source_token_matters_in_a_padded_batch(norm_first, side):
         assert (difference[row] > 1e-9).all()
         others = torch.arange(3) != row
         assert (difference[others] < 1e-12).all()
-
-
-@both_orders
-def test_sentences_of_a_batch_do_not_touch(norm_first):
-    model, source, target = small_model(norm_first=norm_first), padded_batch(), padded_batch((3, 6, 2))
-    together = model(source, target)
-    for row in range(3):
-        own_source, own_target = source[row][source[row] != PAD], target[row][target[row] != PAD]
-        equal(model(own_source[None], own_target[None])[0], together[row, : len(own_target)])
 
 
 @both_orders
@@ -225,7 +167,7 @@ def test_the_masks_are_built_from_pad_id():
     with torch.no_grad():
         for embedding in (renamed.source_embedding, renamed.target_embedding):
             embedding.weight.copy_(embedding.weight[order])
-    equal(renamed(order[source], order[target]), model(source, target), 1e-12)
+    equal(renamed(order[source], order[target]), model(source, target))
 
 
 # --- the parts of a forward pass ---------------------------------------------------------------------------------
@@ -253,7 +195,7 @@ def test_a_mask_that_is_given_is_used():
     hidden = model.decode(target, memory, memory_mask=None)
     assert not torch.allclose(model.decode(target, memory, memory_mask=None, mask=everything), hidden)
     assert not torch.allclose(model.decode(target, memory, memory_mask=only_first), hidden)
-    equal(model.decode(target, memory, memory_mask=everything), hidden, 1e-12)
+    equal(model.decode(target, memory, memory_mask=everything), hidden)
 
 
 def test_masks_go_by_name_only():
@@ -421,7 +363,7 @@ def test_cached_decoding_equals_uncached(norm_first, side):
         assert cache.length == position
         token = target[:, position : position + 1]
         step = model.decode(token, memory, memory_mask=mask, cache=cache)
-        equal(step, at_once[:, position : position + 1], 1e-12)
+        equal(step, at_once[:, position : position + 1])
         memory = torch.full_like(memory, float("nan"))  # projected at the first step and never again
 
 
@@ -435,7 +377,7 @@ def test_several_new_tokens_with_a_cache_need_a_mask():
         model.decode(target[:, :3], memory, memory_mask=memory_mask, cache=cache, mask=mask[..., :3, :3]),
         model.decode(target[:, 3:], memory, memory_mask=memory_mask, cache=cache, mask=mask[..., 3:, :]),
     ]
-    equal(torch.cat(parts, dim=1), model.decode(target, memory, memory_mask=memory_mask), 1e-12)
+    equal(torch.cat(parts, dim=1), model.decode(target, memory, memory_mask=memory_mask))
 
 
 def test_the_cache_counts_towards_max_len():

@@ -1,0 +1,268 @@
+"""What holds for any size, any mask and any weights, of every component of chapters 02 to 07."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from equivalence import Roundings, Sizes
+from hypothesis import given
+from hypothesis import strategies as st
+from reference import DTYPES, PAD, equal, randomise
+from torch.func import functional_call
+
+from transformer_lib.attention import scaled_dot_product_attention
+from transformer_lib.layers import DecoderLayer, EncoderLayer
+from transformer_lib.masks import causal_mask
+from transformer_lib.model import Decoder, Encoder, TransformerConfig
+from transformer_lib.multi_head import MultiHeadAttention
+
+
+@st.composite
+def problems(draw):
+    """Sizes, with a seed set for everything that is random: a failing example can be repeated."""
+    torch.manual_seed(draw(st.integers(0, 999), label="seed"))
+    heads, width = draw(st.integers(1, 3)), draw(st.integers(2, 4))
+    return Sizes(
+        batch=draw(st.integers(1, 3)),
+        n=draw(st.integers(1, 6)),
+        m=draw(st.integers(1, 6)),
+        d_model=heads * width + heads * (heads == 1),  # a norm of two or three channels has little to say
+        heads=heads,
+        d_ff=draw(st.integers(1, 7)),
+        layers=draw(st.integers(1, 2)),
+    )
+
+
+problem = problems()
+densities = st.sampled_from([0.0, 0.3, 0.7, 1.0])  # of masks: nobody sees anything … everybody sees everything
+orders = st.booleans()
+
+
+def tokens(*shape, dtype=torch.float64):
+    return torch.randn(*shape, dtype=dtype, requires_grad=True)
+
+
+def gradients(output, wanted):
+    direction = torch.randn(output.shape, generator=torch.Generator().manual_seed(1)).to(output.dtype)
+    return torch.autograd.grad(output, wanted, direction, materialize_grads=True)
+
+
+# --- attention ---------------------------------------------------------------------------------------------------
+
+
+@given(
+    s=problem,
+    lead=st.lists(st.integers(1, 3), max_size=2),
+    value_width=st.integers(1, 5),
+    density=densities,
+    ones=st.tuples(*[st.booleans()] * 4),
+)
+def test_attention_is_the_fused_kernel(s, lead, value_width, density, ones):
+    """Forward and backward, with every shape of mask that broadcasts, and with queries that see nothing."""
+    q, k, v = tokens(*lead, s.n, s.d_model), tokens(*lead, s.m, s.d_model), tokens(*lead, s.m, value_width)
+    shape = (*lead, s.n, s.m)
+    mask = torch.rand([1 if one else size for one, size in zip(ones, shape)]) < density
+    output, weights = scaled_dot_product_attention(q, k, v, mask)
+    expected = F.scaled_dot_product_attention(q, k, v, mask)
+    equal(output, expected)
+    for got, wanted in zip(gradients(output, (q, k, v)), gradients(expected, (q, k, v))):
+        equal(got, wanted)
+    seeing = mask.expand(shape).any(dim=-1)
+    assert weights.shape == shape
+    assert (weights[~mask.expand(shape)] == 0).all()
+    equal(weights.sum(dim=-1), seeing.double())  # one, or zero for a query that sees nothing
+    equal(output, weights @ v)
+
+
+@given(s=problem, density=densities)
+def test_masking_keys_is_leaving_them_out(s, density):
+    q, k, v = tokens(s.n, s.d_model), tokens(s.m, s.d_model), tokens(s.m, 3)
+    mask = torch.rand(s.n, s.m) < density
+    output, _ = scaled_dot_product_attention(q, k, v, mask)
+    for i in range(s.n):
+        alone, _ = scaled_dot_product_attention(q[i : i + 1], k[mask[i]], v[mask[i]])
+        equal(output[i : i + 1], alone)
+
+
+# --- everything that reads tokens --------------------------------------------------------------------------------
+
+
+def config(s, norm_first):
+    return TransformerConfig(9, 9, PAD, s.d_model, s.heads, s.d_ff, s.layers, s.layers, 0.0, norm_first=norm_first)
+
+
+def attention(s, norm_first):
+    return MultiHeadAttention(s.d_model, s.heads)
+
+
+def encoder_layer(s, norm_first):
+    return EncoderLayer(**config(s, norm_first).layer_arguments())
+
+
+def decoder_layer(s, norm_first):
+    return DecoderLayer(**config(s, norm_first).layer_arguments())
+
+
+def encoder(s, norm_first):
+    return Encoder(config(s, norm_first))
+
+
+def decoder(s, norm_first):
+    return Decoder(config(s, norm_first))
+
+
+def run(module, x, memory, mask=None, memory_mask=None, is_causal=False, need_weights=False):
+    """Every kind with the same arguments; those without a memory ignore it."""
+    if isinstance(module, MultiHeadAttention):
+        return module(x, x, x, mask=mask, is_causal=is_causal, need_weights=need_weights)[0]
+    if isinstance(module, EncoderLayer | Encoder):
+        return module(x, mask=mask)
+    return module(x, memory, mask=mask, memory_mask=memory_mask, is_causal=is_causal)
+
+
+def make(kind, s, norm_first, dtype=torch.float64):
+    return randomise(kind(s, norm_first)).to(dtype)
+
+
+KINDS = [attention, encoder_layer, decoder_layer, encoder, decoder]
+every_kind = pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
+decoders = pytest.mark.parametrize("kind", [attention, decoder_layer, decoder], ids=lambda kind: kind.__name__)
+
+
+@given(s=problem, density=densities, is_causal=st.booleans(), ones=st.tuples(*[st.booleans()] * 4))
+def test_the_two_paths_of_multi_head_attention_agree(s, density, is_causal, ones):
+    """Forward and backward; queries, keys and values differ, unless causality needs them equally many."""
+    layer, shape = make(attention, s, False), (s.batch, s.heads, s.n, s.n if is_causal else s.m)
+    x = [tokens(s.batch, length, s.d_model) for length in (s.n, shape[3], shape[3])]
+    mask = torch.rand([1 if one else size for one, size in zip(ones, shape)]) < density
+    options = {"is_causal": True} if is_causal else {"mask": mask}
+    fused, none = layer(*x, **options)
+    readable, weights = layer(*x, **options, need_weights=True)
+    assert none is None
+    equal(fused, readable)
+    used = (*x, *layer.parameters())
+    for got, wanted in zip(gradients(fused, used), gradients(readable, used)):
+        equal(got, wanted)
+    mask = (causal_mask(s.n) if is_causal else mask).expand(shape)
+    assert (weights[~mask] == 0).all()
+    equal(weights.sum(dim=-1), mask.any(dim=-1).double())
+
+
+@every_kind
+@given(s=problem, density=densities, norm_first=orders)
+def test_reordered_tokens_give_reordered_outputs_and_the_memory_has_no_order(kind, s, density, norm_first):
+    """Under any mask, if the mask is reordered with them: what is masked belongs to the tokens, not to their places."""
+    module, x, memory = make(kind, s, norm_first), tokens(s.batch, s.n, s.d_model), tokens(s.batch, s.m, s.d_model)
+    mask, memory_mask = torch.rand(s.batch, 1, s.n, s.n) < density, torch.rand(s.batch, 1, s.n, s.m) < density
+    order, other = torch.randperm(s.n), torch.randperm(s.m)
+    got = run(
+        module, x[:, order], memory[:, other], mask[:, :, order][..., order], memory_mask[:, :, order][..., other]
+    )  # fmt: skip
+    equal(got, run(module, x, memory, mask, memory_mask)[:, order])
+
+
+@every_kind
+@given(s=problem, density=densities, norm_first=orders)
+def test_sentences_of_a_batch_do_not_touch(kind, s, density, norm_first):
+    module, x, memory = make(kind, s, norm_first), tokens(s.batch, s.n, s.d_model), tokens(s.batch, s.m, s.d_model)
+    mask, memory_mask = torch.rand(s.batch, 1, s.n, s.n) < density, torch.rand(s.batch, 1, 1, s.m) < density
+    together = run(module, x, memory, mask, memory_mask)
+    for row in range(s.batch):
+        one = slice(row, row + 1)
+        equal(run(module, x[one], memory[one], mask[one], memory_mask[one]), together[one])
+
+
+@decoders
+@given(s=problem, norm_first=orders, by_mask=st.booleans(), start=st.integers(0, 5), need_weights=st.booleans())
+def test_the_future_does_not_matter_and_the_past_does(kind, s, norm_first, by_mask, start, need_weights):
+    module, x, memory = make(kind, s, norm_first), tokens(s.batch, s.n, s.d_model), tokens(s.batch, s.m, s.d_model)
+    causality = {"mask": causal_mask(s.n)} if by_mask else {"is_causal": True}
+    causality["need_weights"] = need_weights  # the readable path, where there is one
+    position = start % s.n
+    changed = torch.where((torch.arange(s.n) == position)[:, None], torch.randn(s.d_model).double(), x)
+    before, after = run(module, x, memory, **causality), run(module, changed, memory, **causality)
+    equal(after[:, :position], before[:, :position])
+    assert ((after - before)[:, position:].abs().amax(dim=-1) > 1e-9).all()
+
+
+@every_kind
+@given(s=problem, norm_first=orders, extra=st.integers(1, 3), content=st.sampled_from([0.0, 1.0, 1e4]))
+def test_padding_changes_no_real_position(kind, s, norm_first, extra, content):
+    """More of it, with any content, on the right of the tokens and on the left of the memory."""
+    module, x, memory = make(kind, s, norm_first), tokens(s.batch, s.n, s.d_model), tokens(s.batch, s.m, s.d_model)
+    noise = content * torch.randn(s.batch, extra, s.d_model, dtype=torch.float64)
+    real = torch.arange(s.n + extra) < s.n
+    real_memory = torch.arange(s.m + extra) >= extra
+    longer = run(
+        module, torch.cat([x, noise], dim=1), torch.cat([noise, memory], dim=1),
+        real.expand(s.batch, 1, 1, -1), real_memory.expand(s.batch, 1, 1, -1),
+    )  # fmt: skip
+    equal(longer[:, : s.n], run(module, x, memory))
+
+
+@every_kind
+@given(s=problem, norm_first=orders, dtype=st.sampled_from(DTYPES), is_causal=st.booleans())
+def test_every_dtype_stays_and_is_as_good_as_its_digits(kind, s, norm_first, dtype, is_causal):
+    """The bound is that of the equivalence ladder."""
+    module = randomise(kind(s, norm_first), 0.25).to(dtype)
+    x, memory = tokens(s.batch, s.n, s.d_model, dtype=dtype), tokens(s.batch, s.m, s.d_model, dtype=dtype)
+    is_causal = is_causal and not isinstance(module, EncoderLayer | Encoder)
+    output = run(module, x, memory, is_causal=is_causal)
+    assert output.dtype == dtype
+    assert all(gradient.dtype == dtype and gradient.isfinite().all() for gradient in gradients(output, (x, memory)))
+    exact = run(module.double(), x.double(), memory.double(), is_causal=is_causal)
+    name = "self_attention" if kind is attention else kind.__name__
+    roundings = getattr(Roundings(s, dtype), name)()
+    equal(output.double(), exact, 2 * roundings**0.5 * torch.finfo(dtype).eps * exact.abs().amax().clamp(min=1).item())
+
+
+# --- derivatives -------------------------------------------------------------------------------------------------
+
+
+def check(function, *inputs, twice=False):
+    """Against differences of ± 1e-6: these are off by about 1e-12 from curvature and 1e-16 / 1e-6 from rounding."""
+    inputs = [x.detach().requires_grad_() for x in inputs]
+    assert torch.autograd.gradcheck(function, inputs, atol=1e-8, rtol=1e-7)
+    assert not twice or torch.autograd.gradgradcheck(function, inputs, atol=1e-8, rtol=1e-7)
+
+
+SMALL = Sizes(batch=2, n=3, m=2, d_model=4, heads=2, d_ff=3, layers=1)
+masks = pytest.mark.parametrize("masked", ["nothing", "some keys", "all keys of some queries"])
+
+
+def small_masks(masked):
+    """(2, 1, 3, 3) and (2, 1, 3, 2)."""
+    if masked == "nothing":
+        return None, None
+    mask, memory_mask = causal_mask(3).repeat(2, 1, 1, 1), torch.tensor([True, False]).expand(2, 1, 3, 2).clone()
+    if masked == "all keys of some queries":
+        mask[0, :, 1], memory_mask[1] = False, False
+    return mask, memory_mask
+
+
+@masks
+def test_first_and_second_derivatives_of_attention(masked):
+    _, mask = small_masks(masked)
+    mask = None if mask is None else mask[:, 0]
+    x = tokens(2, 3, 4), tokens(2, 2, 4), tokens(2, 2, 3)
+    check(lambda *x: scaled_dot_product_attention(*x, mask), *x, twice=True)
+
+
+@masks
+@pytest.mark.parametrize("norm_first", [False, True], ids=["post-norm", "pre-norm"])
+@pytest.mark.parametrize("kind", [attention, encoder_layer, decoder_layer], ids=lambda kind: kind.__name__)
+def test_derivatives_by_inputs_and_weights(kind, norm_first, masked):
+    module, options = make(kind, SMALL, norm_first), dict(zip(("mask", "memory_mask"), small_masks(masked)))
+    names = [name for name, _ in module.named_parameters()]
+
+    class Run(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.module = module
+
+        def forward(self, x, memory):
+            return run(self.module, x, memory, **options)
+
+    def function(x, memory, *values):
+        return functional_call(Run(), {f"module.{name}": value for name, value in zip(names, values)}, (x, memory))
+
+    check(function, tokens(2, 3, 4), tokens(2, 2, 4), *module.parameters())
