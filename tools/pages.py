@@ -78,44 +78,48 @@ def topics() -> list[dict[str, str]]:
         return list(csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE))
 
 
-def labels() -> dict[str, list[str]]:
-    """The labels that each chapter has, in order."""
+def found(pattern: str) -> dict[str, list[str]]:
+    """What each chapter has of a pattern, in order; the pattern is a whole line."""
     return {
-        chapter.stem.partition("_")[0]: re.findall(r"^\(([\w-]+)\)=$", chapter.read_text("utf-8"), re.MULTILINE)
+        chapter.stem.partition("_")[0]: re.findall(f"^{pattern}$", chapter.read_text(encoding="utf-8"), re.MULTILINE)
         for chapter in chapters()
     }
 
 
+def labels() -> dict[str, list[str]]:
+    """The labels of each chapter."""
+    return found(r"\(([\w-]+)\)=")
+
+
 def topic_index() -> str:
     """What book/topics.tsv says: a list of links for each chapter."""
-    known, rows, sections = labels(), topics(), []
+    known, titles, rows, sections = labels(), found("# (.*)"), topics(), []
     for number in sorted({row["chapter"] for row in rows}):
         order = known.get(number, [])
         own = sorted(
             (row for row in rows if row["chapter"] == number),
             key=lambda row: order.index(row["label"]) if row["label"] in order else len(order),
         )
-        title = next((f"{{ref}}`{label}`" for label in order if label.startswith("ch-")), "*pending*")
+        title = titles[number][0] if number in titles else f"Chapter {number} (pending)"
         lines = [
             f"- {{ref}}`{row['topic']} <{row['label']}>`" if row["label"] in order else f"- {row['topic']} (*pending*)"
             for row in own
         ]
-        sections.append(f"## Chapter {number}: {title}\n\n" + "\n".join(lines))
+        sections.append(f"## {title}\n\n" + "\n".join(lines))
     return "\n\n".join(sections) + "\n"
 
 
 def topic_problems() -> list[str]:
     """Topics twice, and topics whose chapter exists and has no section for them."""
-    known, rows, found = labels(), topics(), []
+    known, rows = labels(), topics()
     ids = [row["id"] for row in rows]
-    found += [f"book/topics.tsv: topic {name} is there twice" for name in sorted({i for i in ids if ids.count(i) > 1})]
-    for row in rows:
-        if row["chapter"] in known and row["label"] not in known[row["chapter"]]:
-            found.append(
-                f"book/topics.tsv: chapter {row['chapter']} has no section ({row['label']})= for topic {row['id']}, "
-                f"{row['topic']!r}: write it, or correct the label"
-            )
-    return found
+    twice = sorted({name for name in ids if ids.count(name) > 1})
+    return [f"book/topics.tsv: topic {name} is there twice" for name in twice] + [
+        f"book/topics.tsv: chapter {row['chapter']} has no section ({row['label']})= for topic {row['id']}, "
+        f"{row['topic']!r}: write it, or correct the label"
+        for row in rows
+        if row["chapter"] in known and row["label"] not in known[row["chapter"]]
+    ]
 
 
 # --- both --------------------------------------------------------------------------------------------------------
@@ -134,11 +138,10 @@ def pages() -> dict[Path, str]:
 
 def problems() -> list[str]:
     """What stands on these pages that their tables do not say, and what is missing from the tables."""
-    found = topic_problems() if TOPICS.exists() else []
-    for page, text in pages().items():
-        if page.read_text(encoding="utf-8") != text:
-            found.append(f"book/{page.name} differs from its table: run `python tools/pages.py`")
-    return found
+    stale = [page.name for page, text in pages().items() if page.read_text(encoding="utf-8") != text]
+    return (topic_problems() if TOPICS.exists() else []) + [
+        f"book/{name} differs from its table: run `python tools/pages.py`" for name in stale
+    ]
 
 
 if __name__ == "__main__":
