@@ -80,7 +80,7 @@ class LearnedPositionalEncoding(_PositionalEncoding):
 
     Args:
         d_model: width of the tokens.
-        max_len: the longest sequence; positions never seen in training keep their random start.
+        max_len: the longest sequence; positions never seen in training get no gradient, and stay noise.
     """
 
     def __init__(self, d_model: int, max_len: int) -> None:

@@ -21,7 +21,7 @@ def grade_04_1(answer: Answer) -> Checks:
             speed = math.asin(sine_of_one_step)
             found = answer(channel, d_model)
             kind = "cosine" if channel % 2 else "sine"
-            yield f"a {kind} returns after one wavelength", close(found, 2 * math.pi / speed, 1e-9 / speed)
+            yield f"a {kind} completes one turn", close(found, 2 * math.pi / speed, 1e-9 / speed)
 
 
 # chapters/04_positions.md: Exercises
@@ -68,9 +68,9 @@ def grade_04_4(answer: Answer) -> Checks:
             distances = torch.cdist(table, table, compute_mode="donot_use_mm_for_euclid_dist")
             expected = distances.fill_diagonal_(math.inf).min().item()
             yield "the smallest distance of two rows", close(answer(length, d_model), expected, 1e-9)
-    table = sinusoidal_table(2000, 4)
+    table = sinusoidal_table(100_000, 4)
     expected = (table[1:] - table[0]).norm(dim=1).min().item()
-    yield "the smallest distance among 2,000 rows", close(answer(2000, 4), expected, 1e-9)
+    yield "the smallest distance among 100,000 rows", close(answer(100_000, 4), expected, 1e-9)
 
 
 # chapters/04_positions.md: Exercises
@@ -90,7 +90,7 @@ def grade_04_5(answer: Answer) -> Checks:
 # chapters/04_positions.md: Exercises
 def grade_04_6(answer: Answer) -> Checks:
     """Every position has its largest score k positions back."""
-    for d_model, length in ((4, 8), (4, 200), (8, 200), (64, 500)):
+    for d_model, length in ((4, 8), (4, 2000), (8, 200), (64, 2000)):
         rows = sinusoidal_table(length, d_model)
         for k in (0, 1, 3, 7):
             found = answer(k, d_model)
