@@ -108,6 +108,17 @@ def test_every_chapter_has_the_parts_of_a_chapter(chapter):
     assert all(label.startswith(f"ex-{chapter.stem.split('_')[0]}-") for label in exercises)
 
 
+@pytest.mark.parametrize("chapter", CHAPTERS[:8], ids=lambda path: path.stem)
+def test_core_chapters_have_their_depth(chapter):
+    """A numbered formula, a figure, a box of pitfalls, the limits of what is claimed, the papers."""
+    text = chapter.read_text(encoding="utf-8")
+    assert ":label: eq-" in text
+    assert "name: fig-" in text
+    assert "\n## What goes wrong\n\n```{admonition} Pitfalls\n:class: warning\n" in text
+    assert re.search(r"^(## |`{3,}\{admonition\} ).*\b(does|do) not (claim|show|promise)", text, re.MULTILINE)
+    assert "{cite" in text.partition("\n## Summary\n")[2]
+
+
 def test_settings_load_nothing_from_the_network():
     settings = yaml.safe_load(read("_config.yml"))
     config = settings["sphinx"]["config"]
