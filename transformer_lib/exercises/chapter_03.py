@@ -41,20 +41,19 @@ def grade_03_1(answer: Answer) -> Checks:
 
 
 # chapters/03_multi_head.md: Exercises
-class _Layer:
+Reshape = Callable[[Tensor], Tensor]
+
+
+def _layer(d_model: int, split: Reshape, merge: Reshape) -> Reshape:
     """Self-attention with random weights that splits and merges its heads in the given way."""
+    generator = torch.Generator().manual_seed(0)
+    weights = torch.randn(4, d_model, d_model, generator=generator, dtype=torch.float64) / math.sqrt(d_model)
 
-    def __init__(
-        self, name: str, d_model: int, split: Callable[[Tensor], Tensor], merge: Callable[[Tensor], Tensor]
-    ) -> None:
-        generator = torch.Generator().manual_seed(0)
-        self.__name__, self.split, self.merge = name, split, merge
-        self.weights = torch.randn(4, d_model, d_model, generator=generator, dtype=torch.float64) / math.sqrt(d_model)
+    def layer(x: Tensor) -> Tensor:
+        q, k, v = (split(x @ W) for W in weights[:3])
+        return merge(scaled_dot_product_attention(q, k, v)[0]).reshape(x.shape) @ weights[3]
 
-    def __call__(self, x: Tensor) -> Tensor:
-        W_Q, W_K, W_V, W_O = self.weights
-        q, k, v = (self.split(x @ W) for W in (W_Q, W_K, W_V))
-        return self.merge(scaled_dot_product_attention(q, k, v)[0]).reshape(x.shape) @ W_O
+    return layer
 
 
 def grade_03_2(answer: Answer) -> Checks:
@@ -85,13 +84,13 @@ def grade_03_2(answer: Answer) -> Checks:
         else:
             layers += [
                 (f"{h} heads", right_split, right_merge, True),
-                (f"{h} heads with the wrong merge", right_split, wrong_merge, False),
-                (f"{h} heads with the wrong split", wrong_split, right_merge, False),
-                (f"{h} heads with the wrong split and the wrong merge", wrong_split, wrong_merge, False),
+                (f"{h} heads and the wrong merge", right_split, wrong_merge, False),
+                (f"{h} heads and the wrong split", wrong_split, right_merge, False),
+                (f"{h} heads, the wrong split and the wrong merge", wrong_split, wrong_merge, False),
             ]
         for name, split, merge, right in layers:
-            claim = "this layer is self-attention" if right else "this layer is not self-attention"
-            yield claim, close(answer(_Layer(name, d_model, split, merge), n, d_model), right)
+            claim = f"a layer with {name} is {'' if right else 'not '}self-attention"
+            yield claim, close(answer(_layer(d_model, split, merge), n, d_model), right)
 
 
 # chapters/03_multi_head.md: Exercises
@@ -141,4 +140,4 @@ def grade_03_5(answer: Answer) -> Checks:
         _, weights = scaled_dot_product_attention(W_Q, W_K, torch.eye(n, dtype=torch.float64))
         back = weights.diagonal(-1)  # token i at token i - 1
         i = int(back.argmin()) + 1
-        yield f"token {i} gives more than 0.99 to token {i - 1}, not {float(back[i - 1]):.2f}", bool(back.min() > 0.99)
+        yield f"token {i} gives more than 0.99 to token {i - 1}, not {float(back[i - 1]):.4f}", bool(back.min() > 0.99)
