@@ -139,6 +139,7 @@ def test_show_is_short_and_has_no_addresses():
     assert show(test_show_is_short_and_has_no_addresses) == "test_show_is_short_and_has_no_addresses"
     assert show(lambda: 0) == "a function"
     assert len(show("x" * 100)) <= 60
+    assert show(torch.nn.Sequential(torch.nn.ReLU())) == "Sequential(…)"
 
 
 def test_sources_are_whole():

@@ -74,7 +74,8 @@ def show(value: Any) -> str:
         return left + ", ".join(show(item) for item in value) + right
     if callable(value) and hasattr(value, "__name__"):
         return value.__name__.replace("<lambda>", "a function")
-    text = repr(value).partition("\n")[0]
+    text, _, more = repr(value).partition("\n")
+    text += "…)" if more else ""  # a module's text has many lines
     return text if len(text) <= 60 else text[:57] + "…"
 
 
