@@ -2,24 +2,27 @@
 
 
 # chapters/A1_command_line.md: Presets
-"""The command line: python -m transformer_lib train | translate | evaluate."""
+"""The command line: python -m transformer_lib train | translate | evaluate | check."""
 
 from __future__ import annotations
 
 import argparse
 import ctypes
+import importlib
 import json
 import math
 import os
 import sys
 import warnings
 from collections.abc import Callable
+from contextlib import redirect_stdout
 from io import TextIOWrapper
 from pathlib import Path
 from typing import NoReturn
 
 import torch
 
+from transformer_lib.checks import check_transformer
 from transformer_lib.data import (
     ParallelCorpus,
     Tokenizer,
@@ -106,7 +109,7 @@ def _keep_memory() -> None:
         mallopt(-2, 2**26)  # M_TOP_PAD: grow in steps of 64 MiB
 
 
-# chapters/A1_command_line.md: The three commands
+# chapters/A1_command_line.md: Train, translate, evaluate
 def _train(arguments: argparse.Namespace) -> None:
     device, out = _device(arguments.device), Path(arguments.out)
     if not 0 <= arguments.seed < 2**63:
@@ -167,6 +170,27 @@ def _evaluate(arguments: argparse.Namespace) -> None:
     print(json.dumps(evaluate_bleu(translator.translate(corpus.source, beam_size=arguments.beam), corpus.target)))
 
 
+# chapters/A1_command_line.md: Check
+def _check(arguments: argparse.Namespace) -> int:
+    module, colon, name = arguments.factory.partition(":")
+    if not (module and colon and name):
+        raise UserError(f"expected module:factory, such as mymodel:build; got {arguments.factory!r}")
+    if os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())
+    options = {"pad_id": arguments.pad_id, "max_len": arguments.max_len, "training": arguments.training}
+    with redirect_stdout(sys.stderr):
+        try:
+            factory = getattr(importlib.import_module(module), name)
+        except (Exception, SystemExit) as error:
+            raise UserError(f"cannot import {arguments.factory}: {type(error).__name__}: {error}") from error
+        try:
+            report = check_transformer(factory, **options)
+        except (Exception, SystemExit) as error:
+            raise UserError(f"cannot run {arguments.factory}: {type(error).__name__}: {error}") from error
+    print(report.to_json() if arguments.json else report)
+    return 0 if report.holds else 1
+
+
 # chapters/A1_command_line.md: One line when it goes wrong
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
@@ -185,7 +209,7 @@ def _positive(kind: type[int] | type[float]) -> Callable[[str], float]:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = _Parser(prog="python -m transformer_lib", description="Train and use a translator.")
+    parser = _Parser(prog="python -m transformer_lib", description="Train, use and check a translator.")
     commands = parser.add_subparsers(dest="command", required=True)
     for name, function, about in (
         ("train", _train, "train a translator on a corpus or on two text files"),
@@ -213,6 +237,14 @@ def _parser() -> argparse.ArgumentParser:
             command.add_argument("--split", help="with --corpus: its part, such as test_2016_flickr")
         if name == "translate":
             command.add_argument("sentences", nargs="*", metavar="SENTENCE", help="none: read standard input")
+    about = "hold a Transformer of your own to its properties"
+    command = commands.add_parser("check", help=about, description=about)
+    command.set_defaults(run=_check)
+    command.add_argument("factory", metavar="MODULE:FACTORY", help="called with two vocabulary sizes and pad_id")
+    command.add_argument("--json", action="store_true", help="print JSON")
+    command.add_argument("--no-training", action="store_false", dest="training", help="leave out what trains the model")
+    command.add_argument("--max-len", type=_positive(int), help="the longest sequence that the model accepts")
+    command.add_argument("--pad-id", type=int, default=0, help="the padding token (0)")
     return parser
 
 
@@ -221,13 +253,14 @@ def _warn(message: Warning | str, *_: object) -> None:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run a command and return its exit status: 0, 2 after an error, 130 after Ctrl-C."""
+    """Run a command and return its exit status: 0, 1 if `check` fails, 2 after an error, 130 after Ctrl-C."""
+    status = 0
     try:
         warnings.showwarning = _warn  # type: ignore[assignment]
         arguments = _parser().parse_args(argv)
         if isinstance(sys.stdout, TextIOWrapper):
             sys.stdout.reconfigure(encoding="utf-8")  # as the input, whatever the locale says
-        arguments.run(arguments)
+        status = arguments.run(arguments) or 0
         sys.stdout.flush()
     except UserError as error:
         print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
@@ -241,7 +274,7 @@ def main(argv: list[str] | None = None) -> int:
         print(f"error: cannot write the output: {error.strerror or error}", file=sys.stderr)
         _discard_output()
         return 2
-    return 0
+    return status
 
 
 def _discard_output() -> None:

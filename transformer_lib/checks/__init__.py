@@ -1,0 +1,92 @@
+# Generated from chapters/08_checks.md: edit the chapter, not this file, then run `make export`.
+
+
+# chapters/08_checks.md: The report
+"""A test suite for anybody's Transformer: which properties hold, with evidence, likely cause and gallery room."""
+
+import warnings
+from typing import Any
+
+from transformer_lib.checks import flow, health, learning
+from transformer_lib.checks.components import check_attention, check_multi_head_attention
+from transformer_lib.checks.layers import check_decoder_layer, check_encoder_layer
+from transformer_lib.checks.report import Finding, Report, examine
+from transformer_lib.checks.subject import Factory, Subject
+from transformer_lib.checks.tables import check_masks, check_positional_encoding
+
+PROPERTIES = [*flow.PROPERTIES, *health.PROPERTIES]  # those that train the model: learning.PROPERTIES
+
+
+# chapters/08_checks.md: The report
+def check_transformer(
+    factory: Factory,
+    *,
+    source_vocab_size: int = 29,
+    target_vocab_size: int = 29,
+    pad_id: int = 0,
+    max_len: int | None = None,
+    training: bool = True,
+    seed: int = 0,
+) -> Report:
+    """Hold a Transformer to the properties of its kind.
+
+    Args:
+        factory: called as factory(source_vocab_size, target_vocab_size, pad_id). It returns a module on the CPU that
+            is called as model(source_tokens, target_tokens), both (batch, length), and gives logits
+            (batch, target length, target_vocab_size). Build it small: a few dozen channels show every bug.
+        source_vocab_size: number of source tokens, at least 8.
+        target_vocab_size: number of target tokens, at least 8.
+        pad_id: the padding token.
+        max_len: the longest sequence that the model accepts, if it has one; at least 12.
+        training: also run the two properties that train the model for some hundred steps.
+        seed: of weights, inputs and trainings.
+
+    Returns:
+        One finding for each property.
+
+    Raises:
+        TypeError: the factory gives no module, or the model no tensor.
+        ValueError: the logits have another shape, or a number is out of its range.
+        Exception: whatever the model itself raises on short sentences without padding.
+    """
+    subject = Subject(
+        factory,
+        source_vocab_size=source_vocab_size,
+        target_vocab_size=target_vocab_size,
+        pad_id=pad_id,
+        max_len=max_len,
+        seed=seed,
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # what the model's library has to say is not the question
+        subject.logits(subject.build(), *subject.pair())  # a model that cannot run is no finding
+        return examine(subject, [*PROPERTIES, *learning.PROPERTIES] if training else PROPERTIES)
+
+
+def assert_transformer(factory: Factory, **options: Any) -> None:
+    """Raise an AssertionError that holds the report, unless every property holds.
+
+    Args:
+        factory: as for `check_transformer`.
+        options: the other arguments of `check_transformer`.
+
+    Raises:
+        AssertionError: a property does not hold.
+    """
+    report = check_transformer(factory, **options)
+    if not report.holds:
+        raise AssertionError(f"{len(report.failed)} properties do not hold\n{report}")
+
+
+__all__ = [
+    "check_transformer",
+    "assert_transformer",
+    "Report",
+    "Finding",
+    "check_attention",
+    "check_multi_head_attention",
+    "check_positional_encoding",
+    "check_masks",
+    "check_encoder_layer",
+    "check_decoder_layer",
+]

@@ -1,0 +1,200 @@
+# Generated from chapters/08_checks.md: edit the chapter, not this file, then run `make export`.
+
+
+# chapters/08_checks.md: Who sees whom
+"""Properties of the flow of information: who sees whom."""
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+from transformer_lib.checks.report import NotApplicable, Outcome, Property, holds_for
+from transformer_lib.checks.subject import Subject, change
+
+PROPERTIES: list[Property] = []  # in the order in which they are written
+
+
+# chapters/08_checks.md: Who sees whom
+@holds_for(PROPERTIES, "the causal mask is missing, inverted, or shifted by one", "causal")
+def causality(subject: Subject) -> Outcome:
+    """Logits at position i do not change when the target tokens after i do.
+
+    Proves: for these weights and inputs, no information flows backwards, to rounding. Cannot: show a leak that only
+    other weights open. The later tokens are replaced at random, because a constant added to all channels can vanish
+    in a layer normalisation.
+    """
+    source, target = subject.pair()
+    before, worst = subject(source, target), 0.0
+    for i in range(target.size(1) - 1):
+        future = torch.cat([target[:, : i + 1], subject.other(target[:, i + 1 :], target=True)], dim=1)
+        worst = max(worst, change(subject(source, future)[:, : i + 1], before[:, : i + 1]))
+    evidence = f"changing later target tokens moves earlier logits by {subject.shown(worst)} of their spread"
+    return worst <= subject.tolerance, evidence
+
+
+# chapters/08_checks.md: Who sees whom
+@holds_for(
+    PROPERTIES,
+    "position i does not see its input token: the target is shifted twice, or the mask hides the past",
+    "off-by-one",
+)
+def present_seen(subject: Subject) -> Outcome:
+    """Logits at position i change when target token i does, and when token i - 1 does.
+
+    Proves: both reach position i. Cannot: show that they come through attention; the present has a residual
+    connection as well.
+    """
+    source, target = subject.pair()
+    before, least = subject(source, target), math.inf
+    for i in range(target.size(1)):
+        for j in {i, max(i - 1, 0)}:
+            changed = target.clone()
+            changed[:, j] = subject.other(target[:, j], target=True)
+            least = min(least, change(subject(source, changed)[:, i], before[:, i]))
+    evidence = f"changing a target token moves the logits that may see it by at least {subject.shown(least)}"
+    return least > subject.tolerance, evidence
+
+
+# chapters/08_checks.md: Who sees whom
+@holds_for(PROPERTIES, "the padding mask is inverted, or cross-attention does not reach the memory", "blind")
+def source_sensitivity(subject: Subject) -> Outcome:
+    """Each real source token has an effect, in a batch with padding.
+
+    Proves: the decoder hears every source position. Cannot: show that it hears the right thing.
+    """
+    source, target = subject.pair(3, 5, 6)
+    source = torch.cat([source, subject.padding(3, 2)], dim=1)
+    before, least = subject(source, target), math.inf
+    for j in range(5):
+        changed = source.clone()
+        changed[:, j] = subject.other(source[:, j])
+        least = min(least, change(subject(changed, target), before))
+    evidence = f"changing one real source token moves the logits by at least {subject.shown(least)}"
+    return least > subject.tolerance, evidence
+
+
+# chapters/08_checks.md: Who sees whom
+@holds_for(PROPERTIES, "attention reaches padded source positions", "source-padding")
+def source_padding_on_the_right(subject: Subject) -> Outcome:
+    """More padding at the end of the source changes no logits.
+
+    Proves: padded keys have no weight, in the encoder and for the decoder. Cannot: tell which of the two has some.
+    """
+    source, target = subject.pair()
+    longer = torch.cat([source, subject.padding(3, 4)], dim=1)
+    moved = change(subject(longer, target), subject(source, target))
+    return moved <= subject.tolerance, f"four more padded source positions move the logits by {subject.shown(moved)}"
+
+
+@holds_for(PROPERTIES, "something mixes target positions apart from causal attention", "target-padding")
+def target_padding_on_the_right(subject: Subject) -> Outcome:
+    """More padding at the end of the target changes no logits of real positions.
+
+    Cannot: show that the target's padding mask is used. Under causality padding on the right lies in everybody's
+    future, so it is invisible with the mask and without it.
+    """
+    source, target = subject.pair()
+    longer = torch.cat([target, subject.padding(3, 4)], dim=1)
+    moved = change(subject(source, longer)[:, : target.size(1)], subject(source, target))
+    evidence = f"four more padded target positions move the real logits by {subject.shown(moved)}"
+    return moved <= subject.tolerance, evidence
+
+
+# chapters/08_checks.md: Who sees whom
+def _pad_rows(subject: Subject) -> list[Tensor]:
+    sizes = {subject.source_vocab_size, subject.target_vocab_size}
+    tables = {
+        module.weight.data_ptr(): module.weight
+        for module in subject.model.modules()
+        if isinstance(module, nn.Embedding) and module.num_embeddings in sizes
+    }
+    if not tables:
+        raise NotApplicable("no nn.Embedding of the vocabulary's size, whose padding row could be changed")
+    return [weight[subject.pad_id] for weight in tables.values()]
+
+
+def _with_other_padding(subject: Subject, source: Tensor, target: Tensor, real: slice) -> float:
+    """How far the logits at real positions move when the vector of the padding token is another one."""
+    rows = _pad_rows(subject)
+    before = subject(source, target)
+    saved = [row.detach().clone() for row in rows]
+    with torch.no_grad():
+        for row in rows:
+            row.copy_(torch.randn(row.shape, generator=subject.generator, dtype=torch.float64) * 3)
+        after = subject(source, target)
+        for row, old in zip(rows, saved):
+            row.copy_(old)
+    keep = [token for token in range(subject.target_vocab_size) if token != subject.pad_id]  # tied: its own logit moves
+    return change(after[:, real][..., keep], before[:, real][..., keep])
+
+
+@holds_for(PROPERTIES, "the source's padding mask is missing, inverted or on the wrong axis", "source-padding")
+def source_padding_on_the_left(subject: Subject) -> Outcome:
+    """What the embedding of PAD contains does not matter, with padding before the source.
+
+    Proves: padded keys are not read. The logits may differ from those of the unpadded source, because positions
+    shift; the content of PAD may not. Cannot: judge a model whose embedding is no nn.Embedding.
+    """
+    source, target = subject.pair()
+    source = torch.cat([subject.padding(3, 3), source], dim=1)
+    moved = _with_other_padding(subject, source, target, slice(None))
+    return (
+        moved <= subject.tolerance,
+        f"another PAD vector before the source moves the logits by {subject.shown(moved)}",
+    )
+
+
+@holds_for(
+    PROPERTIES,
+    "the target's padding mask is not combined with the causal one, or an empty row is NaN",
+    "target-padding",
+)
+def target_padding_on_the_left(subject: Subject) -> Outcome:
+    """What the embedding of PAD contains does not matter to real positions, with padding before the target.
+
+    Proves: the decoder combines both masks. Cannot: judge a model whose embedding is no nn.Embedding.
+    """
+    source, target = subject.pair()
+    target = torch.cat([subject.padding(3, 3), target], dim=1)
+    moved = _with_other_padding(subject, source, target, slice(3, None))
+    evidence = f"another PAD vector before the target moves the real logits by {subject.shown(moved)}"
+    return moved <= subject.tolerance, evidence
+
+
+# chapters/08_checks.md: Who sees whom
+@holds_for(PROPERTIES, "sentences are mixed: a wrong reshape, a mask of the wrong rank, a norm over the batch", "batch")
+def batch_independence(subject: Subject) -> Outcome:
+    """A sentence gets the same logits alone as in a batch, and a permuted batch gives permuted logits.
+
+    Proves: for these sizes rows do not mix. Batch and length are chosen different and then equal, because a mask of
+    the wrong rank shows only when sizes coincide. Cannot: try every coincidence.
+    """
+    worst = 0.0
+    for rows, length in ((3, 7), (4, 4), (8, 8), (2, 2)):
+        source, target = subject.pair(rows, length, length)
+        source[0, -1] = subject.pad_id
+        together = subject(source, target)
+        alone = torch.cat([subject(source[i : i + 1], target[i : i + 1]) for i in range(rows)])
+        order = torch.randperm(rows, generator=subject.generator)
+        worst = max(worst, change(alone, together), change(subject(source[order], target[order]), together[order]))
+    return worst <= subject.tolerance, f"alone and in a batch, logits differ by {subject.shown(worst)}"
+
+
+# chapters/08_checks.md: Who sees whom
+@holds_for(PROPERTIES, "positions are missing, or do not reach attention", "positions")
+def positions_matter(subject: Subject) -> Outcome:
+    """Swapping two source tokens, or two earlier target tokens, changes the logits.
+
+    Proves: order is seen on both sides. Cannot: show that positions are right; and a causal decoder of two layers or
+    more sees some order even without positions.
+    """
+    source, target = subject.pair()
+    source[:, 1], target[:, 1] = subject.other(source[:, 0]), subject.other(target[:, 0], target=True)
+    before, least = subject(source, target), math.inf
+    for swapped_source, swapped_target, real in (
+        (source[:, [1, 0, 2, 3, 4, 5, 6]], target, slice(None)),
+        (source, target[:, [1, 0, 2, 3, 4, 5]], slice(5, 6)),
+    ):
+        least = min(least, change(subject(swapped_source, swapped_target)[:, real], before[:, real]))
+    return least > subject.tolerance, f"swapping two tokens moves the logits by at least {subject.shown(least)}"

@@ -1,0 +1,162 @@
+# Generated from chapters/08_checks.md: edit the chapter, not this file, then run `make export`.
+
+
+# chapters/08_checks.md: Layers
+"""Properties of encoder and decoder layers."""
+
+import math
+from copy import deepcopy
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from transformer_lib.checks.components import TOLERANCE, Part, apart, shown
+from transformer_lib.checks.report import NotApplicable, Outcome, Property, Report, examine, holds_for
+from transformer_lib.masks import causal_mask
+
+BOTH: list[Property] = []
+DECODER: list[Property] = []
+
+
+class _Layer(Part):
+    """A layer under test, and a way to call it that is the same for both kinds: x in, x out."""
+
+    def __init__(self, layer: nn.Module, d_model: int, has_memory: bool) -> None:
+        super().__init__(layer)
+        self.module: nn.Module = self.call  # type: ignore[assignment]
+        self.d_model = d_model
+        self.memory = self.randn(4, 7, d_model) if has_memory else None
+
+    def run(self, x: Tensor, mask: Tensor | None = None, module: nn.Module | None = None) -> Tensor:
+        """Call the layer on x (batch, length, d_model); the memory is the same for every sentence."""
+        memory = () if self.memory is None else (self.memory[:1].expand(x.size(0), -1, -1),)
+        output = (module or self.module)(x, *memory, mask=mask)
+        return output[0] if isinstance(output, tuple) else output
+
+
+def _pairs(layer: _Layer, mask: Tensor | None) -> tuple[float, float]:
+    """The least move of an output by a token that it may see, and the largest by one that it may not."""
+    x, least, most = layer.randn(2, 5, layer.d_model), math.inf, 0.0
+    before = layer.run(x, mask)
+    for j in range(5):
+        changed = x.clone()
+        changed[:, j] = layer.randn(2, layer.d_model)
+        after = layer.run(changed, mask)
+        for i in range(5):
+            moved = apart(after[:, i], before[:, i])
+            if mask is not None and i != j and not mask[0, 0, i, j]:
+                most = max(most, moved)
+            else:
+                least = min(least, moved)
+    return least, most
+
+
+@holds_for(BOTH, "self-attention is not used, or its result is overwritten", "dead")
+def tokens_hear_each_other(layer: _Layer) -> Outcome:
+    """Without a mask every token moves every output."""
+    least, _ = _pairs(layer, None)
+    return least > TOLERANCE, f"a token moves each output by at least {shown(least)}"
+
+
+@holds_for(BOTH, "the mask means the opposite, is not used, or is not handed on", "mask")
+def mask_is_obeyed(layer: _Layer) -> Outcome:
+    """Under a causal mask no later token moves an output, and every earlier one does."""
+    least, most = _pairs(layer, causal_mask(5))
+    return most <= TOLERANCE < least, f"forbidden tokens move outputs by {shown(most)}, allowed ones by {shown(least)}"
+
+
+@holds_for(BOTH, "sentences or tokens are mixed: a wrong reshape, or a norm over the wrong axis", "batch")
+def order_is_free(layer: _Layer) -> Outcome:
+    """Fewer sentences in another order, their tokens in another order, give the outputs in that order."""
+    x, rows, order = layer.randn(4, 5, layer.d_model), torch.tensor([2, 0]), torch.tensor([3, 0, 4, 1, 2])
+    moved = apart(layer.run(x[rows][:, order]), layer.run(x)[rows][:, order])
+    return moved <= TOLERANCE, f"in another order, outputs differ by {shown(moved)}"
+
+
+@holds_for(BOTH, "a residual connection is missing, or x is added twice", "residual")
+def input_is_carried_through(layer: _Layer) -> Outcome:
+    """With all matrices and their biases set to 0, the output is x, or its norm."""
+    silent = deepcopy(layer.module)
+    for module in silent.modules():
+        own = list(module.parameters(recurse=False))
+        if any(parameter.dim() > 1 for parameter in own):
+            for parameter in own:
+                nn.init.zeros_(parameter)
+    x = layer.randn(2, 5, layer.d_model)
+    with torch.no_grad():
+        output = layer.run(x, module=silent)
+    if apart(output, x) <= TOLERANCE:
+        return True, "with silent sub-layers the output is the input: pre-norm"
+    moved = apart(output, F.layer_norm(x, (layer.d_model,)))
+    if moved < 1e-3:  # two or three norms in a row differ from one by their epsilon
+        return True, "with silent sub-layers the output is the norm of the input: post-norm"
+    return False, f"with silent sub-layers the output differs from the input's norm by {shown(moved)}"
+
+
+@holds_for(BOTH, "dropout stands after the norm or after the sum, where nothing hides its zeros", "dropout-place")
+def dropout_before_the_sum(layer: _Layer) -> Outcome:
+    """In training, with dropout of one half, practically no output is exactly 0."""
+    noisy = deepcopy(layer.module).train()
+    drops = [module for module in noisy.modules() if isinstance(module, nn.Dropout)]
+    if not drops:
+        raise NotApplicable("the layer has no nn.Dropout")
+    for module in drops:
+        module.p = 0.5
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        zeros = (layer.run(layer.randn(4, 5, layer.d_model), module=noisy) == 0).double().mean().item()
+    return zeros < 0.02, f"{zeros:.0%} of the outputs are exactly 0"
+
+
+@holds_for(DECODER, "the layer does not attend to the memory, or to its own input instead", "blind")
+def memory_is_heard(layer: _Layer) -> Outcome:
+    """Each vector of the memory moves each output, whatever its place."""
+    assert layer.memory is not None
+    x, memory, least = layer.randn(4, 5, layer.d_model), layer.memory, math.inf
+    before = layer(x, memory)
+    for j in range(memory.size(1)):
+        changed = memory.clone()
+        changed[:, j] = layer.randn(4, layer.d_model)
+        least = min(least, (layer(x, changed) - before).abs().amax(dim=-1).min().item())
+    return least > TOLERANCE, f"a vector of the memory moves each output by at least {shown(least)}"
+
+
+@holds_for(
+    DECODER, "the memory's mask is not used, means the opposite, or is swapped with the other one", "memory-mask"
+)
+def memory_mask_is_obeyed(layer: _Layer) -> Outcome:
+    """A mask that forbids two vectors of the memory gives what the layer gives without them."""
+    assert layer.memory is not None
+    x, mask = layer.randn(4, 5, layer.d_model), (torch.arange(7) < 5).expand(4, 1, 1, 7)
+    moved = apart(layer(x, layer.memory, memory_mask=mask), layer(x, layer.memory[:, :5]))
+    return moved <= TOLERANCE, f"masking two vectors, and leaving them out, differ by {shown(moved)}"
+
+
+def check_encoder_layer(layer: nn.Module, d_model: int) -> Report:
+    """Hold an encoder layer to its properties (Vaswani et al. 2017, section 3.1).
+
+    Args:
+        layer: called as layer(x, mask=mask): x is (batch, length, d_model), the mask boolean, True = may attend,
+            broadcastable to (batch, heads, length, length), or None. Returns (batch, length, d_model).
+        d_model: width of the tokens.
+
+    Returns:
+        One finding for each property.
+    """
+    return examine(_Layer(layer, d_model, False), BOTH)
+
+
+def check_decoder_layer(layer: nn.Module, d_model: int) -> Report:
+    """Hold a decoder layer to its properties (Vaswani et al. 2017, section 3.1).
+
+    Args:
+        layer: called as layer(x, memory), with mask=mask for x, or with memory_mask=mask for the memory: x is
+            (batch, target length, d_model), memory (batch, source length, d_model), masks boolean, True = may attend,
+            broadcastable to (batch, heads, target length, keys). Returns (batch, target length, d_model).
+        d_model: width of the tokens.
+
+    Returns:
+        One finding for each property.
+    """
+    return examine(_Layer(layer, d_model, True), [*BOTH, *DECODER])

@@ -1,0 +1,130 @@
+# Generated from chapters/08_checks.md: edit the chapter, not this file, then run `make export`.
+
+
+# chapters/08_checks.md: The library: a model under test
+"""A model under test, as a black box: how it is built, fed and compared."""
+
+import math
+from collections.abc import Callable
+from functools import cached_property
+
+import torch
+from torch import Tensor, nn
+
+Factory = Callable[[int, int, int], nn.Module]
+LONGEST = 12  # tokens in the longest sentence that a property uses
+
+
+class Subject:
+    """A model under test: tokens in, logits out.
+
+    Args:
+        factory: called with (source_vocab_size, target_vocab_size, pad_id); returns a module that is called as
+            model(source_tokens, target_tokens) and gives logits (batch, target length, target_vocab_size).
+        source_vocab_size: number of source tokens, at least 8.
+        target_vocab_size: number of target tokens, at least 8; the same number lets a model tie its tables.
+        pad_id: the padding token of both vocabularies.
+        max_len: the longest sequence that the model says it accepts, if it says so; at least 12.
+        seed: of the weights and of all inputs.
+
+    Raises:
+        ValueError: a number is out of its range.
+    """
+
+    def __init__(
+        self,
+        factory: Factory,
+        *,
+        source_vocab_size: int = 29,
+        target_vocab_size: int = 29,
+        pad_id: int = 0,
+        max_len: int | None = None,
+        seed: int = 0,
+    ) -> None:
+        smallest = min(source_vocab_size, target_vocab_size)
+        if smallest < 8:
+            raise ValueError(f"a vocabulary needs at least 8 tokens; got {smallest}")
+        if not 0 <= pad_id < smallest:
+            raise ValueError(f"pad_id must be a token of both vocabularies; got {pad_id}")
+        if max_len is not None and max_len < LONGEST:
+            raise ValueError(f"max_len must be at least {LONGEST}, the longest sentence used; got {max_len}")
+        self.factory, self.pad_id, self.max_len, self.seed = factory, pad_id, max_len, seed
+        self.source_vocab_size, self.target_vocab_size = source_vocab_size, target_vocab_size
+        self.generator = torch.Generator().manual_seed(seed)
+
+    def build(self, seed: int | None = None) -> nn.Module:
+        """Make a fresh model in evaluation mode, and leave the global random numbers as they were."""
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(self.seed if seed is None else seed)
+            model = self.factory(self.source_vocab_size, self.target_vocab_size, self.pad_id)
+        if not isinstance(model, nn.Module):
+            raise TypeError(f"the factory must return an nn.Module; got {type(model).__name__}")
+        return model.eval()
+
+    @cached_property
+    def model(self) -> nn.Module:
+        """The model that most properties look at: in float64 where it runs so, because leaks are small."""
+        model = self.build()
+        try:
+            self.logits(model.double(), *self.pair())
+        except Exception:
+            model = self.build()
+        return model
+
+    def tokens(self, rows: int = 3, length: int = 7, *, target: bool = False) -> Tensor:
+        """Draw tokens without padding, (rows, length)."""
+        size = self.target_vocab_size if target else self.source_vocab_size
+        tokens = torch.randint(size - 1, (rows, length), generator=self.generator)
+        return tokens + (tokens >= self.pad_id)
+
+    def pair(self, rows: int = 3, source: int = 7, target: int = 6) -> tuple[Tensor, Tensor]:
+        """Draw source (rows, source) and target (rows, target) tokens."""
+        return self.tokens(rows, source), self.tokens(rows, target, target=True)
+
+    def other(self, tokens: Tensor, *, target: bool = False) -> Tensor:
+        """Draw tokens that differ from these in every place, and are no padding."""
+        size = self.target_vocab_size if target else self.source_vocab_size
+        step = torch.randint(1, size - 1, tokens.shape, generator=self.generator)
+        rank = tokens - (tokens > self.pad_id).long()  # 0 … size - 2, the padding left out
+        new = (rank + step) % (size - 1)
+        return new + (new >= self.pad_id)
+
+    def padding(self, rows: int, length: int) -> Tensor:
+        """(rows, length) of padding."""
+        return torch.full((rows, length), self.pad_id)
+
+    @torch.no_grad()
+    def logits(self, model: nn.Module, source: Tensor, target: Tensor) -> Tensor:
+        """Call a model, and hold the answer to its promise: (batch, target length, target_vocab_size)."""
+        logits = model(source, target)
+        if not isinstance(logits, Tensor):
+            raise TypeError(f"the model must return a tensor of logits; got {type(logits).__name__}")
+        wanted = (*target.shape, self.target_vocab_size)
+        if logits.shape != wanted:
+            got = tuple(logits.shape)
+            raise ValueError(f"logits must be (batch, target length, target_vocab_size) = {wanted}; got {got}")
+        return logits
+
+    def __call__(self, source: Tensor, target: Tensor) -> Tensor:
+        """Call the model under test."""
+        return self.logits(self.model, source, target)
+
+    @property
+    def tolerance(self) -> float:
+        """What rounding may do to logits of spread 1: some thousand operations."""
+        dtypes = [p.dtype for p in self.model.parameters() if p.is_floating_point()]
+        return 1e4 * torch.finfo(dtypes[0] if dtypes else torch.float32).eps
+
+    def shown(self, moved: float) -> str:
+        """A change in words; rounding differs between machines, so only its bound is told."""
+        if moved == 0 or not math.isfinite(moved):
+            return "0" if moved == 0 else "NaN or infinity"
+        return f"{moved:.2g}" if moved > self.tolerance else f"less than {self.tolerance:.0e}"
+
+
+def change(new: Tensor, old: Tensor) -> float:
+    """The largest difference, in units of the spread of `old`; infinite if anything is not finite."""
+    if not (new.isfinite().all() and old.isfinite().all()):
+        return math.inf
+    spread = old.std().item() if old.numel() > 1 else 0.0
+    return (new - old).abs().max().item() / (spread if spread > 0 else 1.0)
