@@ -567,7 +567,8 @@ def test_a_stored_file_with_the_wrong_checksum(run, fails, model, monkeypatch, m
 
 
 @pytest.mark.parametrize("arguments", [
-    [], ["train"], ["translate"], ["evaluate"], ["teach"], ["train", "--out", "run", "--fast"],
+    [], ["train"], ["translate"], ["evaluate"], ["check"], ["teach"], ["train", "--out", "run", "--fast"],
+    ["check", "m:f", "--max-len", "0"],
     ["train", "--corpus", "toy", "--out", "run", "--steps", "0"],
     ["train", "--corpus", "toy", "--out", "run", "--steps", "2.5"],
     ["train", "--corpus", "toy", "--out", "run", "--minutes", "-1"],
@@ -587,7 +588,7 @@ def test_a_seed_that_torch_does_not_take(fails, own, seed):
     fails("train", *own, "--out", "run", "--steps", 1, f"--seed={seed}", words=["seed"])
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["train", "--help"], ["translate", "-h"], ["evaluate", "-h"]])
+@pytest.mark.parametrize("arguments", [["--help"], ["train", "--help"], ["translate", "-h"], ["check", "-h"]])
 def test_help(run, capsys, arguments):
     with pytest.raises(SystemExit) as caught:
         run(*arguments)
@@ -700,3 +701,106 @@ def test_a_validation_sentence_that_is_too_long_is_skipped(tmp_path, capsys):
     files = ["--source", str(tmp_path / "a.en"), "--target", str(tmp_path / "a.de")]
     assert command_line.main(["train", *files, "--out", str(tmp_path / "run"), "--steps", "1"]) == 0
     assert "0 for validation" in capsys.readouterr().err
+
+
+# --- checking somebody's model ---
+
+MINE = """
+from torch import nn
+from transformer_lib import Transformer, TransformerConfig
+
+print("a module that talks")
+
+def good(source, target, pad):
+    sizes = dict(d_model=16, num_heads=2, d_ff=32, num_encoder_layers=1, num_decoder_layers=1, max_len=20)
+    return Transformer(TransformerConfig(source, target, pad, **sizes))
+
+class Bad(nn.Module):
+    def __init__(self, *sizes):
+        super().__init__()
+        self.model = good(*sizes)
+
+    def forward(self, source, target):
+        return self.model(source, target).softmax(dim=-1)
+
+def raises(source, target, pad):
+    raise RuntimeError("first line\\nsecond line")
+
+def leaves(source, target, pad):
+    raise SystemExit(0)
+
+not_a_function = 3
+"""
+
+
+@pytest.fixture
+def mine(tmp_path, monkeypatch):
+    """A module of the user's in the working directory; found there, and forgotten afterwards."""
+    name = f"mine_{tmp_path.name}"
+    write(tmp_path / f"{name}.py", MINE.splitlines())
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    yield name
+    sys.modules.pop(name, None)
+
+
+def test_check_says_what_holds(run, mine):
+    status, out, err = run("check", f"{mine}:good", "--no-training", "--max-len", 20)
+    assert (status, err) == (0, "a module that talks\n")
+    assert out.splitlines()[-1] == "19 pass, 0 fail, 0 not applicable"
+    assert all(line.startswith("pass ") for line in out.splitlines()[:-1])
+
+
+def test_check_fails_with_status_1(run, mine):
+    status, out, err = run("check", f"{mine}:Bad", "--no-training", "--json", "--pad-id", 3)
+    assert (status, err) == (1, "a module that talks\n")
+    found = json.loads(out)  # and nothing else on this stream
+    assert found["holds"] is False
+    verdicts = {finding["name"]: finding["verdict"] for finding in found["findings"]}
+    assert verdicts.pop("logits not probabilities") == "fail"
+    assert verdicts.pop("too long raises") == "not applicable"
+    assert set(verdicts.values()) == {"pass"}
+
+
+def test_check_trains_unless_told_not_to(run, mine, monkeypatch):
+    seen = []
+    answer = SimpleNamespace(holds=True, to_json=lambda: "{}")
+    monkeypatch.setattr(command_line, "check_transformer", lambda factory, **options: seen.append(options) or answer)
+    assert run("check", f"{mine}:good", "--json")[:2] == (0, "{}\n")
+    assert run("check", f"{mine}:good", "--json", "--no-training", "--max-len", 9, "--pad-id", 2)[0] == 0
+    assert seen == [
+        {"pad_id": 0, "max_len": None, "training": True}, {"pad_id": 2, "max_len": 9, "training": False},
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(("factory", "words"), [
+    ("{}:raises", ["cannot run", "RuntimeError", "first line second line"]),
+    ("{}:leaves", ["cannot run", "SystemExit"]),
+    ("{}:not_a_function", ["cannot run", "not callable"]),
+    ("{}:god", ["cannot import", "god"]),
+    ("{}:", ["module:factory"]),
+    (":good", ["module:factory"]),
+    ("{}", ["module:factory"]),
+    ("no_such_module:good", ["cannot import", "no_such_module"]),
+])  # fmt: skip
+def test_check_that_cannot_run_is_one_line(run, mine, factory, words):
+    status, out, err = run("check", factory.format(mine), "--no-training")
+    assert (status, out) == (2, "")
+    (line,) = err.removeprefix("a module that talks\n").splitlines()
+    assert line.startswith("error: ")
+    for word in words:
+        assert word in line
+
+
+def test_check_refuses_numbers_out_of_range(run, mine):
+    for options in (["--pad-id", 29], ["--max-len", 5]):
+        status, out, err = run("check", f"{mine}:good", "--no-training", *options)
+        assert (status, out) == (2, "")
+        assert f"got {options[1]}" in err
+
+
+def test_check_as_a_program(mine, tmp_path):
+    program = [sys.executable, "-m", "transformer_lib", "check", "--no-training"]
+    common = {"cwd": tmp_path, "env": ENVIRONMENT, "capture_output": True}
+    for factory, status in (("good", 0), ("Bad", 1), ("raises", 2)):
+        assert subprocess.run([*program, f"{mine}:{factory}"], **common).returncode == status

@@ -29,8 +29,7 @@ def causality(subject: Subject) -> Outcome:
     for i in range(target.size(1) - 1):
         future = torch.cat([target[:, : i + 1], subject.other(target[:, i + 1 :], target=True)], dim=1)
         worst = max(worst, change(subject(source, future)[:, : i + 1], before[:, : i + 1]))
-    evidence = f"changing later target tokens moves earlier logits by {subject.shown(worst)} of their spread"
-    return worst <= subject.tolerance, evidence
+    return worst <= subject.tolerance, f"changing later target tokens moves earlier logits by {subject.shown(worst)}"
 
 
 # chapters/08_checks.md: Who sees whom
@@ -52,7 +51,7 @@ def present_seen(subject: Subject) -> Outcome:
             changed = target.clone()
             changed[:, j] = subject.other(target[:, j], target=True)
             least = min(least, change(subject(source, changed)[:, i], before[:, i]))
-    evidence = f"changing a target token moves the logits that may see it by at least {subject.shown(least)}"
+    evidence = f"the least that a target token moves logits that may see it is {subject.shown(least)}"
     return least > subject.tolerance, evidence
 
 
@@ -70,8 +69,7 @@ def source_sensitivity(subject: Subject) -> Outcome:
         changed = source.clone()
         changed[:, j] = subject.other(source[:, j])
         least = min(least, change(subject(changed, target), before))
-    evidence = f"changing one real source token moves the logits by at least {subject.shown(least)}"
-    return least > subject.tolerance, evidence
+    return least > subject.tolerance, f"the least that one real source token moves the logits is {subject.shown(least)}"
 
 
 # chapters/08_checks.md: Who sees whom
@@ -197,4 +195,4 @@ def positions_matter(subject: Subject) -> Outcome:
         (source, target[:, [1, 0, 2, 3, 4, 5]], slice(5, 6)),
     ):
         least = min(least, change(subject(swapped_source, swapped_target)[:, real], before[:, real]))
-    return least > subject.tolerance, f"swapping two tokens moves the logits by at least {subject.shown(least)}"
+    return least > subject.tolerance, f"the least that swapping two tokens moves the logits is {subject.shown(least)}"

@@ -27,7 +27,7 @@ def deterministic_in_evaluation(subject: Subject) -> Outcome:
     """
     source, target = subject.pair()
     moved = change(subject(source, target), subject(source, target))
-    return moved == 0, f"two calls in evaluation mode differ by {subject.shown(moved)}"
+    return moved == 0, f"two calls in evaluation mode differ by {subject.shown(moved) if moved else 0}"
 
 
 @holds_for(PROPERTIES, "dropout modules exist but are never called, or are held in evaluation mode", "dropout")
@@ -163,8 +163,8 @@ def every_dtype(subject: Subject) -> Outcome:
             return False, f"{name} does not run: {one_line(error)}"
         moved = change(logits.float(), reference)
         if moved > allowed:
-            return False, f"{name} differs from float32 by {subject.shown(moved)} of the logits' spread"
-        found.append(f"{name} by less than {10.0 ** math.ceil(math.log10(max(moved, 1e-12))):.0e}")
+            return False, f"{name} differs from float32 by {subject.shown(moved)}"
+        found.append(f"{name} by less than {10.0 ** math.ceil(math.log10(max(moved, 1e-12))):g}")
     return True, "differs from float32: " + ", ".join(found)
 
 
@@ -179,7 +179,7 @@ def state_dict_is_complete(subject: Subject) -> Outcome:
     source, target = subject.pair()
     second.load_state_dict(first.state_dict())
     moved = change(subject.logits(second, source, target), subject.logits(first, source, target))
-    return moved == 0, f"after loading, logits differ by {subject.shown(moved)}"
+    return moved == 0, f"after loading, logits differ by {subject.shown(moved) if moved else 0}"
 
 
 def plain_tensors(module: nn.Module) -> list[str]:

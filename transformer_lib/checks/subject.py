@@ -117,9 +117,9 @@ class Subject:
 
     def shown(self, moved: float) -> str:
         """A change in words; rounding differs between machines, so only its bound is told."""
-        if moved == 0 or not math.isfinite(moved):
-            return "0" if moved == 0 else "NaN or infinity"
-        return f"{moved:.2g}" if moved > self.tolerance else f"less than {self.tolerance:.0e}"
+        if not math.isfinite(moved):
+            return "NaN or infinity"
+        return f"{moved:.2g}" if moved > self.tolerance else f"no more than rounding ({self.tolerance:.0e})"
 
 
 def change(new: Tensor, old: Tensor) -> float:
