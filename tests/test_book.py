@@ -16,7 +16,7 @@ import yaml
 ROOT = Path(__file__).resolve().parent.parent
 CHAPTERS = sorted((ROOT / "chapters").glob("*.md"))
 PAGES = sorted((ROOT / "_build" / "html").rglob("*.html"))
-FRONT_MATTER = {"index", "equivalence", "topics", "notation", "api", "bibliography"}
+FRONT_MATTER = {"index", "equivalence", "gallery", "topics", "notation", "api", "bibliography"}
 
 each_chapter = pytest.mark.parametrize("chapter", CHAPTERS, ids=lambda path: path.stem)
 

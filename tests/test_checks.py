@@ -28,6 +28,7 @@ from transformer_lib.checks import (
 )
 from transformer_lib.checks.adapters import Adapted, explicit_masks, hugging_face, sequence_first, values_first
 from transformer_lib.checks.report import Property, examine
+from transformer_lib.checks.rooms import ROOMS
 from transformer_lib.checks.subject import Subject, change
 from transformer_lib.layers import DecoderLayer, EncoderLayer
 from transformer_lib.masks import causal_mask, decoder_mask, padding_mask
@@ -82,7 +83,7 @@ def test_ours_passes(norm_first, tie):
 def test_ours_learns_what_can_be_learnt_and_no_more(tie):
     report = check_transformer(lambda *sizes: ours(*sizes, tie_embeddings=tie), max_len=MAX_LEN)
     assert report.holds, report
-    assert len(report.findings) == len(checks.PROPERTIES) + len(learning.PROPERTIES) == 21
+    assert len(report.findings) == len(checks.PROPERTIES) + len(learning.PROPERTIES) == 22
 
 
 @pytest.mark.parametrize("options", [
@@ -307,7 +308,8 @@ def test_fillings():
 
 
 @pytest.mark.parametrize(("factory", "failing"), [
-    (NoCausalMask, "unpredictable stays unpredictable"), (PaddingInverted, "copying is learnt"),
+    (NoCausalMask, "unpredictable stays unpredictable"),
+    pytest.param(PaddingInverted, "copying is learnt", marks=pytest.mark.long),
 ])  # fmt: skip
 def test_trainings_can_fail(factory, failing):
     (entry,) = (entry for entry in learning.PROPERTIES if entry.name == failing)
@@ -318,6 +320,7 @@ def test_every_property_can_fail():
     seen = (
         set().union(*BROKEN.values())
         | {"every dtype", "deterministic in evaluation"}
+        | ROOMS["off-by-one"].failing  # held by test_gallery.py
         | {entry.name for entry in learning.PROPERTIES}
     )
     assert seen == {entry.name for entry in [*checks.PROPERTIES, *learning.PROPERTIES]}

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGES = ("book/equivalence.md", "book/topics.md")
+PAGES = ("book/equivalence.md", "book/topics.md", "book/gallery.md")
+MISTAKES = "slug\twhat\tsymptom\tnumber\tlabel\tcaught\nblind\ta mask\tblindness\t0.0\tsec-masks-wrong\tinfluence\n"
 TOPICS = "id\ttopic\tchapter\tlabel\n1\tOne convention\t05\tsec-masks-convention\n2\tMemory\t12\tsec-cost-memory\n"
 
 
@@ -20,6 +21,7 @@ def project(tmp_path):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         shutil.copy(ROOT / name, tmp_path / name)
     (tmp_path / "book/topics.tsv").write_text(TOPICS, encoding="utf-8")
+    (tmp_path / "book/gallery.tsv").write_text(MISTAKES, encoding="utf-8")
     return tmp_path
 
 
@@ -49,6 +51,18 @@ def test_topics_without_a_section_and_topics_twice_are_found(project):
     complaints = run(project, "--check")
     assert "chapter 05 has no section (sec-masks-at-sea)= for topic 1, 'Masks at sea'" in complaints
     assert "topic 1 is there twice" in complaints
+
+
+def test_mistakes_that_nobody_shows_mistakes_twice_and_empty_columns_are_found(project):
+    assert run(project) == run(project, "--check") == ""
+    page = (project / "book/gallery.md").read_text(encoding="utf-8")
+    assert "| A mask | Blindness | 0.0 | influence | {ref}`sec-masks-wrong` |" in page
+    with (project / "book/gallery.tsv").open("a", encoding="utf-8") as table:
+        table.write("blind\ta mask\t\t0.0\troom-of-nobody\tinfluence\n")
+    complaints = run(project, "--check")
+    for complaint in ("blind is there twice", "no chapter has (room-of-nobody)=", "blind: a column is empty"):
+        assert complaint in complaints
+    assert "book/gallery.md differs" in complaints
 
 
 def test_the_committed_pages_are_up_to_date():

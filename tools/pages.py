@@ -14,6 +14,7 @@ from export import ROOT, chapters
 
 EQUIVALENCE = ROOT / "book" / "equivalence.json"
 TOPICS = ROOT / "book" / "topics.tsv"
+GALLERY = ROOT / "book" / "gallery.tsv"
 BEGIN, END = "% written by tools/pages.py\n", "% end\n"
 
 # --- the equivalence ladder --------------------------------------------------------------------------------------
@@ -72,10 +73,15 @@ def equivalence_table() -> str:
 # --- the topics --------------------------------------------------------------------------------------------------
 
 
+def rows(table: Path) -> list[dict[str, str]]:
+    """The rows of a table, by the names of its columns."""
+    with table.open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE))
+
+
 def topics() -> list[dict[str, str]]:
     """The rows of book/topics.tsv: id, topic, chapter, label."""
-    with TOPICS.open(encoding="utf-8", newline="") as file:
-        return list(csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE))
+    return rows(TOPICS)
 
 
 def found(pattern: str) -> dict[str, list[str]]:
@@ -93,11 +99,11 @@ def labels() -> dict[str, list[str]]:
 
 def topic_index() -> str:
     """What book/topics.tsv says: a list of links for each chapter."""
-    known, titles, rows, sections = labels(), found("# (.*)"), topics(), []
-    for number in sorted({row["chapter"] for row in rows}):
+    known, titles, every, sections = labels(), found("# (.*)"), topics(), []
+    for number in sorted({row["chapter"] for row in every}):
         order = known.get(number, [])
         own = sorted(
-            (row for row in rows if row["chapter"] == number),
+            (row for row in every if row["chapter"] == number),
             key=lambda row: order.index(row["label"]) if row["label"] in order else len(order),
         )
         title = titles[number][0] if number in titles else f"Chapter {number} (pending)"
@@ -111,24 +117,52 @@ def topic_index() -> str:
 
 def topic_problems() -> list[str]:
     """Topics twice, and topics whose chapter exists and has no section for them."""
-    known, rows = labels(), topics()
-    ids = [row["id"] for row in rows]
+    known, every = labels(), topics()
+    ids = [row["id"] for row in every]
     twice = sorted({name for name in ids if ids.count(name) > 1})
     return [f"book/topics.tsv: topic {name} is there twice" for name in twice] + [
         f"book/topics.tsv: chapter {row['chapter']} has no section ({row['label']})= for topic {row['id']}, "
         f"{row['topic']!r}: write it, or correct the label"
-        for row in rows
+        for row in every
         if row["chapter"] in known and row["label"] not in known[row["chapter"]]
     ]
 
 
-# --- both --------------------------------------------------------------------------------------------------------
+# --- the gallery ---------------------------------------------------------------------------------------------------
+
+
+def gallery_table() -> str:
+    """What book/gallery.tsv says: a line for each mistake, with a link to the place that shows it."""
+    lines = ["| Mistake | What happens | Number | Caught by | Shown in |", "|---" * 5 + "|"]
+    for row in rows(GALLERY):
+        cells = [row[name][:1].upper() + row[name][1:] for name in ("what", "symptom")]
+        cells += [row["number"], row["caught"], f"{{ref}}`{row['label']}`"]
+        lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join([":::{div} gallery", *lines, ":::"]) + "\n"
+
+
+def gallery_problems() -> list[str]:
+    """Mistakes twice, with an empty column, or without a place that shows them."""
+    known, every = {label for chapter in labels().values() for label in chapter}, rows(GALLERY)
+    slugs = [row["slug"] for row in every]
+    return [f"book/gallery.tsv: {slug} is there twice" for slug in sorted(set(slugs)) if slugs.count(slug) > 1] + [
+        f"book/gallery.tsv: {row['slug']}: {complaint}"
+        for row in every
+        for complaint, true in (
+            (f"no chapter has ({row['label']})=: write it, or correct the label", row["label"] not in known),
+            ("a column is empty", not all(row.values())),
+        )
+        if true
+    ]
+
+
+# --- all --------------------------------------------------------------------------------------------------------
 
 
 def pages() -> dict[Path, str]:
     """Every page that has a part made of a table, and its text."""
     made = {}
-    for table, make in ((EQUIVALENCE, equivalence_table), (TOPICS, topic_index)):
+    for table, make in ((EQUIVALENCE, equivalence_table), (TOPICS, topic_index), (GALLERY, gallery_table)):
         page = table.with_suffix(".md")
         if page.exists():
             before, _, rest = page.read_text(encoding="utf-8").partition(BEGIN)
@@ -139,9 +173,8 @@ def pages() -> dict[Path, str]:
 def problems() -> list[str]:
     """What stands on these pages that their tables do not say, and what is missing from the tables."""
     stale = [page.name for page, text in pages().items() if page.read_text(encoding="utf-8") != text]
-    return (topic_problems() if TOPICS.exists() else []) + [
-        f"book/{name} differs from its table: run `python tools/pages.py`" for name in stale
-    ]
+    missing = (topic_problems() if TOPICS.exists() else []) + (gallery_problems() if GALLERY.exists() else [])
+    return missing + [f"book/{name} differs from its table: run `python tools/pages.py`" for name in stale]
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ class Adapted(nn.Module):
 
     Args:
         model: any module.
-        call: called as call(model, *arguments, **options); makes the model's answer of them.
+        call: called as `call(model, *arguments, **options)`; makes the model's answer of them.
     """
 
     def __init__(self, model: nn.Module, call: Callable[..., Any]) -> None:
@@ -33,7 +33,7 @@ def sequence_first(model: nn.Module) -> Adapted:
 
 
 def explicit_masks(model: nn.Module, masks: Callable[[Tensor, Tensor], tuple[Any, ...]]) -> Adapted:
-    """Fit a model that is called as model(source, target, *masks).
+    """Fit a model that is called as `model(source, target, *masks)`.
 
     Args:
         model: the module.

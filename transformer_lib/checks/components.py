@@ -60,7 +60,7 @@ def shown(moved: float) -> str:
 ATTENTION: list[Property] = []
 
 
-@holds_for(ATTENTION, "the softmax runs over another axis than the keys", "axis")
+@holds_for(ATTENTION, "the softmax runs over another axis than the keys", "wrong-axis")
 def weights_sum_to_one(attention: Part) -> Outcome:
     """Where all values are 1, the output is 1."""
     output = attention(attention.randn(2, 3, 5, 4), attention.randn(2, 3, 6, 4), torch.ones(2, 3, 6, 4).double(), None)
@@ -83,7 +83,7 @@ def scores_are_scaled(attention: Part) -> Outcome:
     return True, f"scores are multiplied by {', '.join(found)}"
 
 
-@holds_for(ATTENTION, "the mask means the opposite, is not used, or lies on the wrong axis", "mask")
+@holds_for(ATTENTION, "the mask means the opposite, is not used, or lies on the wrong axis", "blind")
 def masking_a_key_is_leaving_it_out(attention: Part) -> Outcome:
     """A mask that forbids the last two keys gives what attention without them gives."""
     query, key, value = attention.randn(2, 3, 5, 4), attention.randn(2, 3, 5, 4), attention.randn(2, 3, 5, 4)
@@ -113,7 +113,7 @@ def half_precision(attention: Part) -> Outcome:
     return moved < 1e-2, f"float16 differs from float64 by {'less than 1e-02' if moved < 1e-2 else shown(moved)}"
 
 
-@holds_for(ATTENTION, "it is not the softmax of the scaled scores, times the values", "formula")
+@holds_for(ATTENTION, "it is not the softmax of the scaled scores, times the values", "scale")
 def agrees_with_the_formula(attention: Part) -> Outcome:
     """It equals this book's attention, masked and unmasked, with fewer queries than keys."""
     inputs = attention.randn(2, 3, 5, 4), attention.randn(2, 3, 6, 4), attention.randn(2, 3, 6, 4)
@@ -162,7 +162,7 @@ def keys_are_a_set(layer: Part) -> Outcome:
     return moved <= TOLERANCE, f"with keys and values in another order, answers differ by {shown(moved)}"
 
 
-@holds_for(MULTI_HEAD, "arguments come in another order: query, key, value was expected", "order")
+@holds_for(MULTI_HEAD, "arguments come in another order: query, key, value was expected", "")
 def equal_values_need_no_keys(layer: Part) -> Outcome:
     """Where all values are equal, the answer does not depend on the keys; otherwise it does."""
     d = layer.known["d_model"]
@@ -173,7 +173,7 @@ def equal_values_need_no_keys(layer: Part) -> Outcome:
     return same <= TOLERANCE < differ, f"with equal values, other keys move the answer by {shown(same)}"
 
 
-@holds_for(MULTI_HEAD, "the mask means the opposite, is not used, or lies on the wrong axis", "mask")
+@holds_for(MULTI_HEAD, "the mask means the opposite, is not used, or lies on the wrong axis", "blind")
 def masked_keys_are_left_out(layer: Part) -> Outcome:
     """A mask that forbids the last two keys gives what the layer gives without them."""
     d = layer.known["d_model"]

@@ -33,11 +33,7 @@ def causality(subject: Subject) -> Outcome:
 
 
 # chapters/08_checks.md: Who sees whom
-@holds_for(
-    PROPERTIES,
-    "position i does not see its input token: the target is shifted twice, or the mask hides the past",
-    "off-by-one",
-)
+@holds_for(PROPERTIES, "the mask hides the past, or what attention reads is overwritten", "stale")
 def present_seen(subject: Subject) -> Outcome:
     """Logits at position i change when target token i does, and when token i - 1 does.
 

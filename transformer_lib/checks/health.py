@@ -145,6 +145,28 @@ def gradient_reaches_everything(subject: Subject) -> Outcome:
 
 
 # chapters/08_checks.md: Parameters, gradients, dtypes, modes
+@holds_for(
+    PROPERTIES, "position i does not see its own input token: the causal mask excludes the diagonal", "off-by-one"
+)
+def first_token_sees_itself(subject: Subject) -> Outcome:
+    """With a target of one token, the decoder's self-attention takes part.
+
+    Proves: the first position attends to itself. A changed token cannot show it: the residual connection carries it
+    past its own mask. So a module fails if all its matrices, two or more, lose their gradient; queries and keys alone
+    lose it rightly, since a single score has weight 1. Cannot: judge code that makes an empty row an average.
+    """
+    source, target = subject.pair()
+    one, several = (_gradients(subject, source, tokens, 3) for tokens in (target[:, :1], target))
+    heard, before = ({name for name, g in got.items() if g is not None and g.any()} for got in (one, several))
+    found = []
+    for name, module in subject.model.named_modules():
+        matrices = {f"{name}.{key}" for key, parameter in module.named_parameters() if parameter.dim() > 1}
+        if len(matrices) > 1 and matrices <= before - heard:
+            found.append(name)
+    which = f"{len(found)} modules do nothing, such as {found[0]}" if found else "every module still works"
+    return not found, f"with a target of one token, {which}"
+
+
 @holds_for(PROPERTIES, "a constant such as -1e9, or a table that is no buffer, does not fit the dtype", "half")
 def every_dtype(subject: Subject) -> Outcome:
     """float64, bfloat16 and float16 run and agree with float32 as far as their digits go.

@@ -59,7 +59,7 @@ def tokens_hear_each_other(layer: _Layer) -> Outcome:
     return least > TOLERANCE, f"a token moves each output by at least {shown(least)}"
 
 
-@holds_for(BOTH, "the mask means the opposite, is not used, or is not handed on", "mask")
+@holds_for(BOTH, "the mask means the opposite, is not used, or is not handed on", "blind")
 def mask_is_obeyed(layer: _Layer) -> Outcome:
     """Under a causal mask no later token moves an output, and every earlier one does."""
     least, most = _pairs(layer, causal_mask(5))
@@ -74,7 +74,7 @@ def order_is_free(layer: _Layer) -> Outcome:
     return moved <= TOLERANCE, f"in another order, outputs differ by {shown(moved)}"
 
 
-@holds_for(BOTH, "a residual connection is missing, or x is added twice", "residual")
+@holds_for(BOTH, "a residual connection is missing, or x is added twice", "")
 def input_is_carried_through(layer: _Layer) -> Outcome:
     """With all matrices and their biases set to 0, the output is x, or its norm."""
     silent = deepcopy(layer.module)
@@ -123,7 +123,7 @@ def memory_is_heard(layer: _Layer) -> Outcome:
 
 
 @holds_for(
-    DECODER, "the memory's mask is not used, means the opposite, or is swapped with the other one", "memory-mask"
+    DECODER, "the memory's mask is not used, means the opposite, or is swapped with the other one", "source-padding"
 )
 def memory_mask_is_obeyed(layer: _Layer) -> Outcome:
     """A mask that forbids two vectors of the memory gives what the layer gives without them."""

@@ -42,7 +42,7 @@ def _training(subject: Subject, batch: Batch) -> Iterator[tuple[nn.Module, float
         yield model.eval(), sum(losses[-20:]) / 20
 
 
-@holds_for(PROPERTIES, "the model sees the tokens that it is asked to predict", "entropy")
+@holds_for(PROPERTIES, "the model sees the tokens that it is asked to predict", "unmasked")
 def unpredictable_stays_unpredictable(subject: Subject) -> Outcome:
     """Trained on targets drawn at random, the model does not get below the entropy of the draw.
 
@@ -60,7 +60,7 @@ def unpredictable_stays_unpredictable(subject: Subject) -> Outcome:
     return loss > floor - 0.1, f"loss {loss:.2f}, chance is ln {subject.target_vocab_size - 1} = {floor:.2f}"
 
 
-@holds_for(PROPERTIES, "the source does not reach the output, or learning is broken", "copy")
+@holds_for(PROPERTIES, "the source does not reach the output, or learning is broken", "dead")
 def copying_is_learnt(subject: Subject) -> Outcome:
     """Trained to repeat the source, the model does, also when it reads its own output.
 

@@ -87,7 +87,8 @@ class Report:
         for finding in self.findings:
             lines.append(f"{finding.verdict:<14} {finding.name}: {finding.evidence}")
             if finding.verdict == "fail":
-                lines.append(f"{'':<14} likely: {finding.cause} (gallery: {finding.room})")
+                room = f" (gallery: {finding.room})" if finding.room else ""
+                lines.append(f"{'':<14} likely: {finding.cause}{room}")
         return "\n".join([*lines, self.summary])
 
     def to_json(self) -> str:
@@ -99,7 +100,7 @@ class Report:
         rows = []
         for finding in self.findings:
             verdict = "<strong>FAIL</strong>" if finding.verdict == "fail" else finding.verdict
-            cause = f"{html.escape(finding.cause)} (gallery: {finding.room})" if finding.cause else ""
+            cause = html.escape(finding.cause) + (f" (gallery: {finding.room})" if finding.room else "")
             cells = (html.escape(finding.name), verdict, html.escape(finding.evidence), cause)
             rows.append("<tr>" + "".join(f"<td>{cell}</td>" for cell in cells) + "</tr>")
         table = f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table>"

@@ -63,7 +63,7 @@ class Subject:
 
     @cached_property
     def model(self) -> nn.Module:
-        """The model that most properties look at: in float64 where it runs so, because leaks are small."""
+        """The model that most properties look at, in float64 where it runs so, because leaks are small."""
         model = self.build()
         try:
             self.logits(model.double(), *self.pair())
@@ -111,7 +111,7 @@ class Subject:
 
     @property
     def tolerance(self) -> float:
-        """What rounding may do to logits of spread 1: some thousand operations."""
+        """What rounding may do to logits of spread 1 in some thousand operations."""
         dtypes = [p.dtype for p in self.model.parameters() if p.is_floating_point()]
         return 1e4 * torch.finfo(dtypes[0] if dtypes else torch.float32).eps
 

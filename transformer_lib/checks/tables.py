@@ -42,7 +42,7 @@ def positions_differ(layer: Part) -> Outcome:
     return nearest > 1e-6, f"the two nearest of twelve positions differ by {nearest:.2g}"
 
 
-@holds_for(POSITIONS, "sines and cosines stand elsewhere, or the speeds are others", "table")
+@holds_for(POSITIONS, "sines and cosines stand elsewhere, or the speeds are others", "positions")
 def agrees_with_the_table(layer: Part) -> Outcome:
     """It adds this book's sinusoidal table, as far as float32 holds it."""
     if not layer.known["sinusoidal"]:
