@@ -542,7 +542,7 @@ def test_a_download_that_fails(fails, model, multi30k):
           words=["test_2016_flickr.en.gz", "TRANSFORMER_LIB_DATA"])  # fmt: skip
 
 
-@pytest.mark.parametrize("content", [b"", b"<html>busy</html>", gzip.compress(b"other sentences\n")])
+@pytest.mark.parametrize("content", [b"", b"<html>busy</html>", gzip.compress(b"other sentences\n", mtime=0)])
 def test_a_download_with_the_wrong_checksum(fails, model, multi30k, content):
     multi30k["val", "en"].write_bytes(content)
     fails("evaluate", "--model", model, "--corpus", "multi30k", "--split", "val", words=["SHA-256", "val.en.gz"])
