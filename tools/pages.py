@@ -79,9 +79,9 @@ def rows(table: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE))
 
 
-def topics() -> list[dict[str, str]]:
-    """The rows of book/topics.tsv: id, topic, chapter, label."""
-    return rows(TOPICS)
+def twice(names: list[str]) -> list[str]:
+    """The names that are there more than once."""
+    return sorted({name for name in names if names.count(name) > 1})
 
 
 def found(pattern: str) -> dict[str, list[str]]:
@@ -99,7 +99,7 @@ def labels() -> dict[str, list[str]]:
 
 def topic_index() -> str:
     """What book/topics.tsv says: a list of links for each chapter."""
-    known, titles, every, sections = labels(), found("# (.*)"), topics(), []
+    known, titles, every, sections = labels(), found("# (.*)"), rows(TOPICS), []
     for number in sorted({row["chapter"] for row in every}):
         order = known.get(number, [])
         own = sorted(
@@ -117,10 +117,8 @@ def topic_index() -> str:
 
 def topic_problems() -> list[str]:
     """Topics twice, and topics whose chapter exists and has no section for them."""
-    known, every = labels(), topics()
-    ids = [row["id"] for row in every]
-    twice = sorted({name for name in ids if ids.count(name) > 1})
-    return [f"book/topics.tsv: topic {name} is there twice" for name in twice] + [
+    known, every = labels(), rows(TOPICS)
+    return [f"book/topics.tsv: topic {name} is there twice" for name in twice([row["id"] for row in every])] + [
         f"book/topics.tsv: chapter {row['chapter']} has no section ({row['label']})= for topic {row['id']}, "
         f"{row['topic']!r}: write it, or correct the label"
         for row in every
@@ -144,8 +142,7 @@ def gallery_table() -> str:
 def gallery_problems() -> list[str]:
     """Mistakes twice, with an empty column, or without a place that shows them."""
     known, every = {label for chapter in labels().values() for label in chapter}, rows(GALLERY)
-    slugs = [row["slug"] for row in every]
-    return [f"book/gallery.tsv: {slug} is there twice" for slug in sorted(set(slugs)) if slugs.count(slug) > 1] + [
+    return [f"book/gallery.tsv: {slug} is there twice" for slug in twice([row["slug"] for row in every])] + [
         f"book/gallery.tsv: {row['slug']}: {complaint}"
         for row in every
         for complaint, true in (

@@ -20,6 +20,12 @@ PEAK = 2e-3  # learning rate
 Batch = Callable[[], tuple[Tensor, Tensor, Tensor]]  # source, decoder input, labels
 
 
+def _shifted_right(subject: Subject, labels: Tensor) -> Tensor:
+    """What a decoder is given to predict the labels (rows, length): a first token, then all labels but the last."""
+    bos = (subject.pad_id + 1) % subject.target_vocab_size
+    return torch.cat([torch.full_like(labels[:, :1], bos), labels[:, :-1]], dim=1)
+
+
 def _training(subject: Subject, batch: Batch) -> Iterator[tuple[nn.Module, float]]:
     """Train a fresh model; after every 200 steps of Adam, the model and its mean loss over the last twenty."""
     model = subject.build().float()
@@ -49,11 +55,10 @@ def unpredictable_stays_unpredictable(subject: Subject) -> Outcome:
     Proves: no leak that 200 steps can find. Every batch is new, so nothing can be learnt by heart. Cannot: see a leak
     that is hard to learn to use.
     """
-    bos = (subject.pad_id + 1) % subject.target_vocab_size
 
     def batch() -> tuple[Tensor, Tensor, Tensor]:
         source, labels = subject.pair(32, 8, 8)
-        return source, torch.cat([torch.full((32, 1), bos), labels[:, :-1]], dim=1), labels
+        return source, _shifted_right(subject, labels), labels
 
     _, loss = next(_training(subject, batch))
     floor = math.log(subject.target_vocab_size - 1)
@@ -67,13 +72,11 @@ def copying_is_learnt(subject: Subject) -> Outcome:
     Proves: source, positions and gradient work together. Cannot: say anything about harder tasks. At most 2400 steps
     at a rate that suits small models; a large one may need another.
     """
-    size = min(subject.source_vocab_size, subject.target_vocab_size)
-    bos = (subject.pad_id + 1) % subject.target_vocab_size
+    fewer = subject.target_vocab_size < subject.source_vocab_size  # tokens that both vocabularies have
 
     def batch(rows: int = 32) -> tuple[Tensor, Tensor, Tensor]:
-        labels = torch.randint(size - 1, (rows, 6), generator=subject.generator)
-        labels = labels + (labels >= subject.pad_id)
-        return labels, torch.cat([torch.full((rows, 1), bos), labels[:, :-1]], dim=1), labels
+        labels = subject.tokens(rows, 6, target=fewer)
+        return labels, _shifted_right(subject, labels), labels
 
     source, inputs, labels = batch(64)
     steps = 0

@@ -41,12 +41,14 @@ def _verdict(grader: Callable[[Answer], Checks], answer: Answer) -> str:
 
     def attempt(*args: Any, **options: Any) -> Any:
         nonlocal case
-        case = ", ".join([show(value) for value in args] + [f"{name}={show(value)}" for name, value in options.items()])
-        case = f"called with ({case}), it raised"
+        given = ", ".join(
+            [show(value) for value in args] + [f"{name}={show(value)}" for name, value in options.items()]
+        )
+        case = f"called with ({given}), it raised"
         result = answer(*args, **options)
         if result is NotImplemented:
             raise _NotAttempted
-        case = case.replace("it raised", f"it returned {show(result)}")
+        case = f"called with ({given}), it returned {show(result)}"
         return result
 
     try:
