@@ -58,7 +58,7 @@ class AroundTorch(nn.Module):
     def forward(self, source, target):
         x = self.source(source) + self.positions[: source.size(1)]
         y = self.target(target) + self.positions[: target.size(1)]
-        future = torch.ones(target.size(1), target.size(1), dtype=torch.bool).triu(1)
+        future = torch.ones(target.size(1), target.size(1), dtype=torch.bool, device=target.device).triu(1)
         gone = source == self.pad
         padding = {"src_key_padding_mask": gone, "memory_key_padding_mask": gone}
         return self.output(self.stack(x, y, tgt_mask=future, tgt_key_padding_mask=target == self.pad, **padding))
@@ -167,7 +167,7 @@ class PaddingInverted(Broken):
 
 class NoSourceMask(Broken):
     def forward(self, source, target):
-        return self.with_masks(source, target, torch.ones(1, 1, 1, 1, dtype=torch.bool))
+        return self.with_masks(source, target, torch.ones(1, 1, 1, 1, dtype=torch.bool, device=source.device))
 
 
 class DividedByLength(Broken):
@@ -177,7 +177,7 @@ class DividedByLength(Broken):
 
 class CausalMaskOnly(Broken):
     def forward(self, source, target):
-        return self.with_masks(source, target, target_mask=causal_mask(target.size(1)))
+        return self.with_masks(source, target, target_mask=causal_mask(target.size(1), device=target.device))
 
 
 class MixedBatch(Broken):
@@ -242,7 +242,7 @@ class OverwrittenFeedForward(Broken):
         self.gate = nn.Linear(2, 1)
 
     def forward(self, source, target):
-        return self.model(source, target) + 0 * self.gate(torch.ones(2, dtype=self.gate.weight.dtype))
+        return self.model(source, target) + 0 * self.gate(torch.ones_like(self.gate.weight[0]))
 
 
 class NotInTheState(Broken):
@@ -258,6 +258,18 @@ class PlainTensor(Broken):
     def __init__(self, *sizes):
         super().__init__(*sizes)
         self.tables = [torch.ones(3)]
+
+
+class MadeOnTheCpu(Broken):
+    def forward(self, source, target):
+        return self.model(source, target) + torch.zeros(target.size(1), 1)
+
+
+class CutTarget(Broken):
+    """Its logits are fewer than the target's tokens: the wrong shape is no refusal."""
+
+    def forward(self, source, target):
+        return self.model(source, target[:, :MAX_LEN])
 
 
 class Cut(Broken):
@@ -285,6 +297,8 @@ BROKEN = {
     OverwrittenFeedForward: {"gradient reaches everything"},
     NotInTheState: {"state dict is complete"},
     PlainTensor: {"buffers move along"},
+    MadeOnTheCpu: {"buffers move along"},
+    CutTarget: {"too long raises"},
     Cut: {"too long raises"},
 }  # fmt: skip
 
@@ -375,7 +389,7 @@ def test_what_does_not_apply_is_said_with_the_reason():
 def test_a_model_that_runs_in_one_dtype_only_is_still_examined():
     class Single(Broken):
         def forward(self, source, target):
-            return self.model(source, target) + torch.zeros(1, dtype=torch.float32).expand(1).mul(1).view(1, 1, 1)
+            return self.model(source, target) + torch.zeros(1, dtype=torch.float32, device=source.device)
 
     class Float32Only(Broken):
         def forward(self, source, target):
@@ -491,7 +505,9 @@ def test_explicit_masks():
             return self.with_masks(source, target, source_mask, target_mask)
 
     def factory(source, target, pad, wrong=False):
-        masks = lambda s, t: (padding_mask(s, pad), causal_mask(t.size(1)) if wrong else decoder_mask(t, pad))  # noqa: E731
+        def masks(s, t):
+            return padding_mask(s, pad), causal_mask(t.size(1), device=t.device) if wrong else decoder_mask(t, pad)
+
         return explicit_masks(Stranger(source, target, pad), masks)
 
     assert_transformer(factory, training=False)

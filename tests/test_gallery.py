@@ -30,7 +30,7 @@ from transformer_lib.checks.habits import (
 from transformer_lib.checks.plain import Plain
 from transformer_lib.checks.subject import Subject
 
-CHAPTER = Path(__file__).resolve().parent.parent / "chapters" / "08_checks.md"
+CHAPTER = Path(__file__).resolve().parent.parent / "chapters" / "08c_gallery.md"
 SIZES = 29, 29, 0
 UNSEEN = {"slices", "scale", "doubled", "overwritten", "twins", "dropout-place"}
 
@@ -77,7 +77,7 @@ def test_every_room_has_a_test_and_a_place_in_the_chapter():
     text = CHAPTER.read_text(encoding="utf-8")
     labels = set(re.findall(r"^\(room-([\w-]+)\)=$", text, re.MULTILINE))
     assert labels == {*ROOMS, "accumulation", "averaged", "unshifted", "train-mode"}
-    assert text.count(")=\n#### ") == 25
+    assert text.count(")=\n### ") == 25
 
 
 def test_the_rooms_that_reports_name_exist():

@@ -1,7 +1,7 @@
-# Generated from chapters/08_checks.md: edit the chapter, not this file, then run `make export`.
+# Generated from chapters/08b_parts.md: edit the chapter, not this file, then run `make export`.
 
 
-# chapters/08_checks.md: Parts by themselves
+# chapters/08b_parts.md: A part under test
 """Properties of attention, held to this book's own; and what it takes to examine a part."""
 
 import math
@@ -56,7 +56,7 @@ def shown(moved: float) -> str:
     return f"{moved:.2g}" if moved > TOLERANCE else f"less than {TOLERANCE:.0e}"
 
 
-# chapters/08_checks.md: Attention
+# chapters/08b_parts.md: Attention
 ATTENTION: list[Property] = []
 
 
@@ -139,7 +139,7 @@ def check_attention(attention: Callable[..., Any]) -> Report:
     return examine(Part(attention), ATTENTION)
 
 
-# chapters/08_checks.md: Multi-head attention
+# chapters/08b_parts.md: Multi-head attention
 MULTI_HEAD: list[Property] = []
 
 

@@ -116,9 +116,11 @@ def _with_other_padding(subject: Subject, source: Tensor, target: Tensor, real: 
     with torch.no_grad():
         for row in rows:
             row.copy_(torch.randn(row.shape, generator=subject.generator, dtype=torch.float64) * 3)
-        after = subject(source, target)
-        for row, old in zip(rows, saved):
-            row.copy_(old)
+        try:
+            after = subject(source, target)
+        finally:
+            for row, old in zip(rows, saved):
+                row.copy_(old)
     keep = [token for token in range(subject.target_vocab_size) if token != subject.pad_id]  # tied: its own logit moves
     return change(after[:, real][..., keep], before[:, real][..., keep])
 

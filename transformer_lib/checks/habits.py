@@ -1,7 +1,7 @@
-# Generated from chapters/08_checks.md: edit the chapter, not this file, then run `make export`.
+# Generated from chapters/08c_gallery.md: edit the chapter, not this file, then run `make export`.
 
 
-# chapters/08_checks.md: Outside the model
+# chapters/08c_gallery.md: Outside the model
 """Mistakes around a model: in the loss, in the step, in generation. Each comes with what is right."""
 
 from collections.abc import Sequence

@@ -6,14 +6,13 @@
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from transformer_lib.checks.report import NotApplicable, Outcome, Property, holds_for, one_line
-from transformer_lib.checks.subject import Subject, change
+from transformer_lib.checks.subject import Subject, change, plain_tensors
 
 PROPERTIES: list[Property] = []  # in the order in which they are written
 
@@ -204,31 +203,24 @@ def state_dict_is_complete(subject: Subject) -> Outcome:
     return moved == 0, f"after loading, logits differ by {subject.shown(moved) if moved else 0}"
 
 
-def plain_tensors(module: nn.Module) -> list[str]:
-    """The attributes, of a module and all inside it, that are tensors but neither parameters nor buffers."""
-
-    def inside(value: object) -> bool:
-        parts: Iterable[object] = value.values() if isinstance(value, dict) else ()
-        parts = value if isinstance(value, list | tuple) else parts
-        return isinstance(value, Tensor) or any(isinstance(part, Tensor) for part in parts)
-
-    own = {"_parameters", "_buffers", "_modules"}
-    return [
-        f"{name}.{key}".lstrip(".")
-        for name, part in module.named_modules()
-        for key, value in vars(part).items()
-        if key not in own and inside(value)
-    ]
-
-
 @holds_for(PROPERTIES, "a tensor is a plain attribute; register_buffer makes it move with the model", "buffer")
 def buffers_move_along(subject: Subject) -> Outcome:
-    """No module keeps a tensor that is neither a parameter nor a buffer: it would stay behind in every `.to()`.
+    """No module keeps a tensor that is neither a parameter nor a buffer, and the model runs on another device.
 
-    Proves: what modules keep moves. Cannot: see a tensor that `forward` makes anew on the wrong device.
+    Proves: what modules keep moves, and, on the device `meta`, that `forward` makes nothing on the CPU. Cannot: see
+    the latter if the model looks at values, which `meta` has not.
     """
     plain = plain_tensors(subject.model)
-    return not plain, f"plain tensors: {', '.join(plain[:3])}" if plain else "every tensor is a parameter or a buffer"
+    if plain:
+        return False, f"plain tensors: {', '.join(plain[:3])}"
+    moved = "the model runs on another device"
+    try:
+        subject.logits(subject.build().to("meta"), *(tokens.to("meta") for tokens in subject.pair()))
+    except Exception as error:
+        if "not on the expected device" in str(error):
+            return False, f"moved to another device, it does not run: {one_line(error)}"
+        moved = "no other device was tried, as the model looks at values"
+    return True, f"every tensor is a parameter or a buffer; {moved}"
 
 
 # chapters/08_checks.md: Parameters, gradients, dtypes, modes
@@ -242,7 +234,8 @@ def too_long_raises(subject: Subject) -> Outcome:
         raise NotApplicable("no max_len was given")
     for source, target in ((subject.max_len + 1, 2), (2, subject.max_len + 1)):
         try:
-            subject(*subject.pair(1, source, target))
+            with torch.no_grad():
+                subject.model(*subject.pair(1, source, target))  # a shape that is wrong is no refusal
         except Exception:
             continue
         where = "source" if source > target else "target"

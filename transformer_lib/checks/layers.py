@@ -1,11 +1,11 @@
-# Generated from chapters/08_checks.md: edit the chapter, not this file, then run `make export`.
+# Generated from chapters/08b_parts.md: edit the chapter, not this file, then run `make export`.
 
 
-# chapters/08_checks.md: Layers
+# chapters/08b_parts.md: Layers
 """Properties of encoder and decoder layers."""
 
 import math
-from copy import deepcopy
+from copy import copy, deepcopy
 
 import torch
 import torch.nn.functional as F
@@ -22,17 +22,23 @@ DECODER: list[Property] = []
 class _Layer(Part):
     """A layer under test, and a way to call it that is the same for both kinds: x in, x out."""
 
+    call: nn.Module
+
     def __init__(self, layer: nn.Module, d_model: int, has_memory: bool) -> None:
         super().__init__(layer)
-        self.module: nn.Module = self.call  # type: ignore[assignment]
         self.d_model = d_model
         self.memory = self.randn(4, 7, d_model) if has_memory else None
 
-    def run(self, x: Tensor, mask: Tensor | None = None, module: nn.Module | None = None) -> Tensor:
+    def run(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
         """Call the layer on x (batch, length, d_model); the memory is the same for every sentence."""
         memory = () if self.memory is None else (self.memory[:1].expand(x.size(0), -1, -1),)
-        output = (module or self.module)(x, *memory, mask=mask)
-        return output[0] if isinstance(output, tuple) else output
+        return self(x, *memory, mask=mask)
+
+    def twin(self) -> "_Layer":
+        """The same layer with weights of its own, to be changed."""
+        twin = copy(self)
+        twin.call = deepcopy(self.call)
+        return twin
 
 
 def _pairs(layer: _Layer, mask: Tensor | None) -> tuple[float, float]:
@@ -77,15 +83,15 @@ def order_is_free(layer: _Layer) -> Outcome:
 @holds_for(BOTH, "a residual connection is missing, or x is added twice", "")
 def input_is_carried_through(layer: _Layer) -> Outcome:
     """With all matrices and their biases set to 0, the output is x, or its norm."""
-    silent = deepcopy(layer.module)
-    for module in silent.modules():
+    silent = layer.twin()
+    for module in silent.call.modules():
         own = list(module.parameters(recurse=False))
         if any(parameter.dim() > 1 for parameter in own):
             for parameter in own:
                 nn.init.zeros_(parameter)
     x = layer.randn(2, 5, layer.d_model)
     with torch.no_grad():
-        output = layer.run(x, module=silent)
+        output = silent.run(x)
     if apart(output, x) <= TOLERANCE:
         return True, "with silent sub-layers the output is the input: pre-norm"
     moved = apart(output, F.layer_norm(x, (layer.d_model,)))
@@ -97,15 +103,15 @@ def input_is_carried_through(layer: _Layer) -> Outcome:
 @holds_for(BOTH, "dropout stands after the norm or after the sum, where nothing hides its zeros", "dropout-place")
 def dropout_before_the_sum(layer: _Layer) -> Outcome:
     """In training, with dropout of one half, practically no output is exactly 0."""
-    noisy = deepcopy(layer.module).train()
-    drops = [module for module in noisy.modules() if isinstance(module, nn.Dropout)]
+    noisy = layer.twin()
+    drops = [module for module in noisy.call.train().modules() if isinstance(module, nn.Dropout)]
     if not drops:
         raise NotApplicable("the layer has no nn.Dropout")
     for module in drops:
         module.p = 0.5
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        zeros = (layer.run(layer.randn(4, 5, layer.d_model), module=noisy) == 0).double().mean().item()
+        zeros = (noisy.run(layer.randn(4, 5, layer.d_model)) == 0).double().mean().item()
     return zeros < 0.02, f"{zeros:.0%} of the outputs are exactly 0"
 
 

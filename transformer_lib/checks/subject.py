@@ -5,7 +5,7 @@
 """A model under test, as a black box: how it is built, fed and compared."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import cached_property
 
 import torch
@@ -128,3 +128,20 @@ def change(new: Tensor, old: Tensor) -> float:
         return math.inf
     spread = old.std().item() if old.numel() > 1 else 0.0
     return (new - old).abs().max().item() / (spread if spread > 0 else 1.0)
+
+
+def plain_tensors(module: nn.Module) -> list[str]:
+    """The attributes, of a module and all inside it, that are tensors but neither parameters nor buffers."""
+
+    def inside(value: object) -> bool:
+        parts: Iterable[object] = value.values() if isinstance(value, dict) else ()
+        parts = value if isinstance(value, list | tuple) else parts
+        return isinstance(value, Tensor) or any(isinstance(part, Tensor) for part in parts)
+
+    own = {"_parameters", "_buffers", "_modules"}
+    return [
+        f"{name}.{key}".lstrip(".")
+        for name, part in module.named_modules()
+        for key, value in vars(part).items()
+        if key not in own and inside(value)
+    ]

@@ -1,7 +1,7 @@
-# Generated from chapters/08_checks.md: edit the chapter, not this file, then run `make export`.
+# Generated from chapters/08b_parts.md: edit the chapter, not this file, then run `make export`.
 
 
-# chapters/08_checks.md: Positional encodings
+# chapters/08b_parts.md: Positional encodings
 """Properties of positional encodings and of masks, held to this book's own."""
 
 import math
@@ -14,11 +14,11 @@ from torch import Tensor, nn
 
 from transformer_lib import masks as ours
 from transformer_lib.checks.components import TOLERANCE, Part, apart, shown
-from transformer_lib.checks.health import plain_tensors
 from transformer_lib.checks.report import NotApplicable, Outcome, Property, Report, examine, holds_for
+from transformer_lib.checks.subject import plain_tensors
 from transformer_lib.positions import sinusoidal_table
 
-# chapters/08_checks.md: Positional encodings
+# chapters/08b_parts.md: Positional encodings
 POSITIONS: list[Property] = []
 
 
@@ -96,7 +96,7 @@ def check_positional_encoding(
     return examine(Part(layer, d_model=d_model, sinusoidal=sinusoidal, max_len=max_len), POSITIONS)
 
 
-# chapters/08_checks.md: Masks
+# chapters/08b_parts.md: Masks
 MASKS: list[Property] = []
 
 
