@@ -1,0 +1,64 @@
+# Generated from chapters/13b_limits.md: edit the chapter, not this file, then run `make export`.
+
+
+# chapters/13b_limits.md: Exercises
+"""The graders of chapter 13b."""
+
+import math
+from itertools import pairwise
+
+import torch
+
+from transformer_lib.exercises import Answer, Checks, close
+
+
+def grade_13b_1(answer: Answer) -> Checks:
+    """Some scores within the bound reach it, and no random ones exceed it."""
+    generator = torch.Generator().manual_seed(0)
+    for n, bound in ((1, 0.0), (1, 2.0), (2, 0.0), (2, 1.0), (3, 0.5), (10, 2.0), (1000, 1.0), (1000, 8.0)):
+        best = torch.full((n,), -bound, dtype=torch.float64)
+        best[0] = bound
+        largest = answer(n, bound)
+        yield "some scores within the bound reach it", close(largest, best.softmax(dim=0)[0].item(), 1e-9)
+        scores = (2 * torch.rand(100, n, generator=generator, dtype=torch.float64) - 1) * bound
+        yield "no scores within the bound exceed it", bool((scores.softmax(dim=1) <= largest + 1e-9).all())
+
+
+# chapters/13b_limits.md: Exercises
+def grade_13b_2(answer: Answer) -> Checks:
+    """Against one step of Adam, against the largest so far, and against PyTorch's AMSGrad."""
+    for gradients, beta2 in (
+        ([1.0], 0.0), ([2.0], 0.5), ([1.0, 1.0], 0.5), ([1.0, 2.0], 0.5), ([2.0, 0.0], 0.5), ([3.0, -1.0, -1.0], 0.1),
+        ([3.0, -1.0, -1.0] * 5, 0.9), ([0.5, 0.0, 4.0, -1.0, 0.0, 4.0], 0.99),
+    ):  # fmt: skip
+        v, means = 0.0, []
+        for gradient in gradients:
+            v = beta2 * v + (1 - beta2) * gradient**2
+            means.append(v)
+        found = answer(list(gradients), beta2)
+        a_list = isinstance(found, list) and len(found) == len(gradients)
+        yield "there is one number for each step", a_list
+        yield "the first is that of Adam", close(found[0], means[0], 1e-12)
+        yield "they never shrink", all(bool(later >= earlier) for earlier, later in pairwise(found))
+        yield "each is the largest mean so far", close(found, [max(means[: t + 1]) for t in range(len(means))], 1e-12)
+
+
+# chapters/13b_limits.md: Exercises
+def grade_13b_3(answer: Answer) -> Checks:
+    """Exact growth first, then points off the line, against a solver for least squares."""
+    for years, counts, months in (
+        ([2000, 2001], [1.0, 2.0], 12.0),
+        ([2000, 2001], [1.0, 4.0], 6.0),
+        ([2000, 2002], [1e20, 2e20], 24.0),
+        ([2000, 2001, 2002], [1.0, 8.0, 64.0], 4.0),
+    ):
+        yield f"the line doubles every {months:.0f} months", close(answer(years, counts), months, 1e-9)
+    for years, counts in (
+        ([2000, 2001, 2002], [1.0, 1.0, 4.0]),
+        ([2000, 2001, 2002, 2003], [1.0, 16.0, 2.0, 16.0]),
+        ([2012, 2017, 2017, 2020, 2024], [4.7e17, 3.3e18, 2.3e19, 3.1e23, 3.8e25]),
+    ):
+        x = torch.tensor([[year - years[0], 1.0] for year in years], dtype=torch.float64)
+        y = torch.tensor([[math.log2(count)] for count in counts], dtype=torch.float64)
+        slope = torch.linalg.lstsq(x, y).solution[0, 0].item()
+        yield "every point counts in the fit", close(answer(years, counts), 12 / slope, 1e-6)
