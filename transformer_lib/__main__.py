@@ -32,7 +32,7 @@ from transformer_lib.data import (
     read_parallel,
     toy_corpus,
 )
-from transformer_lib.files import UserError
+from transformer_lib.files import UserError, one_line
 from transformer_lib.model import Transformer, TransformerConfig
 from transformer_lib.training import TrainingConfig, train
 from transformer_lib.translation import Translator, evaluate_bleu
@@ -153,9 +153,24 @@ def _train(arguments: argparse.Namespace) -> None:
 
 def _translate(arguments: argparse.Namespace) -> None:
     translator = Translator.from_pretrained(arguments.model, device=_device(arguments.device))
-    sentences = arguments.sentences or read_lines("standard input", sys.stdin.buffer.read())
-    for line in translator.translate(sentences, beam_size=arguments.beam):
+    for line in _translations(arguments, translator, arguments.sentences or _standard_input()):
         print(line)
+
+
+def _standard_input() -> list[str]:
+    if sys.stdin is None:
+        raise UserError("standard input is closed: give sentences as arguments, or a file behind <")
+    try:
+        return read_lines("standard input", sys.stdin.buffer.read())
+    except OSError as error:  # a directory, for example
+        raise UserError(f"cannot read standard input: {error.strerror or error}") from error
+
+
+def _translations(arguments: argparse.Namespace, translator: Translator, sentences: list[str]) -> list[str]:
+    try:
+        return translator.translate(sentences, beam_size=arguments.beam)
+    except UserError as error:  # the translator does not know from where it was loaded
+        raise UserError(f"cannot translate with {arguments.model}: {error}") from error
 
 
 def _evaluate(arguments: argparse.Namespace) -> None:
@@ -167,7 +182,7 @@ def _evaluate(arguments: argparse.Namespace) -> None:
     if not len(corpus):
         raise UserError("nothing to evaluate: there is no sentence in the files")
     translator = Translator.from_pretrained(arguments.model, device=_device(arguments.device))
-    print(json.dumps(evaluate_bleu(translator.translate(corpus.source, beam_size=arguments.beam), corpus.target)))
+    print(json.dumps(evaluate_bleu(_translations(arguments, translator, corpus.source), corpus.target)))
 
 
 # chapters/A1_command_line.md: Check
@@ -182,11 +197,11 @@ def _check(arguments: argparse.Namespace) -> int:
         try:
             factory = getattr(importlib.import_module(module), name)
         except (Exception, SystemExit) as error:
-            raise UserError(f"cannot import {arguments.factory}: {type(error).__name__}: {error}") from error
+            raise UserError(f"cannot import {arguments.factory}: {one_line(error)}") from error
         try:
             report = check_transformer(factory, **options)
         except (Exception, SystemExit) as error:
-            raise UserError(f"cannot run {arguments.factory}: {type(error).__name__}: {error}") from error
+            raise UserError(f"cannot run {arguments.factory}: {one_line(error)}") from error
     print(report.to_json() if arguments.json else report)
     return 0 if report.holds else 1
 
@@ -197,15 +212,21 @@ class _Parser(argparse.ArgumentParser):
         raise UserError(f"{message} (see {self.prog} --help)")
 
 
-def _positive(kind: type[int] | type[float]) -> Callable[[str], float]:
+def _positive(kind: type[int] | type[float], *, most: int | None = None) -> Callable[[str], float]:
     def parse(text: str) -> float:
         value = kind(text)
-        if not 0 < value < float("inf"):
+        if not 0 < value < math.inf or (most is not None and value > most):
             raise ValueError(text)
         return value
 
-    parse.__name__ = f"positive {kind.__name__}"
+    parse.__name__ = f"positive {kind.__name__}" + ("" if most is None else f" up to {most}")
     return parse
+
+
+def _given(text: str) -> str:
+    if not text:  # as "$OUT" is if nobody has set OUT; as a path it would mean the working directory
+        raise argparse.ArgumentTypeError("expected a name; got an empty one")
+    return text
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -220,19 +241,21 @@ def _parser() -> argparse.ArgumentParser:
         command.set_defaults(run=function)
         command.add_argument("--device", choices=["auto", "cpu", "cuda"], default="auto")
         if name != "translate":
-            command.add_argument("--corpus", help="toy, multi30k, or a directory with train.en, train.de, …")
-            command.add_argument("--source", help="a text file; with --corpus: a language, such as en")
-            command.add_argument("--target", help="a text file; with --corpus: a language, such as de")
+            command.add_argument(
+                "--corpus", type=_given, help="toy, multi30k, or a directory with train.en, train.de, …"
+            )
+            command.add_argument("--source", type=_given, help="a text file; with --corpus: a language, such as en")
+            command.add_argument("--target", type=_given, help="a text file; with --corpus: a language, such as de")
         if name == "train":
-            command.add_argument("--out", required=True, help="directory for the model")
+            command.add_argument("--out", type=_given, required=True, help="directory for the model")
             command.add_argument("--preset", choices=sorted(PRESETS), help="default: tiny for toy, else small")
             command.add_argument("--resume", action="store_true", help="go on with the run in --out")
             command.add_argument("--minutes", type=_positive(float), help="time to train (30 if --steps is missing)")
             command.add_argument("--steps", type=_positive(int), help="updates to train")
             command.add_argument("--seed", type=int, default=0)
         else:
-            command.add_argument("--model", required=True, help="directory that `train --out` wrote")
-            command.add_argument("--beam", type=_positive(int), default=5, help="beam size; 1 = greedy")
+            command.add_argument("--model", type=_given, required=True, help="directory that `train --out` wrote")
+            command.add_argument("--beam", type=_positive(int, most=1000), default=5, help="beam size; 1 = greedy")
         if name == "evaluate":
             command.add_argument("--split", help="with --corpus: its part, such as test_2016_flickr")
         if name == "translate":
@@ -243,13 +266,22 @@ def _parser() -> argparse.ArgumentParser:
     command.add_argument("factory", metavar="MODULE:FACTORY", help="called with two vocabulary sizes and pad_id")
     command.add_argument("--json", action="store_true", help="print JSON")
     command.add_argument("--no-training", action="store_false", dest="training", help="leave out what trains the model")
-    command.add_argument("--max-len", type=_positive(int), help="the longest sequence that the model accepts")
+    command.add_argument("--max-len", type=_positive(int, most=2**20), help="the longest sequence the model accepts")
     command.add_argument("--pad-id", type=int, default=0, help="the padding token (0)")
     return parser
 
 
+def _say(message: str) -> None:
+    if sys.stderr is not None:  # print would take standard output instead of one that is closed
+        print(message, file=sys.stderr)
+
+
 def _warn(message: Warning | str, *_: object) -> None:
-    print(f"warning: {message}", file=sys.stderr)
+    _say(f"warning: {message}")
+
+
+def _is_out_of_memory(error: Exception) -> bool:
+    return isinstance(error, MemoryError | torch.OutOfMemoryError) or "can't allocate memory" in str(error)
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -257,22 +289,29 @@ def main(argv: list[str] | None = None) -> int:
     status = 0
     try:
         warnings.showwarning = _warn  # type: ignore[assignment]
-        arguments = _parser().parse_args(argv)
         if isinstance(sys.stdout, TextIOWrapper):
             sys.stdout.reconfigure(encoding="utf-8")  # as the input, whatever the locale says
+        arguments = _parser().parse_args(argv)
         status = arguments.run(arguments) or 0
-        sys.stdout.flush()
+        if sys.stdout is not None:
+            sys.stdout.flush()
     except UserError as error:
-        print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
+        _say(f"error: {' '.join(str(error).split())[:1000]}")
         return 2
     except KeyboardInterrupt:
-        print("stopped by Ctrl-C", file=sys.stderr)
+        _say("stopped by Ctrl-C")
         return 130
     except BrokenPipeError:  # somebody closed our output, as `head` does
         _discard_output()
-    except OSError as error:  # a full disk behind our output
-        print(f"error: cannot write the output: {error.strerror or error}", file=sys.stderr)
-        _discard_output()
+    except OSError as error:
+        if error.filename is None:  # a full disk behind our output
+            _discard_output()
+        _say(f"error: cannot use {error.filename or 'standard output'}: {error.strerror or error}")
+        return 2
+    except (MemoryError, RuntimeError) as error:
+        if not _is_out_of_memory(error):
+            raise
+        _say("error: not enough memory: choose a smaller --beam or --preset, or shorter sentences")
         return 2
     return status
 

@@ -14,6 +14,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from transformer_lib.cache import KeyValueCache
+from transformer_lib.files import UserError
 from transformer_lib.masks import padding_mask
 from transformer_lib.model import Transformer
 
@@ -73,7 +74,7 @@ class _Prefixes:
         wide = torch.promote_types(logits.dtype, torch.float32)
         normalizer = logits.to(wide).logsumexp(dim=-1, keepdim=True).double()  # (rows, 1)
         if not normalizer.isfinite().all():
-            raise ValueError("the model's logits are infinite or not numbers")
+            raise UserError("the model's logits are infinite or not numbers: its weights are damaged, or diverged")
         pad = torch.tensor([self.model.config.pad_id], device=logits.device)
         logits = logits.index_fill(1, pad, -math.inf)  # padding is never a word
         best, tokens = logits.topk(min(count + 1, logits.size(1)))  # (rows, count + 1)

@@ -23,6 +23,11 @@ class UserError(ValueError):
     """Something outside the library is wrong: the message is one line that says what, where and what to do."""
 
 
+def one_line(error: BaseException) -> str:
+    """Somebody else's error in one short line, to be quoted in ours."""
+    return f"{type(error).__name__}: {' '.join(str(error).split())[:120]}"
+
+
 # chapters/A2_files.md: Whole or not there
 @contextmanager
 def atomic_path(path: str | Path) -> Iterator[Path]:
@@ -138,6 +143,8 @@ def load_state(path: str | Path, model: nn.Module, optimizer: torch.optim.Optimi
             raise ValueError("it belongs to a model of another configuration")
         if len(moments) != len(parameters):
             raise ValueError("moments of the optimiser are missing")
+        if not all(value.isfinite().all() for value in tensors.values()):
+            raise ValueError("it holds numbers that are not finite")
         with torch.no_grad():
             for name, parameter in parameters.items():
                 parameter.copy_(stored[name])
@@ -145,7 +152,7 @@ def load_state(path: str | Path, model: nn.Module, optimizer: torch.optim.Optimi
         torch.set_rng_state(tensors["random.cpu"])
         if torch.cuda.is_available() and "random.cuda" in tensors:
             torch.cuda.set_rng_state(tensors["random.cuda"])
-    except (OSError, safetensors.SafetensorError, KeyError, TypeError, ValueError) as error:
+    except (OSError, safetensors.SafetensorError, KeyError, TypeError, ValueError, RuntimeError) as error:
         reason = " ".join(str(error).split())[:200]
         raise UserError(f"{path} is not the state of this training run ({reason}): train into another place") from error
     return progress

@@ -6,12 +6,13 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from transformer_lib.corpora import read_bytes
-from transformer_lib.files import UserError, atomic_write
+from transformer_lib.files import UserError, atomic_write, one_line
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer as Engine
@@ -46,41 +47,54 @@ class Tokenizer:
         Raises:
             UserError: `vocab_size` is below 259.
         """
-        from tokenizers import Tokenizer as Engine  # here, so that importing the library stays fast
-        from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
+        from tokenizers import pre_tokenizers, trainers  # here, so that importing the library stays fast
 
         alphabet = pre_tokenizers.ByteLevel.alphabet()
         if vocab_size < len(alphabet) + len(cls._specials):
             raise UserError(f"expected a vocab_size of {len(alphabet) + len(cls._specials)} or more; got {vocab_size}")
-        engine = Engine(models.BPE())
-        engine.normalizer = normalizers.NFC()
-        engine.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-        engine.decoder = decoders.ByteLevel()
+        engine = cls._engine_of([])
         trainer = trainers.BpeTrainer(
             vocab_size=vocab_size, special_tokens=list(cls._specials), initial_alphabet=alphabet, show_progress=False
         )
-        engine.train_from_iterator(sentences, trainer)
+        longest = 1000  # the trainer's time grows with the square of a word's length, and a line may be one word
+        parts = (text[at : at + longest] for text in sentences for at in range(0, len(text), longest))
+        engine.train_from_iterator(parts, trainer)
         return cls(engine)
 
     @classmethod
+    def _engine_of(cls, merges: list[tuple[str, str]]) -> Engine:
+        """The whole tokenizer follows from its merges: special tokens, then bytes, then what the merges make."""
+        from tokenizers import Tokenizer as Engine
+        from tokenizers import decoders, models, normalizers, pre_tokenizers
+
+        alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+        pieces = dict.fromkeys([*cls._specials, *alphabet, *map("".join, merges)])
+        engine = Engine(models.BPE({piece: number for number, piece in enumerate(pieces)}, merges))
+        engine.normalizer = normalizers.NFC()
+        engine.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+        engine.decoder = decoders.ByteLevel()
+        engine.add_special_tokens(list(cls._specials))
+        return engine
+
+    @classmethod
     def load(cls, path: str | Path) -> Tokenizer:
-        """Read what `save` wrote.
+        """Read what `save` wrote. Only the merges are taken over; all else in the file must be what follows from them.
 
         Raises:
-            UserError: there is no such file, or it holds no tokenizer with our special tokens.
+            UserError: there is no such file, or it holds something else, or only a part.
         """
-        from tokenizers import Tokenizer as Engine
-
+        data = read_bytes(path)
         try:
-            engine = Engine.from_str(read_bytes(path).decode())
-        except UserError:
-            raise
-        except Exception as error:  # the library raises plain Exception
-            raise UserError(f"{path} is no tokenizer, or only a part of one: {error}") from error
-        if [engine.token_to_id(token) for token in cls._specials] != [cls.pad_id, cls.bos_id, cls.eos_id]:
-            raise UserError(
-                f"{path} is another kind of tokenizer: expected {', '.join(cls._specials)} as tokens 0, 1, 2"
-            )
+            stored = json.loads(data)
+            pairs = [pair.split(" ") if isinstance(pair, str) else pair for pair in stored["model"]["merges"]]
+            engine = cls._engine_of([(left, right) for left, right in pairs])
+            same = stored["model"]["vocab"] == engine.get_vocab()
+            for part, kind in (("normalizer", "NFC"), ("pre_tokenizer", "ByteLevel"), ("decoder", "ByteLevel")):
+                same = same and stored[part]["type"] == kind
+        except Exception as error:  # the engine raises plain Exception
+            raise UserError(f"{path} is no tokenizer, or only a part of one ({one_line(error)})") from error
+        if not same:
+            raise UserError(f"{path} is another kind of tokenizer: expected one that this library stored")
         return cls(engine)
 
     def save(self, path: str | Path) -> None:

@@ -254,7 +254,10 @@ def toy_oracle(english: str) -> str:
         UserError: the sentence is not of the grammar; the message says where, or how it is spelled.
     """
     reader = _Reader(english)
-    german = reader.sentence()
+    try:
+        german = reader.sentence()
+    except RecursionError:  # of the grammar, but nobody could follow it
+        raise UserError("not a sentence of the toy grammar: expected fewer clauses inside one another") from None
     if english != _spell(reader.words):
         raise UserError(f"not a sentence of the toy grammar: expected {_spell(reader.words)!r}; got {english!r}")
     return german

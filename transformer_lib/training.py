@@ -18,7 +18,7 @@ import torch
 from torch import nn
 
 from transformer_lib.data import Batch, token_batches
-from transformer_lib.files import UserError, atomic_write, load_state, save_state, save_weights
+from transformer_lib.files import UserError, atomic_write, load_state, one_line, save_state, save_weights
 from transformer_lib.loss import Pairs, real_targets, translation_loss, validation_loss
 from transformer_lib.model import Transformer
 
@@ -100,6 +100,12 @@ class _Progress:
     seconds: float = 0.0
     best_loss: float = math.inf
 
+    def __post_init__(self) -> None:
+        for name, value in asdict(self).items():
+            kinds = (int, float) if name in ("seconds", "best_loss") else (int,)
+            if type(value) not in kinds or not value >= 0:
+                raise ValueError(f"{name} cannot be {value!r}")
+
 
 def _optimizer(model: nn.Module, config: TrainingConfig) -> torch.optim.AdamW:
     """AdamW with the betas and epsilon of Vaswani et al. 2017, section 5.3; only matrices decay."""
@@ -129,9 +135,10 @@ def _resume(
         at = _Progress(**stored["progress"])
         rows = [json.loads(line) for line in (folder / "log.jsonl").read_text(encoding="utf-8").splitlines()]
         log = [row for row in rows if row["step"] <= at.step]
-    except (OSError, AttributeError, KeyError, TypeError, ValueError) as error:
+    except (OSError, AttributeError, KeyError, TypeError, ValueError, RecursionError) as error:
         raise UserError(
-            f"state.safetensors or log.jsonl in {folder} is missing or damaged ({error!r}): train into another place"
+            f"state.safetensors or log.jsonl in {folder} is missing or damaged ({one_line(error)}): "
+            "train into another place"
         ) from error
     if changed:
         raise UserError(f"{folder} was trained with another {', '.join(changed)}: use the same, or another directory")

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from transformer_lib.data import Tokenizer
 from transformer_lib.decoding import beam_search
-from transformer_lib.files import UserError, atomic_write, load_weights, save_weights
+from transformer_lib.files import UserError, atomic_write, load_weights, one_line, save_weights
 from transformer_lib.model import Transformer, TransformerConfig
 
 
@@ -61,8 +61,11 @@ class Translator:
             raise UserError(
                 f"{folder}: pad_id is {tokenizer.pad_id} in the tokenizer, but {config.pad_id} in the model"
             )
+        _demand_plausible(config, folder / "model.safetensors")
         model = Transformer(config)
         load_weights(folder / "model.safetensors", model)
+        if not all(parameter.isfinite().all() for parameter in model.parameters()):
+            raise UserError(f"{folder / 'model.safetensors'} is damaged: it holds numbers that are not finite")
         return cls(model, tokenizer, device=device)
 
     def save(self, path: str | Path, *, weights: bool = True) -> None:
@@ -182,8 +185,20 @@ def _read_config(folder: Path) -> TransformerConfig:
         return TransformerConfig(**json.loads((folder / "config.json").read_text(encoding="utf-8")))
     except FileNotFoundError as error:
         raise UserError(f"{folder} is no model directory: it has no config.json") from error
-    except (OSError, TypeError, ValueError) as error:
-        raise UserError(f"{folder / 'config.json'} is not a model's configuration: {error}") from error
+    except (OSError, TypeError, ValueError, RecursionError) as error:
+        raise UserError(f"{folder / 'config.json'} is not a model's configuration ({one_line(error)})") from error
+
+
+def _demand_plausible(config: TransformerConfig, weights: Path) -> None:
+    """Raise a UserError before a wrong number in config.json asks for more memory than there is."""
+    layers, widths = config.num_encoder_layers + config.num_decoder_layers, 4 * config.d_model + 2 * config.d_ff
+    fewest = config.d_model * (config.source_vocab_size + layers * widths)  # not all parameters, but most
+    if weights.is_file() and fewest > weights.stat().st_size:  # a parameter takes a byte at the very least
+        raise UserError(f"{weights} belongs to a model of another configuration: it is too small for config.json")
+    if config.max_len > 2**20:
+        raise UserError(
+            f"{weights.with_name('config.json')}: expected max_len of at most {2**20}; got {config.max_len}"
+        )
 
 
 # chapters/14_translation.md: The code

@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from transformer_lib.files import one_line
+
 Outcome = tuple[bool, str]  # whether the property holds, and the evidence
 Check = Callable[[Any], Outcome]
 
@@ -122,8 +124,3 @@ def _find(subject: Any, entry: Property) -> Finding:
     if holds:
         return Finding(entry.name, "pass", evidence)
     return Finding(entry.name, "fail", evidence, entry.cause, entry.room)
-
-
-def one_line(error: Exception) -> str:
-    """An error in one short line."""
-    return f"{type(error).__name__}: {' '.join(str(error).split())[:120]}"

@@ -1,0 +1,600 @@
+"""Bad input of every kind, made at random: one line that names the file, or a result; never anything else.
+
+Every reader and the command line get arbitrary bytes, damaged copies of good files, JSON of the wrong kind, strange
+text and strange arguments. Nothing may escape but a UserError of one line, nothing that existed may change, and
+nobody may reach for pickle. A few cases run with the unit tests, thousands with `make test-long`.
+"""
+
+import faulthandler
+import io
+import json
+import pickle
+import resource
+import shutil
+import struct
+import sys
+import unicodedata
+import warnings
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from copy import deepcopy
+from functools import partial
+
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from transformer_lib import __main__ as command_line
+from transformer_lib import corpora, translation
+from transformer_lib.data import Tokenizer, read_lines, read_parallel, toy_oracle
+from transformer_lib.decoding import beam_search
+from transformer_lib.files import UserError
+
+ENGLISH = ["a dog runs", "a cat sleeps", "the man sees a dog", "the old cat", "a woman reads"] * 8
+GERMAN = ["ein Hund läuft", "eine Katze schläft", "der Mann sieht einen Hund", "die alte Katze", "eine Frau liest"] * 8
+MICRO = {
+    "model": {"d_model": 8, "num_heads": 2, "d_ff": 8, "num_encoder_layers": 1, "num_decoder_layers": 1,
+    "dropout": 0.1},
+    "training": {"batch_tokens": 128, "peak_lr": 5e-3, "warmup_steps": 2},
+    "tokenizer": {"vocab_size": 300},
+}  # fmt: skip
+
+
+def cases(few, many):
+    """How many cases to try: a few with the unit tests, many in the long run."""
+    return pytest.mark.parametrize("number", [few, pytest.param(many, marks=pytest.mark.long)])
+
+
+@pytest.fixture
+def search(record_property):
+    """Hold a claim for many cases; conftest.py adds the numbers up."""
+
+    def search(claim, strategy, number):
+        tried = 0
+
+        @settings(max_examples=number, suppress_health_check=list(HealthCheck))
+        @given(strategy)
+        def one(case):
+            nonlocal tried
+            tried += 1
+            claim(case)
+
+        one()
+        assert tried >= min(number, 10)
+        record_property("fuzzed", tried)
+
+    return search
+
+
+@pytest.fixture(autouse=True)
+def _no_pickle_no_hang_no_flood(monkeypatch):
+    """Whoever unpickles is noted; who hangs is ended with all stacks; who wants 24 GiB gets an error."""
+    called = []
+    for module, names in ((pickle, ("load", "loads", "Unpickler", "_Unpickler")), (torch, ("load",))):
+        for name in names:
+            monkeypatch.setattr(module, name, lambda *_, **__: called.append(1))
+    monkeypatch.setattr(command_line, "_keep_memory", lambda: None)
+    monkeypatch.setattr(translation, "beam_search", partial(beam_search, max_length=3))  # of nonsense that is enough
+    soft, hard = resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(resource.RLIMIT_AS, (24 * 2**30, hard))
+    faulthandler.dump_traceback_later(1200, exit=True, file=sys.__stderr__)
+    for name in command_line.PRESETS:
+        monkeypatch.setitem(command_line.PRESETS, name, deepcopy(MICRO))
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        yield
+    faulthandler.cancel_dump_traceback_later()
+    resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
+    assert called == []
+
+
+# What is thrown at them
+
+EMOJI, ARABIC, COMBINING = "👩‍👩‍👧🦘", "كلب\u200f ينام", "e\u0301\u0300\u0327" * 5
+odd_text = st.lists(
+    st.one_of(
+        st.sampled_from([EMOJI, ARABIC, COMBINING, "\0", "\u2028", "\u2029", "\x85", "\ufeff", "\r", "\x0c",
+        " ", "a dog",
+                         "<eos>", "<pad>", "ß", "\U0010ffff", "\ufffd", "dog " * 30, "q" * 200]),
+        st.text(max_size=8),
+    ),
+    max_size=4,
+).map("".join)  # fmt: skip
+odd_bytes = st.lists(
+    st.one_of(
+        st.binary(max_size=12),
+        odd_text.map(str.encode),
+        st.sampled_from([b"\n", b"\r\n", b"\xef\xbb\xbf", b"\xed\xa0\x80", b"\xff\xfe", b"\xc0\x80",
+        b"\xf4\x90\x80\x80"]),
+    ),
+    max_size=6,
+).map(b"".join)  # fmt: skip
+
+
+@st.composite
+def damaged(draw, data):
+    """A good file's bytes, cut, flipped, overwritten, swapped or repeated; or something else altogether."""
+    kind = draw(st.sampled_from(["cut", "flip", "overwrite", "insert", "remove", "repeat", "other"]))
+    at = draw(st.integers(0, max(0, len(data) - 1)))
+    at = min(at, draw(st.sampled_from([len(data), 8, 200])))  # often near the beginning
+    some = draw(st.binary(min_size=1, max_size=16))
+    if kind == "cut":
+        return data[:at]
+    if kind == "flip":
+        return data[:at] + bytes([data[at] ^ 1 << draw(st.integers(0, 7))]) + data[at + 1 :]
+    if kind == "overwrite":
+        return data[:at] + some + data[at + len(some) :]
+    if kind == "insert":
+        return data[:at] + some + data[at:]
+    if kind == "remove":
+        return data[:at] + data[at + len(some) :]
+    return data[:at] + data if kind == "repeat" else draw(st.binary(max_size=64))
+
+
+HUGE, DEEP, DEEPER = "@huge@", "@deep@", "@deeper@"
+odd_values = st.one_of(
+    st.none(), st.booleans(), st.integers(), st.floats(), odd_text,
+    st.sampled_from([
+        0, -1, 1, 2, 10**6, 2**31, 2**40, 2**63, 2**64, 10**30, -(10**30), 1e308, -0.0, 0.5, float("nan"), float("inf"),
+        HUGE, DEEP, DEEPER, "", "x" * 3000, [], {}, [[]], {"a": 1}, [1, 2], "8", "float32", "F32", "I64", "F64",
+    ]),
+)  # fmt: skip
+
+
+@st.composite
+def mutated(draw, tree):
+    """A JSON value with one or two of its parts replaced, removed, doubled or renamed."""
+    tree = deepcopy(tree)
+    for _ in range(draw(st.integers(1, 2))):
+        node, path = tree, []
+        while isinstance(node, dict | list) and node and (not path or draw(st.integers(0, 3))):
+            keys = list(node) if isinstance(node, dict) else range(len(node))
+            path.append((node, draw(st.sampled_from(keys))))
+            node = node[path[-1][1]]
+        value = deepcopy(draw(odd_values))  # a list may be changed by the next step
+        if not path:
+            return value
+        parent, key = path[-1]
+        kind = draw(st.sampled_from(["replace", "replace", "remove", "add"]))
+        if kind == "replace":
+            parent[key] = value
+        elif kind == "remove":
+            del parent[key]
+        elif isinstance(parent, dict):
+            parent[draw(odd_text)] = value
+        else:
+            parent.insert(key, value)
+    return tree
+
+
+def dump(tree):
+    """JSON, of a kind that json.dumps would not write by itself."""
+    text = json.dumps(tree)
+    for mark, meant in ((HUGE, "9" * 5000), (DEEP, "[" * 900 + "]" * 900), (DEEPER, "[" * 99_999 + "]" * 99_999)):
+        text = text.replace(json.dumps(mark), meant)
+    return text.encode()
+
+
+def broken_json(data):
+    return st.one_of(damaged(data), mutated(json.loads(data)).map(dump))
+
+
+@st.composite
+def broken_safetensors(draw, data):
+    """A damaged file, a strange header before good numbers, or a good header before strange numbers."""
+    kind = draw(st.sampled_from(["bytes", "header", "progress", "numbers"]))
+    if kind == "bytes":
+        return draw(damaged(data))
+    (length,) = struct.unpack("<Q", data[:8])
+    header, numbers = json.loads(data[8 : 8 + length]), data[8 + length :]
+    if kind == "header":
+        header = draw(mutated(header))
+    elif kind == "numbers":
+        numbers = draw(damaged(numbers)).ljust(len(numbers), draw(st.sampled_from([b"\0", b"\xff", b"\x7f"])))[
+            : len(numbers)
+        ]
+    elif "progress" in header["__metadata__"]:
+        header["__metadata__"] = {
+            "progress": draw(broken_json(header["__metadata__"]["progress"].encode())).decode("latin-1")
+        }
+    text = dump(header)
+    return struct.pack("<Q", len(text)) + text + numbers
+
+
+# What may happen
+
+
+def files_below(folder):
+    return {path: path.read_bytes() if path.is_file() else None for path in folder.rglob("*")}
+
+
+def refused(function, *arguments, names=()):
+    """The result of a call, or None where it raised the one error that it may raise, with these names in it."""
+    try:
+        return function(*arguments)
+    except UserError as error:
+        message = " ".join(str(error).split())
+        assert message
+        assert len(message) < 2000, message
+        for name in names:
+            assert str(name) in message, message
+        return None
+
+
+class Streams:
+    """Standard input, output and error of a command in this process."""
+
+    def __init__(self, stdin=b""):
+        self.stdin = io.TextIOWrapper(io.BytesIO(stdin))
+        self.out, self.err = io.TextIOWrapper(io.BytesIO(), encoding="ascii"), io.StringIO()
+
+    def run(self, arguments):
+        """Status, output and errors."""
+        old, sys.stdin = sys.stdin, self.stdin
+        try:
+            with redirect_stdout(self.out), redirect_stderr(self.err):
+                status = command_line.main([str(argument) for argument in arguments])
+        except SystemExit as stop:  # --help
+            status = stop.code or 0
+        finally:
+            sys.stdin = old
+        self.out.flush()
+        return status, self.out.buffer.getvalue(), self.err.getvalue()
+
+
+def command(arguments, *, stdin=b"", names=(), folder=None):
+    """Run a command: success, or status 2 and one line with these names, and nothing changed below the folder."""
+    before = files_below(folder) if folder else {}
+    status, out, err = Streams(stdin).run(arguments)
+    assert status in (0, 2), (status, out, err)
+    if status == 2:
+        lines = [line for line in err.splitlines() if not line.startswith(("warning: ", "38 pairs"))]
+        assert len(lines) == 1, err
+        assert lines[0].startswith("error: "), err
+        assert len(lines[0]) < 2000, err
+        assert out == b""
+        for name in names:
+            assert str(name) in lines[0], err
+        if folder:
+            assert files_below(folder) == before
+    return status, out, err
+
+
+@contextmanager
+def restored(path, data):
+    """The file holds these bytes for a while."""
+    good = path.read_bytes()
+    path.write_bytes(data)
+    try:
+        yield
+    finally:
+        path.write_bytes(good)
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """A folder with two texts and a run of two steps."""
+    folder = tmp_path_factory.mktemp("fuzz")
+    for name, lines in (("en", ENGLISH), ("de", GERMAN)):
+        (folder / name).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(command_line, "_keep_memory", lambda: None)
+        patch.setitem(command_line.PRESETS, "tiny", deepcopy(MICRO))
+        status, _, err = Streams().run(training(folder, 2))
+    assert status == 0, err
+    return folder
+
+
+def training(folder, steps, out="run"):
+    files = ["--source", folder / "en", "--target", folder / "de", "--preset", "tiny", "--device", "cpu"]
+    return ["train", *files, "--out", folder / out, "--steps", steps]
+
+
+# Text
+
+
+@cases(100, 5000)
+def test_lines(search, number):
+    def claim(data):
+        lines = refused(read_lines, "some.txt", data, names=["some.txt, line ", "UTF-8"])
+        if lines is None:
+            with pytest.raises(UnicodeDecodeError):
+                data.decode()
+        else:
+            whole = data.decode().removeprefix("\ufeff")
+            assert len(lines) == whole.count("\n") + (whole[-1:] not in ("", "\n"))
+            assert not any("\n" in line for line in lines)
+            assert "\n".join(lines).replace("\r", "") == whole.removesuffix("\n").replace("\r", "")
+
+    search(claim, odd_bytes, number)
+
+
+@cases(30, 2000)
+def test_two_files(search, number, tmp_path):
+    def claim(both):
+        paths = tmp_path / "a.en", tmp_path / "a.de"
+        for path, data in zip(paths, both):
+            path.write_bytes(data)
+        corpus = refused(read_parallel, *paths, names=["a."])
+        assert corpus is None or len(corpus.source) == len(corpus.target)
+        assert tuple(path.read_bytes() for path in paths) == both
+
+    search(claim, st.tuples(odd_bytes, odd_bytes), number)
+
+
+@cases(50, 3000)
+def test_sentences_become_tokens_and_come_back(search, number, trained):
+    tokenizer = Tokenizer.load(trained / "run" / "tokenizer.json")
+
+    def claim(text):
+        ids = tokenizer.encode(text)
+        assert tokenizer.decode(ids) == unicodedata.normalize("NFC", text)
+        assert all(3 <= number < tokenizer.vocab_size for number in ids[:-1])
+
+    search(claim, odd_text, number)
+
+
+@cases(30, 3000)
+def test_the_oracle(search, number):
+    words = st.sampled_from(["The", "A", "the", "a", "an", "old", "dog", "cat", "sees", "says", "that",
+    "gives", "sleeps",
+                             "because", "Because", "and", ",", ".", "in", "in front of", "garden", ""])  # fmt: skip
+    sentence = st.one_of(
+        odd_text, st.lists(words, max_size=12).map(" ".join), st.lists(words).map(lambda w: " ".join(w) + ".")
+    )
+    search(lambda english: refused(toy_oracle, english, names=["toy grammar"]), sentence, number)
+
+
+# Files of a model and of a run
+
+
+@cases(60, 4000)
+def test_tokenizer_files(search, number, trained, tmp_path):
+    path = tmp_path / "tokenizer.json"
+
+    def claim(data):
+        path.write_bytes(data)
+        tokenizer = refused(Tokenizer.load, path, names=[path])
+        if tokenizer is not None:
+            for text in ("a dog", EMOJI, COMBINING, "<eos>", "\0\ufffd", ""):
+                ids = tokenizer.encode(text)
+                assert tokenizer.decode(ids) == unicodedata.normalize("NFC", text)
+                assert all(3 <= number < tokenizer.vocab_size for number in ids[:-1])
+            tokenizer.decode(range(tokenizer.vocab_size))
+        assert path.read_bytes() == data
+
+    good = (trained / "run" / "tokenizer.json").read_bytes()
+    search(claim, broken_json(good), number)
+
+
+@pytest.mark.parametrize("name", ["config.json", "tokenizer.json", "model.safetensors"])
+@cases(40, 3000)
+def test_model_directories(search, number, trained, tmp_path, name):
+    folder = tmp_path / "run"
+    shutil.copytree(trained / "run", folder)
+    path = folder / name
+
+    def claim(data):
+        with restored(path, data):
+            command(["translate", "--model", folder, "--beam", 2, "a dog", ""], names=[folder], folder=folder)
+
+    broken = broken_safetensors if name.endswith("safetensors") else broken_json
+    search(claim, broken(path.read_bytes()), number)
+
+
+@pytest.mark.parametrize("name", ["config.json", "tokenizer.json", "state.safetensors", "log.jsonl"])
+@cases(25, 2000)
+def test_going_on_with_a_damaged_run(search, number, trained, tmp_path, name):
+    path = tmp_path / "run" / name
+    for file in ("en", "de"):
+        shutil.copy(trained / file, tmp_path / file)
+
+    def claim(data):
+        shutil.rmtree(tmp_path / "run", ignore_errors=True)
+        shutil.copytree(trained / "run", tmp_path / "run")
+        path.write_bytes(data)
+        command([*training(tmp_path, 3), "--resume"], names=[tmp_path / "run"], folder=tmp_path)
+
+    good = (trained / "run" / name).read_bytes()
+    broken = broken_safetensors if name.endswith("safetensors") else broken_json
+    search(claim, st.one_of(broken(good), damaged(good)) if name != "log.jsonl" else broken_log(good), number)
+
+
+def broken_log(data):
+    row = json.loads(data.splitlines()[0])
+    lines = st.lists(st.one_of(mutated(row).map(dump), st.just(data), odd_bytes), max_size=3)
+    return st.one_of(damaged(data), lines.map(b"\n".join))
+
+
+# Command lines
+
+
+@cases(25, 2000)
+def test_translating_anything(search, number, trained):
+    model = trained / "run"
+
+    def claim(data):
+        status, out, err = command(
+            ["translate", "--model", model, "--beam", 1], stdin=data, names=["standard input, line"]
+        )
+        assert "error" in err or status == 0
+        if status == 0:
+            assert out.count(b"\n") == len(read_lines("x", data))
+
+    search(claim, odd_bytes, number)
+
+
+@cases(15, 1000)
+def test_training_and_evaluating_on_anything(search, number, trained, tmp_path):
+    def claim(both):
+        for name, data in zip(("en", "de"), both):
+            (tmp_path / name).write_bytes(data)
+        shutil.rmtree(tmp_path / "new", ignore_errors=True)
+        status, _, _ = command(training(tmp_path, 1, out="new"), folder=tmp_path)
+        assert (tmp_path / "new").exists() == (status == 0)
+        files = ["--source", tmp_path / "en", "--target", tmp_path / "de"]
+        command(["evaluate", "--model", trained / "run", "--beam", 1, *files], folder=tmp_path)
+
+    lines = st.lists(st.one_of(odd_bytes, st.sampled_from([b"a dog", b"a cat", b"", b"\r"])), min_size=1, max_size=24)
+    search(claim, st.tuples(lines.map(b"\n".join), lines.map(b"\n".join)), number)
+
+
+PLACES = ["model", "text", "file", "file/below", "empty", "nothing", ".", "/", "", "x" * 300, "/proc/self/mem",
+          "/dev/null", "toy", "multi30k", "new", "\udcff", "a\nb", "-", "en", "de", "json:loads", "json:",
+          "no:no"]  # fmt: skip
+NUMBERS = ["0", "1", "2", "-1", "1e9", "1e-300", "nan", "inf", "0x10", "1_0", "９", "9" * 5000, " 3 ", str(2**63)]
+OPTIONS = {
+    "train": {
+        "--corpus": "empty", "--source": "text", "--target": "text", "--out": "new", "--preset": "tiny",
+        "--minutes": "1",
+        "--steps": "1", "--seed": "0", "--device": "cpu", "--resume": None,
+    },
+    "translate": {"--model": "model", "--beam": "1", "--device": "cpu"},
+    "evaluate": {
+        "--model": "model", "--corpus": "empty", "--split": "train", "--source": "text", "--target": "text",
+        "--beam": "1",
+        "--device": "cpu",
+    },
+    "check": {"--json": None, "--max-len": "20", "--pad-id": "0", "--no-training": None},
+}  # fmt: skip
+
+
+@st.composite
+def arguments(draw):
+    """A command, often with what it needs, and options of its own or of others, with values of all kinds."""
+    name = draw(st.sampled_from([*OPTIONS, "", "--help", "teach"]))
+    own = OPTIONS.get(name, {})
+    needed = {"train": ["--out"], "translate": ["--model"], "evaluate": ["--model"]}.get(name, [])
+    if draw(st.booleans()) and name in ("train", "evaluate"):
+        needed = [*needed, "--source", "--target"]
+    line = [name] if name else []
+    for option in needed:
+        line += [option, own[option]]
+    values = st.one_of(
+        st.sampled_from(PLACES), st.sampled_from(NUMBERS), odd_text.map(lambda text: text.replace("\0", "0"))
+    )
+    every = sorted({option for options in OPTIONS.values() for option in options} | {"--help", "--nothing", "--"})
+    for _ in range(draw(st.integers(0, 3))):
+        option = draw(st.sampled_from([*own, *own, *own, draw(st.sampled_from(every))]))
+        kind = draw(st.sampled_from(["good", "good", "value", "value", "value", "joined", "alone", "stray"]))
+        value = (own.get(option) or "1") if kind == "good" else draw(values)
+        flag = own.get(option, "") is None and kind in ("good", "value")
+        line += [f"{option}={value}"] if kind == "joined" else [option] if kind == "alone" or flag else [option, value]
+        if kind == "stray":
+            line.append(value)
+    return line
+
+
+@cases(150, 5000)
+def test_arguments(search, number, trained, tmp_path, monkeypatch):
+    """Options of all commands with values of all kinds, in any order."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "file").write_text("mine\n")
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "text").write_text("a dog\n" * 30)
+    shutil.copytree(trained / "run", tmp_path / "model")
+    monkeypatch.setattr(command_line, "train", lambda *_, **__: [{"step": 1}])
+    monkeypatch.setattr(command_line, "toy_corpus", lambda split: command_line.ParallelCorpus(["a"] * 30, ["b"] * 30))
+    monkeypatch.setenv("TRANSFORMER_LIB_DATA", str(tmp_path / "empty"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    monkeypatch.setattr(corpora, "MULTI30K_URL", (tmp_path / "nowhere").as_uri())
+
+    def claim(arguments):
+        before = files_below(tmp_path)
+        status, _, _ = command(arguments, stdin=b"a dog\n")
+        after = files_below(tmp_path)
+        assert {path: after.get(path) for path in before} == before  # nothing that was there is lost
+        if status == 2:
+            assert after == before
+        for path in sorted(set(after) - set(before), reverse=True):
+            path.rmdir() if path.is_dir() else path.unlink()
+
+    search(claim, arguments(), number)
+
+
+# Named cases
+
+LONG_LINES = {
+    "emoji": EMOJI, "right to left": ARABIC, "combining": COMBINING, "NUL": "a\0dog", "U+2028": "a\u2028dog",
+    "byte order mark inside": "a\ufeffdog", "carriage return inside": "a\rdog", "10,000 tokens": "dog " * 10_000,
+    "one word of 300,000 letters": "q" * 300_000, "300,000 accents": "e" + "\u0301\u0327" * 150_000,
+    "half an emoji": b"\xf0\x9f\xa6".decode("latin-1"), "special tokens": "<eos><pad><bos>",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("text", LONG_LINES.values(), ids=LONG_LINES)
+def test_strange_sentences_are_trained_on_and_translated(text, trained, tmp_path):
+    """One line, one sentence, one translation; what is too long for the model is skipped or cut."""
+    for name in ("en", "de"):
+        (tmp_path / name).write_bytes(b"a dog\na cat\n" * 19 + text.encode() + b"\r\na dog\n")
+    status, _, err = Streams().run(training(tmp_path, 1))
+    assert status == 0, err
+    assert err.splitlines()[-1] in (
+        "38 pairs to train on, 2 for validation; skipped 0", "37 pairs to train on, 2 for validation; skipped 1",
+    )  # fmt: skip
+    command(["translate", "--model", trained / "run", "--beam", 1], stdin=text.encode() + b"\r\na dog\n")
+
+
+@pytest.mark.parametrize("count", [0, 1, 1023, 1024])
+def test_sentences_of_no_one_and_most_tokens(count, trained):
+    """1,023 letters and the end token are all that the model can read; one more is cut, with one warning."""
+    tokenizer = Tokenizer.load(trained / "run" / "tokenizer.json")
+    assert len(tokenizer.encode("z" * count)) == count + 1
+    status, out, err = command(["translate", "--model", trained / "run", "--beam", 1], stdin=b"z" * count + b"\n")
+    assert (status, out.count(b"\n")) == (0, 1)
+    assert err == ("warning: sentences longer than 1024 tokens were cut: 1\n" if count == 1024 else "")
+
+
+def test_surrogates_are_no_text(trained):
+    """Half a character, as bytes in a file and as an argument that the system could not decode."""
+    model = trained / "run"
+    command(["translate", "--model", model], stdin=b"a dog\n\xed\xa0\x80\n", names=["standard input, line 2", "UTF-8"])
+    status, _, err = command(["translate", "--model", model, "a \udcff"], names=[model, "Unicode"])
+    assert status == 2, err
+
+
+def test_a_vocabulary_too_small_for_the_alphabet():
+    with pytest.raises(UserError, match="vocab_size of 259 or more; got 200"):
+        Tokenizer.train(ENGLISH, 200)
+
+
+@pytest.mark.parametrize("name", ["d_model", "d_ff", "num_encoder_layers", "num_decoder_layers", "max_len"])
+def test_a_configuration_that_asks_for_too_much(name, trained, tmp_path):
+    """Refused before anything of that size is made."""
+    folder = tmp_path / "run"
+    shutil.copytree(trained / "run", folder)
+    config = json.loads((folder / "config.json").read_text())
+    for value in (10**7, 2**40, 10**30):
+        (folder / "config.json").write_text(json.dumps(config | {name: value}))
+        status, _, err = command(["translate", "--model", folder, "a dog"], names=[folder], folder=folder)
+        assert status == 2, err
+
+
+def test_json_inside_json_inside_json(trained, tmp_path):
+    """Python's parser gives up on 99,999 brackets with an error of its own kind."""
+    for name in ("config.json", "tokenizer.json", "log.jsonl"):
+        shutil.rmtree(tmp_path / "run", ignore_errors=True)
+        shutil.copytree(trained / "run", tmp_path / "run")
+        for file in ("en", "de"):
+            shutil.copy(trained / file, tmp_path / file)
+        (tmp_path / "run" / name).write_bytes(dump(DEEPER))
+        status, _, err = command([*training(tmp_path, 3), "--resume"], names=[tmp_path / "run", name.split(".")[0]])
+        assert status == 2, err
+
+
+def test_weights_that_are_not_finite(trained, tmp_path):
+    folder = tmp_path / "run"
+    shutil.copytree(trained / "run", folder)
+    data = (folder / "model.safetensors").read_bytes()
+    (folder / "model.safetensors").write_bytes(data[:-4] + struct.pack("<f", float("nan")))
+    status, _, err = command(["translate", "--model", folder, "a"], names=[folder / "model.safetensors", "not finite"])
+    assert status == 2, err
+    (folder / "model.safetensors").write_bytes(data[:-8000] + struct.pack("<2000f", *[3e38] * 2000))
+    status, _, err = command(["translate", "--model", folder, "a"], names=[folder, "damaged"])
+    assert status == 2, err
+
+
+def test_a_sentence_of_a_thousand_clauses_is_not_of_the_toy_grammar():
+    nested = "The dog says that " + "the dog says that " * 2000 + "the dog sleeps."
+    with pytest.raises(UserError, match="toy grammar: expected fewer clauses inside one another"):
+        toy_oracle(nested)
