@@ -1,7 +1,7 @@
 # Generated from chapters/09_data.md: edit the chapter, not this file, then run `make export`.
 
 
-# chapters/09_data.md: Batches
+# chapters/09_data.md: Pairs
 """Batches of token numbers: sentences of nearly equal length, padded on the right."""
 
 import random
@@ -18,7 +18,7 @@ from transformer_lib.tokenizer import Tokenizer
 from transformer_lib.toy import toy_oracle
 
 
-# chapters/09_data.md: Batches
+# chapters/09_data.md: Pairs
 def encode_pairs(
     corpus: ParallelCorpus, tokenizer: Tokenizer, *, max_len: int
 ) -> tuple[list[tuple[list[int], list[int]]], int]:
@@ -50,7 +50,7 @@ def _width(pair: tuple[list[int], list[int]]) -> int:
     return max(map(len, pair))
 
 
-# chapters/09_data.md: By length
+# chapters/09_data.md: Fourth rung: shuffled, and exported
 class Batch(NamedTuple):
     """Token numbers of some pairs, padded on the right: `source` (rows, n) and `target` (rows, m)."""
 
