@@ -2,6 +2,7 @@
 
 import errno
 import os
+import stat
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import torch
 from reference import small_config, small_model
 from torch import nn
 
-from transformer_lib.files import UserError, atomic_path, atomic_write, load_weights, save_weights
+from transformer_lib.files import UserError, atomic_path, atomic_write, load_weights, remove_parts, save_weights
 from transformer_lib.model import Transformer
 
 
@@ -68,7 +69,21 @@ def test_it_is_on_the_disk_before_it_gets_its_name(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "fsync", lambda file: (steps.append("fsync"), fsync(file)))
     monkeypatch.setattr(Path, "replace", lambda self, path: (steps.append("rename"), rename(self, path))[1])
     atomic_write(tmp_path / "a", "x")
-    assert steps == ["fsync", "rename"]
+    assert steps == ["fsync", "rename", "fsync"]  # the file; its name; the folder's list of names
+
+
+def test_a_folder_whose_list_cannot_be_pushed_is_no_error(tmp_path, monkeypatch):
+    """Some network file systems refuse; the file itself is there."""
+    fsync = os.fsync
+
+    def refuse(file):
+        if stat.S_ISDIR(os.fstat(file).st_mode):
+            raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
+        fsync(file)
+
+    monkeypatch.setattr(os, "fsync", refuse)
+    atomic_write(tmp_path / "a", "x")
+    assert content(tmp_path) == {"a": b"x"}
 
 
 @pytest.mark.parametrize("error", [KeyError("x"), KeyboardInterrupt(), UserError("x")])
@@ -131,6 +146,14 @@ def test_a_file_where_a_folder_should_be_and_the_other_way_round(tmp_path):
 
 def test_a_user_error_is_a_value_error():
     assert issubclass(UserError, ValueError)
+
+
+def test_only_what_killed_writers_left_is_removed(tmp_path):
+    for name in (".a.1.part", ".b.22.part", "c.part", ".d", "e"):
+        (tmp_path / name).write_text("x")
+    remove_parts(tmp_path)
+    remove_parts(tmp_path / "nowhere")
+    assert sorted(content(tmp_path)) == [".d", "c.part", "e"]
 
 
 # --- weights -----------------------------------------------------------------------------------------------------
@@ -239,6 +262,9 @@ def test_weights_of_another_configuration(tmp_path, change, backwards):
     configs = [small_config(), replace(small_config(), **change)]
     stored, wanted = reversed(configs) if backwards else configs
     save_weights(tmp_path / "m", Transformer(stored))
+    model = Transformer(wanted)
+    before = {name: value.clone() for name, value in model.state_dict().items()}
     with pytest.raises(UserError) as caught:
-        load_weights(tmp_path / "m", Transformer(wanted))
+        load_weights(tmp_path / "m", model)
     one_line(caught, tmp_path / "m", "another configuration")
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())  # not half filled

@@ -3,6 +3,7 @@
 import json
 import math
 import random
+import re
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from types import SimpleNamespace
@@ -14,6 +15,7 @@ from reference import PAD, equal, randomise, small_config, small_model
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 from torch.nn.utils import clip_grad_norm_
+from torch.nn.utils.rnn import pad_sequence
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from transformer_lib import training
@@ -27,6 +29,7 @@ from transformer_lib.training import (
     translation_loss,
     validation_loss,
 )
+from transformer_lib.update import recomputed
 
 BOS, EOS, VOCABULARY = 1, 2, 13
 CONFIG = TrainingConfig(batch_tokens=60, peak_lr=5e-3, warmup_steps=4, steps=10, evaluate_every=3, seed=7)
@@ -225,7 +228,7 @@ def test_a_run_needs_an_end():
 
 
 @pytest.mark.parametrize("name", ["batch_tokens", "peak_lr", "warmup_steps", "clip_norm", "steps", "minutes",
-                                  "evaluate_every"])  # fmt: skip
+                                  "evaluate_every", "accumulate", "average", "patience"])  # fmt: skip
 @pytest.mark.parametrize("value", [0, -1, math.inf, math.nan])
 def test_configuration_wants_positive_numbers(name, value):
     with pytest.raises(ValueError, match=f"{name} .*got {value}"):
@@ -235,14 +238,22 @@ def test_configuration_wants_positive_numbers(name, value):
 @pytest.mark.parametrize("options", [
     {"label_smoothing": 1.0}, {"label_smoothing": -0.1}, {"label_smoothing": math.nan},
     {"weight_decay": -0.1}, {"weight_decay": math.nan}, {"weight_decay": math.inf},
+    {"adam_betas": (0.9, 1.0)}, {"adam_betas": (-0.1, 0.9)}, {"adam_betas": (0.9, math.nan)},
 ])  # fmt: skip
 def test_configuration_wants_shares_and_decays(options):
     ((name, value),) = options.items()
-    with pytest.raises(ValueError, match=f"{name} .*got .*{value}"):
+    with pytest.raises(ValueError, match=f"{name} .*got .*{re.escape(str(value))}"):
         TrainingConfig(steps=5, **options)
 
 
-@pytest.mark.parametrize("name", ["batch_tokens", "warmup_steps", "steps", "evaluate_every"])
+def test_adam_has_two_betas():
+    with pytest.raises(ValueError, match="adam_betas must be two"):
+        TrainingConfig(steps=5, adam_betas=(0.9,))
+
+
+@pytest.mark.parametrize(
+    "name", ["batch_tokens", "warmup_steps", "steps", "evaluate_every", "accumulate", "average", "patience"]
+)
 def test_counts_are_whole_numbers(name):
     """A run of 2.5 steps would never meet its last one."""
     with pytest.raises(ValueError, match=f"{name} .*got 2.5"):
@@ -253,12 +264,12 @@ def test_counts_are_whole_numbers(name):
 
 
 def naive_run(model, config):
-    """The loop of a textbook: torch's scheduler, the whole model's logits, all positions."""
+    """The loop of a textbook: torch's scheduler, one big batch, the whole model's logits, all positions."""
     matrices = [parameter for parameter in model.parameters() if parameter.dim() > 1]
     others = [parameter for parameter in model.parameters() if parameter.dim() <= 1]
     optimizer = torch.optim.AdamW(
         [{"params": matrices, "weight_decay": config.weight_decay}, {"params": others, "weight_decay": 0.0}],
-        lr=config.peak_lr, betas=(0.9, 0.98), eps=1e-9,
+        lr=config.peak_lr, betas=config.adam_betas, eps=1e-9,
     )  # fmt: skip
     warmup = config.warmup_steps
     schedule = torch.optim.lr_scheduler.LambdaLR(
@@ -266,10 +277,14 @@ def naive_run(model, config):
     )
     epoch, batches, losses = 0, [], []
     for _ in range(config.steps):
-        if not batches:
-            batches = list(token_batches(PAIRS, config.batch_tokens, pad_id=PAD, seed=config.seed, epoch=epoch))
+        while len(batches) < config.accumulate:
+            batches += token_batches(PAIRS, config.batch_tokens, pad_id=PAD, seed=config.seed, epoch=epoch)
             epoch += 1
-        source, target = batches.pop(0)
+        chosen, batches = batches[: config.accumulate], batches[config.accumulate :]
+        source, target = (
+            pad_sequence([row for batch in chosen for row in batch[side]], batch_first=True, padding_value=PAD)
+            for side in (0, 1)
+        )
         optimizer.zero_grad()
         logits = model(source, target[:, :-1]).transpose(1, 2)  # (batch, vocabulary, target length)
         loss = F.cross_entropy(logits, target[:, 1:], ignore_index=PAD, label_smoothing=config.label_smoothing)
@@ -282,9 +297,13 @@ def naive_run(model, config):
 
 
 @pytest.mark.parametrize("clip_norm", [0.3, 100.0])
-def test_a_run_is_the_textbooks_loop(clip_norm):
-    """Without dropout, in float64; five epochs. Twenty steps of Adam may multiply a last bit by some thousands."""
-    config = replace(CONFIG, steps=20, evaluate_every=1, clip_norm=clip_norm, weight_decay=0.5)
+@pytest.mark.parametrize("options", [{}, {"accumulate": 3}, {"accumulate": 3, "recompute": True}], ids=str)
+def test_a_run_is_the_textbooks_loop(clip_norm, options):
+    """Without dropout, in float64; five epochs. Twenty steps of Adam may multiply a last bit by some thousands.
+
+    Updates of three batches out of four an epoch: some take the end of one epoch and the beginning of the next.
+    """
+    config = replace(CONFIG, steps=20, evaluate_every=1, clip_norm=clip_norm, weight_decay=0.5, **options)
     ours, theirs = fresh_model().double(), fresh_model().double()
     log = train(ours, PAIRS, config)
     losses = naive_run(theirs, config)
@@ -293,17 +312,44 @@ def test_a_run_is_the_textbooks_loop(clip_norm):
         equal(a, b, atol=1e-8)
 
 
+@pytest.mark.parametrize("options", [{}, {"norm_first": True, "tie_embeddings": "all"}], ids=str)
+def test_recomputed_layers_give_the_same_gradients_and_keep_less(options):
+    """Bit for bit, with dropout; and what the graph holds on to between forward and backward shrinks."""
+    model, found = fresh_model(dropout=0.3, **options), []
+    source, target = batch()
+    for wanted in (False, True):
+        kept = []
+        with recomputed(model, wanted):
+            torch.manual_seed(1)
+            with torch.autograd.graph.saved_tensors_hooks(lambda x, kept=kept: kept.append(x) or x, lambda x: x):
+                loss = translation_loss(model, source, target)
+            model.zero_grad()
+            loss.backward()
+        found.append((loss, [parameter.grad.clone() for parameter in model.parameters()], sum(x.numel() for x in kept)))
+    assert torch.equal(found[0][0], found[1][0])
+    assert all(torch.equal(a, b) for a, b in zip(found[0][1], found[1][1]))
+    assert found[1][2] < found[0][2] / 3
+    assert all("forward" not in vars(layer) for layer in [*model.encoder.layers, *model.decoder.layers])
+
+
+def test_recomputed_leaves_no_trace_after_an_exception():
+    model = fresh_model()
+    with pytest.raises(KeyError), recomputed(model):
+        raise KeyError
+    assert all("forward" not in vars(layer) for layer in [*model.encoder.layers, *model.decoder.layers])
+
+
 def test_only_matrices_decay_and_the_moments_are_the_papers():
     model = fresh_model(tie_embeddings="all")
     groups = []
     with watched_steps(lambda optimizer: groups.append([{**group} for group in optimizer.param_groups])):
-        train(model, PAIRS, replace(CONFIG, steps=6, weight_decay=0.25))
+        train(model, PAIRS, replace(CONFIG, steps=6, weight_decay=0.25, adam_betas=(0.8, 0.95)))
     for step, found in enumerate(groups, start=1):
         decay = {id(p): group["weight_decay"] for group in found for p in group["params"]}
         assert sum(len(group["params"]) for group in found) == len(decay)  # none twice
         for name, parameter in model.named_parameters():
             assert decay[id(parameter)] == (0.25 if parameter.dim() > 1 else 0.0), name
-        assert all(group["betas"] == (0.9, 0.98) and group["eps"] == 1e-9 for group in found)
+        assert all(group["betas"] == (0.8, 0.95) and group["eps"] == 1e-9 for group in found)
         rate = inverse_sqrt_schedule(step, peak=CONFIG.peak_lr, warmup=CONFIG.warmup_steps)
         assert {group["lr"] for group in found} == {rate}
     assert len(groups) == 6
@@ -417,6 +463,59 @@ def test_the_best_on_the_validation_pairs_is_kept(tmp_path, monkeypatch):
     assert same(tensors_of(kept), tensors_of(going_on))
 
 
+@pytest.mark.parametrize("average", [2, 3, 9])
+@pytest.mark.parametrize("cuts", [[], [6], [4, 7]])
+def test_the_mean_of_the_last_checkpoints_is_validated_and_kept(average, cuts, tmp_path):
+    """Interrupted or not; the run itself goes on from its own weights."""
+    each = []
+    for steps in sorted({3, 6, 9, 10, *cuts}):
+        each.append(fresh_model(dropout=0.2))
+        train(each[-1], PAIRS, replace(CONFIG, steps=steps))
+    own = tensors_of(each[-1])
+    last = [tensors_of(model) for model in each[-average:]]
+    mean = fresh_model(dropout=0.2)
+    mean.load_state_dict({name: sum(weights[name] for weights in last) / len(last) for name in own})
+    config = replace(CONFIG, average=average)
+    for number, steps in enumerate([*cuts, 10]):
+        model = fresh_model(dropout=0.2, seed=number)
+        log = train(model, PAIRS, replace(config, steps=steps), val_pairs=VAL_PAIRS, out=tmp_path, resume=True)
+    assert same(tensors_of(model), own)
+    assert log[-1]["val_loss"] == pytest.approx(validation_loss(mean, VAL_PAIRS, 1000), rel=1e-5)
+    assert log[-1]["val_loss"] == min(row["val_loss"] for row in log)  # so these weights were kept
+    kept = fresh_model(dropout=0.2, seed=5)
+    load_weights(tmp_path / "model.safetensors", kept)
+    for name, value in tensors_of(kept).items():
+        torch.testing.assert_close(value, mean.state_dict()[name], rtol=0, atol=1e-6)
+
+
+LOSSES = [5.0, 4.0, 4.5, 3.0, 3.5, 3.0, 3.2, 1.0, 1.0]  # as good as the best is not better
+
+
+@pytest.mark.parametrize(("patience", "last"), [(1, 3), (2, 6), (3, 7), (4, 9), (None, 9)])
+@pytest.mark.parametrize("cut", [None, 2, 5, 6])
+def test_patience(patience, last, cut, tmp_path, monkeypatch):
+    """Interrupted or not, after so many validations in vain; asked again, a run that stopped stays where it is."""
+    scripted_validation(monkeypatch, LOSSES)
+    config = replace(CONFIG, evaluate_every=1, steps=9, patience=patience)
+    for steps in (cut, 9, 9):
+        if steps:
+            log = train(
+                fresh_model(), PAIRS, replace(config, steps=steps), val_pairs=VAL_PAIRS, out=tmp_path, resume=True
+            )
+    assert [row["step"] for row in log] == list(range(1, last + 1))
+    kept = fresh_model()
+    best = min(range(last), key=LOSSES.__getitem__) + 1
+    train(kept, PAIRS, replace(CONFIG, steps=best))
+    other = fresh_model()
+    load_weights(tmp_path / "model.safetensors", other)
+    assert same(tensors_of(other), tensors_of(kept))
+
+
+def test_patience_needs_something_to_wait_for():
+    with pytest.raises(ValueError, match="val_pairs"):
+        train(fresh_model(), PAIRS, replace(CONFIG, patience=1))
+
+
 def test_without_validation_pairs_the_last_is_kept(tmp_path):
     model, kept = fresh_model(), fresh_model(seed=1)
     train(model, PAIRS, CONFIG, out=tmp_path)
@@ -495,7 +594,7 @@ def test_an_interrupted_run_is_bitwise_the_uninterrupted(cuts, whole, tmp_path):
 
 @pytest.mark.parametrize("stop_at", [1, 5, 7, 10])
 def test_a_killed_run_goes_on_from_its_last_checkpoint(stop_at, whole, tmp_path, monkeypatch):
-    update, count = training._update, [0]
+    update, count = training.update, [0]
 
     def dying(*arguments):
         count[0] += 1
@@ -503,7 +602,7 @@ def test_a_killed_run_goes_on_from_its_last_checkpoint(stop_at, whole, tmp_path,
             raise KeyboardInterrupt
         return update(*arguments)
 
-    monkeypatch.setattr(training, "_update", dying)
+    monkeypatch.setattr(training, "update", dying)
     with pytest.raises(KeyboardInterrupt):
         train(fresh_model(**OPTIONS), PAIRS, CONFIG, out=tmp_path)
     monkeypatch.undo()
@@ -533,11 +632,19 @@ def test_seconds_add_up(tmp_path, monkeypatch):
 
 
 CHANGES = {"batch_tokens": 50, "peak_lr": 1e-3, "warmup_steps": 5, "label_smoothing": 0.2, "weight_decay": 0.02,
-           "clip_norm": 2.0, "seed": 8}  # fmt: skip
+           "clip_norm": 2.0, "seed": 8, "accumulate": 2, "adam_betas": (0.9, 0.99)}  # fmt: skip
+FREE = {"steps", "minutes", "evaluate_every", "recompute", "average", "patience"}
 
 
 def test_every_setting_is_either_fixed_or_free():
-    assert set(asdict(CONFIG)) == set(CHANGES) | {"steps", "minutes", "evaluate_every"}
+    assert set(asdict(CONFIG)) == set(CHANGES) | FREE
+
+
+def test_free_settings_may_change_on_the_way(tmp_path):
+    train(fresh_model(), PAIRS, replace(CONFIG, steps=3), val_pairs=VAL_PAIRS, out=tmp_path)
+    changed = replace(CONFIG, steps=8, evaluate_every=4, recompute=True, average=3, patience=100, minutes=50.0)
+    log = train(fresh_model(), PAIRS, changed, val_pairs=VAL_PAIRS, out=tmp_path, resume=True)
+    assert [row["step"] for row in log] == [3, 4, 8]
 
 
 @pytest.mark.parametrize("name", CHANGES)
@@ -572,13 +679,39 @@ def without(prefix):
     return damage
 
 
+def with_tensor(name):
+    def damage(path):
+        with safe_open(path, "pt") as file:
+            metadata = file.metadata()
+        save_file(load_file(path) | {name: torch.zeros(2)}, path, metadata=metadata)
+
+    return damage
+
+
+def with_place(**changes):
+    def damage(path):
+        with safe_open(path, "pt") as file:
+            progress = json.loads(file.metadata()["progress"])
+        progress["progress"] |= changes
+        save_file(load_file(path), path, metadata={"progress": json.dumps(progress)})
+
+    return damage
+
+
 DAMAGES = {
     "empty": cut(0), "beginning": cut(0.01), "half": cut(0.5),
     "last byte": lambda path: path.write_bytes(path.read_bytes()[:-1]),
     "text": lambda path: path.write_text("not a state\n" * 50),
     "no progress": without_progress, "progress is no JSON": with_progress("{"),
     "progress is a list": with_progress("[1]"), "progress lacks all": with_progress("{}"),
-    "no model": without("model."), "no moments": without("optimizer."), "no random numbers": without("random."),
+    "no model": without("model."), "no moments": without("optimizer."), "a moment": without("optimizer.3."),
+    "a kind of moment": without("optimizer.3.exp_avg"),
+    "a name": without("model.encoder.layers.0.feed_forward.linear1.bias"),
+    "one more moment": with_tensor("optimizer.999.step"), "a moment's name": with_tensor("optimizer.x.step"),
+    "strange weights": with_tensor("model.x"), "strange recent weights": with_tensor("recent.0.x"),
+    "negative step": with_place(step=-1), "half a batch": with_place(batch=1.5), "no number": with_place(epoch="1"),
+    "true": with_place(step=True), "nan": with_place(loss_sum=math.nan), "unknown": with_place(spin=1),
+    "settings are a list": with_progress('{"settings": [], "progress": {}}'),
 }  # fmt: skip
 
 
@@ -624,14 +757,46 @@ def test_a_loss_that_is_not_finite_names_the_step(options, tmp_path):
     config = replace(CONFIG, peak_lr=1e30, evaluate_every=100)
     with pytest.raises(UserError, match=r"the training loss is (nan|inf) at step 2 .*peak_lr"):
         train(fresh_model(), PAIRS, config, out=tmp_path, **options)
-    assert list(tmp_path.iterdir()) == []
+    assert state_of(tmp_path)[1]["progress"]["step"] == 0  # as it was before
+    assert not (tmp_path / "model.safetensors").exists()
 
 
 def test_a_validation_loss_that_is_not_finite_names_the_step(tmp_path):
     """Else a run of one step would succeed and leave ruined weights, or none."""
     with pytest.raises(UserError, match=r"nan|inf|finite"):
         train(fresh_model(), PAIRS, replace(CONFIG, peak_lr=1e30, steps=1), val_pairs=VAL_PAIRS, out=tmp_path)
-    assert list(tmp_path.iterdir()) == []
+    assert state_of(tmp_path)[1]["progress"]["step"] == 0
+    assert not (tmp_path / "model.safetensors").exists()
+
+
+def test_a_gradient_that_is_not_finite_is_not_saved(tmp_path):
+    """The loss of the last step is fine, but its update would ruin every weight."""
+    model = fresh_model()
+    model.output_projection.weight.register_hook(lambda gradient: gradient * math.inf if steps else gradient)
+    steps = []
+    with (
+        watched_steps(steps.append),
+        pytest.raises(UserError, match=r"the gradient's length is (nan|inf) at step 2 .epoch 0, b"),
+    ):
+        train(model, PAIRS, replace(CONFIG, steps=2), out=tmp_path)
+    assert state_of(tmp_path)[1]["progress"]["step"] == 0
+
+
+def test_a_place_that_cannot_be_written_is_found_before_the_first_step(tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setattr(training, "update", lambda *_: pytest.fail("it trained first"))
+    with pytest.raises(UserError, match="cannot write"):
+        train(fresh_model(), PAIRS, CONFIG, out=tmp_path / "file")
+
+
+def test_what_a_killed_writer_left_is_removed(tmp_path):
+    for name in (".model.safetensors.123.part", ".state.safetensors.99.part"):
+        (tmp_path / name).write_text("half")
+    (tmp_path / "mine.part").write_text("mine")
+    train(fresh_model(), PAIRS, replace(CONFIG, steps=3), out=tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "log.jsonl", "mine.part", "model.safetensors", "state.safetensors",
+    ]  # fmt: skip
 
 
 def test_a_place_below_a_file_is_refused(tmp_path):
@@ -663,7 +828,7 @@ class Clock:
     def __init__(self, monkeypatch, *, update=0.0, validation=0.0):
         self.now = 1000.0
         monkeypatch.setattr(training, "time", SimpleNamespace(monotonic=lambda: self.now))
-        self.slow_down(monkeypatch, "_update", update)
+        self.slow_down(monkeypatch, "update", update)
         self.slow_down(monkeypatch, "validation_loss", validation)
 
     def slow_down(self, monkeypatch, name, seconds):

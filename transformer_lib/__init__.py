@@ -34,6 +34,7 @@ from transformer_lib.files import (
     atomic_write,
     load_state,
     load_weights,
+    remove_parts,
     save_state,
     save_weights,
 )
@@ -91,6 +92,7 @@ __all__ = [
     "padding_mask",
     "read_lines",
     "read_parallel",
+    "remove_parts",
     "save_state",
     "save_weights",
     "scaled_dot_product_attention",

@@ -34,6 +34,7 @@ from transformer_lib.data import (
 )
 from transformer_lib.files import UserError, one_line
 from transformer_lib.model import Transformer, TransformerConfig
+from transformer_lib.processes import joined, place
 from transformer_lib.training import TrainingConfig, train
 from transformer_lib.translation import Translator, evaluate_bleu
 
@@ -111,7 +112,14 @@ def _keep_memory() -> None:
 
 # chapters/A1_command_line.md: Train, translate, evaluate
 def _train(arguments: argparse.Namespace) -> None:
-    device, out = _device(arguments.device), Path(arguments.out)
+    with joined(_device(arguments.device)) as device:
+        log = _train_here(arguments, device)
+        if place()[0] == 0:  # of several processes only the first speaks
+            print(json.dumps(log[-1]))
+
+
+def _train_here(arguments: argparse.Namespace, device: str) -> list[dict[str, float]]:
+    out = Path(arguments.out)
     if not 0 <= arguments.seed < 2**63:
         raise UserError(f"--seed must be at least 0 and below 2**63; got {arguments.seed}")
     preset = PRESETS[arguments.preset or ("tiny" if arguments.corpus == "toy" else "small")]
@@ -134,21 +142,26 @@ def _train(arguments: argparse.Namespace) -> None:
         val_pairs, _ = encode_pairs(val_corpus, tokenizer, max_len=longest)
     except UserError:  # no usable pair among the few put aside: train without validation
         val_pairs = []
-    steps, minutes = arguments.steps, arguments.minutes
-    if steps is None and minutes is None:
-        minutes = 30.0
-    training = TrainingConfig(**preset["training"], steps=steps, minutes=minutes, seed=arguments.seed)
+    if arguments.patience and not val_pairs:
+        raise UserError("--patience waits for a better validation loss, but no pair is left for validation")
+    options = {name: getattr(arguments, name) for name in ("steps", "minutes", "evaluate_every", "average", "patience")}
+    options = {name: value for name, value in options.items() if value is not None}
+    if not {"steps", "minutes"} & options.keys():
+        options["minutes"] = 30.0
+    training = TrainingConfig(**preset["training"] | options, seed=arguments.seed)
     if device == "cpu":
         _keep_memory()
     torch.manual_seed(arguments.seed)
     translator = Translator(Transformer(config), tokenizer)
     if going_on:
         translator.check_config(out)
-    else:
-        translator.save(out, weights=False)
-    print(f"{len(pairs)} pairs to train on, {len(val_pairs)} for validation; skipped {skipped}", file=sys.stderr)
-    log = train(translator.model, pairs, training, val_pairs=val_pairs, out=out, resume=arguments.resume, device=device)
-    print(json.dumps(log[-1]))
+    if place()[0] == 0:
+        if not going_on:
+            translator.save(out, weights=False)
+        print(f"{len(pairs)} pairs to train on, {len(val_pairs)} for validation; skipped {skipped}", file=sys.stderr)
+    return train(
+        translator.model, pairs, training, val_pairs=val_pairs, out=out, resume=arguments.resume, device=device
+    )
 
 
 def _translate(arguments: argparse.Namespace) -> None:
@@ -252,6 +265,9 @@ def _parser() -> argparse.ArgumentParser:
             command.add_argument("--resume", action="store_true", help="go on with the run in --out")
             command.add_argument("--minutes", type=_positive(float), help="time to train (30 if --steps is missing)")
             command.add_argument("--steps", type=_positive(int), help="updates to train")
+            command.add_argument("--evaluate-every", type=_positive(int), help="updates between two validations (500)")
+            command.add_argument("--average", type=_positive(int), help="keep the mean of the last so many checkpoints")
+            command.add_argument("--patience", type=_positive(int), help="stop after so many validations in vain")
             command.add_argument("--seed", type=int, default=0)
         else:
             command.add_argument("--model", type=_given, required=True, help="directory that `train --out` wrote")
@@ -298,8 +314,8 @@ def main(argv: list[str] | None = None) -> int:
     except UserError as error:
         _say(f"error: {' '.join(str(error).split())[:1000]}")
         return 2
-    except KeyboardInterrupt:
-        _say("stopped by Ctrl-C")
+    except KeyboardInterrupt as stop:
+        _say(str(stop) or "stopped by Ctrl-C")
         return 130
     except BrokenPipeError:  # somebody closed our output, as `head` does
         _discard_output()

@@ -4,10 +4,11 @@
 # chapters/A2_files.md: One kind of error for the reader's own mistakes
 """Files that are either whole or not there, weights without pickle, and errors that say what to do."""
 
+import copy
 import json
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import safetensors
@@ -51,11 +52,28 @@ def atomic_path(path: str | Path) -> Iterator[Path]:
             with part.open("rb+") as file:
                 os.fsync(file.fileno())
             part.replace(path)
+            _push_names(path.parent)
         finally:
             part.unlink(missing_ok=True)
     except (OSError, safetensors.SafetensorError) as error:  # safetensors wraps the operating system's errors
         reason = getattr(error, "strerror", None) or error
         raise UserError(f"cannot write {path}: {reason}; free some space or choose another place") from error
+
+
+def _push_names(folder: Path) -> None:
+    """Push a folder's list of names to the disk, where the system can: a rename is safe from a power cut only then."""
+    with suppress(OSError):
+        names = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(names)
+        finally:
+            os.close(names)
+
+
+def remove_parts(folder: str | Path) -> None:
+    """Delete what a writer that was killed in the middle has left in a folder, if there is such a folder."""
+    for part in Path(folder).glob(".*.part"):
+        part.unlink(missing_ok=True)
 
 
 def atomic_write(path: str | Path, data: bytes | str) -> None:
@@ -84,12 +102,16 @@ def load_weights(path: str | Path, model: nn.Module) -> None:
 
     Raises:
         UserError: the file is missing, cut short or damaged, or belongs to a model of another configuration. The model
-            may then be partly filled: throw it away.
+            is then as it was.
     """
     if not Path(path).is_file():
-        raise UserError(f"there is no file {path}: name the directory that `train --out` wrote")
+        raise UserError(
+            f"there is no file {path}: name the directory that `train --out` wrote; if a run there was stopped before "
+            "its first validation, go on with `train --resume`"
+        )
+    trial = copy.deepcopy(model)  # what does not fit must not leave half of itself behind
     try:
-        _load_into(model, str(path))
+        _load_into(trial, str(path))
     except safetensors.SafetensorError as error:
         raise UserError(f"{path} is damaged or cut short ({error}): copy it again, or train again") from error
     except OSError as error:
@@ -97,10 +119,35 @@ def load_weights(path: str | Path, model: nn.Module) -> None:
     except RuntimeError as error:
         difference = " ".join(str(error).split())[:200]
         raise UserError(f"{path} belongs to a model of another configuration: {difference}") from error
+    model.load_state_dict(trial.state_dict())
 
 
 # chapters/A2_files.md: The state of a training run
-def save_state(path: str | Path, model: nn.Module, optimizer: torch.optim.Optimizer, progress: dict) -> None:
+Weights = dict[str, Tensor]
+
+
+def weights_of(model: nn.Module) -> Weights:
+    """A copy of a model's parameters, by name, on the CPU; a shared one has one name."""
+    return {name: parameter.detach().to("cpu", copy=True) for name, parameter in model.named_parameters()}
+
+
+@torch.no_grad()
+def set_weights(model: nn.Module, weights: Weights) -> None:
+    """Fill a model's parameters from what `weights_of` gave; those without a name in `weights` stay as they are."""
+    for name, parameter in model.named_parameters():
+        if name in weights:
+            parameter.copy_(weights[name])
+
+
+# chapters/A2_files.md: The state of a training run
+def save_state(
+    path: str | Path,
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    progress: dict,
+    *,
+    recent: Sequence[Weights] = (),
+) -> None:
     """Store in one file all that the next training step depends on.
 
     Args:
@@ -108,54 +155,69 @@ def save_state(path: str | Path, model: nn.Module, optimizer: torch.optim.Optimi
         model: its parameters are stored.
         optimizer: its moments are stored.
         progress: what else to remember; plain numbers, strings, lists and dictionaries.
+        recent: weights of earlier checkpoints, each as `weights_of` gives them.
 
     Raises:
         UserError: the file cannot be written.
     """
-    tensors: dict[str, Tensor] = {f"model.{name}": value.detach() for name, value in model.named_parameters()}
+    tensors = {f"model.{name}": parameter.detach() for name, parameter in model.named_parameters()}
     for number, moments in optimizer.state_dict()["state"].items():
         tensors |= {f"optimizer.{number}.{name}": value for name, value in moments.items()}
-    tensors["random.cpu"] = torch.get_rng_state()
-    if torch.cuda.is_available():
-        tensors["random.cuda"] = torch.cuda.get_rng_state()
+    for number, weights in enumerate(recent):
+        tensors |= {f"recent.{number}.{name}": value for name, value in weights.items()}
     with atomic_path(path) as part:
         save_file(tensors, part, metadata={"progress": json.dumps(progress)})
 
 
-def load_state(path: str | Path, model: nn.Module, optimizer: torch.optim.Optimizer) -> dict:
-    """Fill a model, its optimiser and the random numbers from `path`; return the stored `progress`.
+def _numbered(tensors: dict[str, Tensor], prefix: str) -> dict[int, dict[str, Tensor]]:
+    """The tensors named PREFIX NUMBER . NAME, as {number: {name: tensor}}."""
+    groups: dict[int, dict[str, Tensor]] = {}
+    for name, value in tensors.items():
+        if name.startswith(prefix):
+            number, _, rest = name.removeprefix(prefix).partition(".")
+            groups.setdefault(int(number), {})[rest] = value
+    return groups
+
+
+def load_state(path: str | Path, model: nn.Module, optimizer: torch.optim.Optimizer) -> tuple[dict, list[Weights]]:
+    """Fill a model and its optimiser from `path`; return the stored `progress` and the `recent` weights.
 
     Raises:
-        UserError: the file is missing, damaged, or belongs to a model of another configuration.
+        UserError: the file is missing, damaged, or belongs to a model of another configuration. Model and optimiser
+            are then as they were.
     """
     try:
         with safetensors.safe_open(str(path), "pt") as file:
             tensors = {name: file.get_tensor(name) for name in file.keys()}
             progress = json.loads(file.metadata()["progress"])
-        moments: dict[int, dict[str, Tensor]] = {}
-        for name, value in tensors.items():
-            if name.startswith("optimizer."):
-                _, number, kind = name.split(".")
-                moments.setdefault(int(number), {})[kind] = value
-        parameters = {f"model.{name}": parameter for name, parameter in model.named_parameters()}
-        stored = {name: value for name, value in tensors.items() if name.startswith("model.")}
-        if {n: p.shape for n, p in parameters.items()} != {n: t.shape for n, t in stored.items()}:
-            raise ValueError("it belongs to a model of another configuration")
-        if len(moments) != len(parameters):
+        weights = {name.removeprefix("model."): value for name, value in tensors.items() if name.startswith("model.")}
+        recent = [group for _, group in sorted(_numbered(tensors, "recent.").items())]
+        shapes = {name: parameter.shape for name, parameter in model.named_parameters()}
+        for stored in (weights, *recent):
+            if {name: value.shape for name, value in stored.items()} != shapes:
+                raise ValueError("it belongs to a model of another configuration")
+        moments = _numbered(tensors, "optimizer.")  # none before the first step
+        moved = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+        fit = all(v.shape in ((), moved[n].shape) for n, values in moments.items() for v in values.values())
+        if not fit or len(moments) not in (0, len(moved)) or len({frozenset(names) for names in moments.values()}) > 1:
             raise ValueError("moments of the optimiser are missing")
         if not all(value.isfinite().all() for value in tensors.values()):
             raise ValueError("it holds numbers that are not finite")
-        with torch.no_grad():
-            for name, parameter in parameters.items():
-                parameter.copy_(stored[name])
+        set_weights(model, weights)
         optimizer.load_state_dict({"state": moments, "param_groups": optimizer.state_dict()["param_groups"]})
-        torch.set_rng_state(tensors["random.cpu"])
-        if torch.cuda.is_available() and "random.cuda" in tensors:
-            torch.cuda.set_rng_state(tensors["random.cuda"])
-    except (OSError, safetensors.SafetensorError, KeyError, TypeError, ValueError, RuntimeError) as error:
+    except (OSError, safetensors.SafetensorError, IndexError, KeyError, TypeError, ValueError, RuntimeError) as error:
         reason = " ".join(str(error).split())[:200]
         raise UserError(f"{path} is not the state of this training run ({reason}): train into another place") from error
-    return progress
+    return progress, recent
 
 
-__all__ = ["UserError", "atomic_path", "atomic_write", "save_weights", "load_weights", "save_state", "load_state"]
+__all__ = [
+    "UserError",
+    "atomic_path",
+    "atomic_write",
+    "remove_parts",
+    "save_weights",
+    "load_weights",
+    "save_state",
+    "load_state",
+]

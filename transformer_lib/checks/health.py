@@ -11,8 +11,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from transformer_lib.checks.report import NotApplicable, Outcome, Property, holds_for, one_line
+from transformer_lib.checks.report import NotApplicable, Outcome, Property, holds_for
 from transformer_lib.checks.subject import Subject, change, plain_tensors
+from transformer_lib.files import one_line
 
 PROPERTIES: list[Property] = []  # in the order in which they are written
 

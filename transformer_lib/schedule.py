@@ -1,0 +1,101 @@
+# Generated from chapters/10_training.md: edit the chapter, not this file, then run `make export`.
+
+
+# chapters/10_training.md: A learning rate that warms up
+"""How to train: the settings of a run, its learning rate, its optimiser."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+
+
+# chapters/10_training.md: A learning rate that warms up
+def inverse_sqrt_schedule(step: int, *, peak: float, warmup: int) -> float:
+    """The learning rate of a step: up linearly, then down as 1 / √step (Vaswani et al. 2017, section 5.3).
+
+    Args:
+        step: the step's number, from 1.
+        peak: the highest rate, reached at step `warmup`.
+        warmup: number of steps on the way up, at least 1.
+
+    Raises:
+        ValueError: `step` or `warmup` is below 1.
+    """
+    if step < 1 or warmup < 1:
+        raise ValueError(f"step and warmup count from 1; got step {step} and warmup {warmup}")
+    return peak * min(step / warmup, math.sqrt(warmup / step))
+
+
+# chapters/10_training.md: The training loop
+@dataclass(frozen=True)
+class TrainingConfig:
+    """How to train. Give `steps`, `minutes` or both; the run ends with the first that is reached.
+
+    Args:
+        batch_tokens: size of a batch: rows times its longest side, the padding included.
+        accumulate: batches an update. `accumulate * batch_tokens` is what the update sees, `batch_tokens` what must
+            fit into memory.
+        peak_lr: highest learning rate.
+        warmup_steps: steps until it is reached.
+        adam_betas: how slowly Adam's two running means forget.
+        label_smoothing: share of the target probability spread over all words.
+        weight_decay: AdamW's decay, for matrices only.
+        clip_norm: longest gradient.
+        recompute: forget each layer's activations and compute them again in the backward pass: less memory, more time.
+        steps: number of updates, counted from the very beginning.
+        minutes: time for this call, validation and saving included.
+        evaluate_every: updates between two validations, each followed by a checkpoint.
+        average: what is validated and kept is the mean of the weights at the last so many validations.
+        patience: stop after so many validations in a row without a better one; None = never.
+        seed: decides the order of the batches and the dropout.
+
+    Raises:
+        ValueError: a value is out of its range, or neither `steps` nor `minutes` is given.
+    """
+
+    batch_tokens: int = 4096
+    accumulate: int = 1
+    peak_lr: float = 2e-3
+    warmup_steps: int = 1000
+    adam_betas: tuple[float, float] = (0.9, 0.98)
+    label_smoothing: float = 0.1
+    weight_decay: float = 0.01
+    clip_norm: float = 1.0
+    recompute: bool = False
+    steps: int | None = None
+    minutes: float | None = None
+    evaluate_every: int = 500
+    average: int = 1
+    patience: int | None = None
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.steps is None and self.minutes is None:
+            raise ValueError("give steps, minutes or both: how long to train")
+        counts = ("batch_tokens", "accumulate", "warmup_steps", "steps", "evaluate_every", "average", "patience")
+        for name in (*counts, "peak_lr", "clip_norm", "minutes"):
+            value = getattr(self, name)
+            if value is not None and not 0 < value < math.inf:
+                raise ValueError(f"{name} must be positive and finite; got {value}")
+        for name in counts:
+            if not isinstance(getattr(self, name), int | None):
+                raise ValueError(f"{name} must be a whole number; got {getattr(self, name)}")
+        if not 0 <= self.label_smoothing < 1:
+            raise ValueError(f"label_smoothing must be at least 0 and below 1; got {self.label_smoothing}")
+        if not 0 <= self.weight_decay < math.inf:
+            raise ValueError(f"weight_decay must be at least 0 and finite; got {self.weight_decay}")
+        if len(self.adam_betas) != 2 or not all(0 <= beta < 1 for beta in self.adam_betas):
+            raise ValueError(f"adam_betas must be two numbers, at least 0 and below 1; got {self.adam_betas}")
+
+
+# chapters/10_training.md: The training loop
+def adamw(model: nn.Module, config: TrainingConfig) -> torch.optim.AdamW:
+    """AdamW with the epsilon of Vaswani et al. 2017, section 5.3; only matrices decay."""
+    matrices = [parameter for parameter in model.parameters() if parameter.dim() > 1]
+    vectors = [parameter for parameter in model.parameters() if parameter.dim() <= 1]
+    groups: list[dict] = [{"params": matrices}, {"params": vectors, "weight_decay": 0.0}]
+    return torch.optim.AdamW(groups, betas=config.adam_betas, eps=1e-9, weight_decay=config.weight_decay, fused=True)

@@ -1,0 +1,104 @@
+# Generated from chapters/10_training.md: edit the chapter, not this file, then run `make export`.
+
+
+# chapters/10_training.md: The training loop
+"""One update of the weights: over one or more batches, by one or more processes."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from functools import partial
+
+import torch
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.checkpoint import checkpoint
+
+from transformer_lib.data import Batch
+from transformer_lib.loss import translation_loss
+from transformer_lib.model import Transformer
+from transformer_lib.processes import place
+from transformer_lib.schedule import TrainingConfig, inverse_sqrt_schedule
+
+
+# chapters/10_training.md: The training loop
+class SummedLoss(nn.Module):
+    """The summed loss of a batch, as a module: DistributedDataParallel wraps modules, and watches their `forward`.
+
+    Args:
+        model: the model.
+        label_smoothing: as in `translation_loss`.
+    """
+
+    def __init__(self, model: Transformer, label_smoothing: float) -> None:
+        super().__init__()
+        self.model, self.label_smoothing = model, label_smoothing
+
+    def forward(self, source: Tensor, target: Tensor) -> Tensor:
+        """The loss of all real targets, in nats: a scalar, from source (batch, n) and target (batch, m)."""
+        smoothing = self.label_smoothing
+        return translation_loss(self.model, source, target, label_smoothing=smoothing, reduction="sum")
+
+
+# chapters/10_training.md: The training loop
+def update(
+    loss: nn.Module,
+    batches: Sequence[Batch],
+    tokens: int,
+    optimizer: torch.optim.Optimizer,
+    config: TrainingConfig,
+    step: int,
+) -> tuple[float, float]:
+    """Change the weights once, by the mean loss of all real targets of some batches.
+
+    Args:
+        loss: a `SummedLoss`, or what `shared` made of it.
+        batches: one or more. With several processes all get the same ones, and each computes its share of the rows.
+        tokens: number of real targets in all of the batches.
+        optimizer: it moves the weights.
+        config: how to train.
+        step: the update's number, from 1; it decides the learning rate and, with the seed, the dropout.
+
+    Returns:
+        This process's part of the mean loss, in nats a token (the parts of all processes add up to it), and the
+        length that the whole gradient had before it was clipped.
+    """
+    rank, world = place()
+    device = next(loss.parameters()).device
+    torch.manual_seed(zlib.crc32(f"{config.seed} {step} {rank}".encode()))
+    optimizer.zero_grad()
+    parts = []
+    for number, batch in enumerate(batches, start=1):
+        source, target = (side[rank::world].to(device) for side in batch)  # (this process's rows, n), (…, m)
+        last = number == len(batches)  # with it the gradients travel, once an update
+        with loss.no_sync() if isinstance(loss, DistributedDataParallel) and not last else nullcontext():
+            with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
+                parts.append(loss(source, target) / tokens)
+            (parts[-1] * world).backward()  # times the processes, because `shared` takes the mean over them
+    norm = nn.utils.clip_grad_norm_(loss.parameters(), config.clip_norm)
+    for group in optimizer.param_groups:
+        group["lr"] = inverse_sqrt_schedule(step, peak=config.peak_lr, warmup=config.warmup_steps)
+    optimizer.step()
+    part, length = torch.stack([sum(part.detach() for part in parts), norm]).tolist()  # one wait for a GPU, not two
+    return part, length
+
+
+# chapters/10_training.md: The training loop
+@contextmanager
+def recomputed(model: Transformer, wanted: bool = True) -> Iterator[None]:
+    """Inside the block each layer keeps its input only, and computes the rest again in the backward pass.
+
+    Args:
+        model: the gradients stay the same, dropout included.
+        wanted: False = do nothing.
+    """
+    layers = [*model.encoder.layers, *model.decoder.layers] if wanted else []
+    for layer in layers:
+        layer.forward = partial(checkpoint, layer.forward, use_reentrant=False)
+    try:
+        yield
+    finally:
+        for layer in layers:
+            del layer.forward  # the class's own again
