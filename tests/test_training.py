@@ -21,6 +21,7 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 from transformer_lib import training
 from transformer_lib.data import token_batches
 from transformer_lib.files import UserError, load_weights
+from transformer_lib.loss import _CrossEntropy
 from transformer_lib.model import Transformer, TransformerConfig
 from transformer_lib.training import (
     TrainingConfig,
@@ -143,6 +144,23 @@ def test_loss_is_torchs_cross_entropy_of_the_whole_model(tie, norm_first, smooth
     for (name, a), b in zip(ours.named_parameters(), theirs.parameters(), strict=True):
         assert a.grad is not None, name
         equal(a.grad, b.grad)
+
+
+@pytest.mark.parametrize("tokens", [0, 1, 255, 256, 257, 600])
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_loss_and_gradients_a_few_tokens_at_a_time_are_those_of_all_at_once(tokens, smoothing):
+    """The library visits 256 tokens at a time; torch has all logits. Sums of 600 numbers up to about 20."""
+    hidden = torch.randn(tokens, 7, dtype=torch.float64, requires_grad=True)
+    weight = torch.randn(11, 7, dtype=torch.float64, requires_grad=True)
+    labels = torch.randint(11, (tokens,))
+    results = []
+    for total in (
+        _CrossEntropy.apply(hidden, weight, labels, smoothing),
+        F.cross_entropy(hidden @ weight.T, labels, label_smoothing=smoothing, reduction="sum"),
+    ):
+        results.append([total, *torch.autograd.grad(3 * total, [hidden, weight])])
+    for ours, theirs in zip(*results):
+        equal(ours, theirs, atol=1e-11)
 
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])

@@ -5,6 +5,7 @@
 """The loss of a translation: cross-entropy over real tokens."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -16,6 +17,32 @@ from transformer_lib.masks import padding_mask
 from transformer_lib.model import Transformer
 
 Pairs = Sequence[tuple[list[int], list[int]]]
+
+
+# chapters/10_training.md: The exported loss
+class _CrossEntropy(torch.autograd.Function):
+    """The summed cross-entropy of `hidden @ weight.T`, 256 tokens at a time, and its gradients in the same visit."""
+
+    @staticmethod
+    def forward(ctx: Any, hidden: Tensor, weight: Tensor, labels: Tensor, smoothing: float) -> Tensor:
+        """Return a scalar from hidden (tokens, d), weight (V, d) and labels (tokens,)."""
+        spread, total = smoothing / len(weight), torch.zeros((), dtype=torch.float64)
+        grad_hidden, grad_weight = torch.empty_like(hidden), torch.zeros_like(weight)
+        for h, y, grad in zip(hidden.split(256), labels.split(256), grad_hidden.split(256)):
+            log_p = F.linear(h, weight).log_softmax(dim=-1)  # (256, V)
+            total -= (1 - smoothing) * log_p.gather(1, y[:, None]).sum() + spread * log_p.sum()
+            excess = log_p.exp_().sub_(spread)  # becomes p - q, in place
+            excess[torch.arange(len(y)), y] -= 1 - smoothing
+            torch.mm(excess, weight, out=grad)
+            grad_weight.addmm_(excess.T, h)
+        ctx.save_for_backward(grad_hidden, grad_weight)
+        return total.to(hidden.dtype)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, None, None]:
+        """Scale the gradients by the one that comes back; labels and smoothing have none."""
+        grad_hidden, grad_weight = ctx.saved_tensors
+        return grads[0] * grad_hidden, grads[0] * grad_weight, None, None
 
 
 # chapters/10_training.md: The exported loss
@@ -44,11 +71,14 @@ def translation_loss(
     memory = model.encode(source, mask=memory_mask)
     hidden = model.decode(inputs, memory, memory_mask=memory_mask, is_causal=True)  # (b, m, d)
     real = labels != model.config.pad_id
-    logits = model.output_projection(hidden[real])  # (real tokens, V)
-    return F.cross_entropy(logits, labels[real], label_smoothing=label_smoothing, reduction=reduction)
+    hidden, labels, weight = hidden[real], labels[real], model.output_projection.weight  # (real tokens, d), …, (V, d)
+    if hidden.requires_grad and hidden.device.type == "cpu":  # a GPU's kernels are at their best with the plain form
+        total = _CrossEntropy.apply(hidden, weight, labels, label_smoothing)
+        return total if reduction == "sum" else total / len(labels)
+    return F.cross_entropy(F.linear(hidden, weight), labels, label_smoothing=label_smoothing, reduction=reduction)
 
 
-# chapters/10_training.md: The exported loss
+# chapters/10_training.md: If padding counted
 @torch.no_grad()
 def validation_loss(model: Transformer, pairs: Pairs, batch_tokens: int) -> float:
     """The mean loss of a real token of `pairs`, in nats, without dropout and label smoothing."""

@@ -1,7 +1,7 @@
 # Generated from chapters/10_training.md: edit the chapter, not this file, then run `make export`.
 
 
-# chapters/10_training.md: The training loop
+# chapters/10_training.md: One update by several processes
 """Several processes that train one model: who is who, and what they tell each other."""
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 
-# chapters/10_training.md: The training loop
+# chapters/10_training.md: One update by several processes
 def place() -> tuple[int, int]:
     """The number of this process among those that train together, from 0, and how many they are; alone: 0 and 1."""
     together = dist.is_available() and dist.is_initialized()

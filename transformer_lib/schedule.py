@@ -30,7 +30,7 @@ def inverse_sqrt_schedule(step: int, *, peak: float, warmup: int) -> float:
     return peak * min(step / warmup, math.sqrt(warmup / step))
 
 
-# chapters/10_training.md: The training loop
+# chapters/10_training.md: The settings of a run
 @dataclass(frozen=True)
 class TrainingConfig:
     """How to train. Give `steps`, `minutes` or both; the run ends with the first that is reached.
@@ -92,7 +92,7 @@ class TrainingConfig:
             raise ValueError(f"adam_betas must be two numbers, at least 0 and below 1; got {self.adam_betas}")
 
 
-# chapters/10_training.md: The training loop
+# chapters/10_training.md: The settings of a run
 def adamw(model: nn.Module, config: TrainingConfig) -> torch.optim.AdamW:
     """AdamW with the epsilon of Vaswani et al. 2017, section 5.3; only matrices decay."""
     matrices = [parameter for parameter in model.parameters() if parameter.dim() > 1]

@@ -1,7 +1,7 @@
 # Generated from chapters/10_training.md: edit the chapter, not this file, then run `make export`.
 
 
-# chapters/10_training.md: Going on after an interruption
+# chapters/10_training.md: The loop
 """Learning: the training loop."""
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from transformer_lib.schedule import TrainingConfig, adamw, inverse_sqrt_schedul
 from transformer_lib.update import SummedLoss, recomputed, update
 
 
-# chapters/10_training.md: Going on after an interruption
+# chapters/10_training.md: The loop
 def _batches(pairs: Pairs, config: TrainingConfig, pad_id: int, at: Progress) -> Iterator[Batch]:
     """Batches without end from where the run stands; moves `at` along."""
     while True:
@@ -56,7 +56,7 @@ def _demand_finite(kind: str, value: float, at: Progress) -> None:
         raise UserError(f"the {kind} is {value} at {where}: lower peak_lr, raise warmup_steps, or look at that batch")
 
 
-# chapters/10_training.md: Going on after an interruption
+# chapters/10_training.md: The loop
 def _checkpoint(run: Run, config: TrainingConfig, val_pairs: Pairs, clock: _Clock) -> dict[str, float]:
     """Validate, add a row to the log, keep the weights if they are the best so far, and write the state."""
     at, before, is_best = run.at, time.monotonic(), True
@@ -81,7 +81,7 @@ def _checkpoint(run: Run, config: TrainingConfig, val_pairs: Pairs, clock: _Cloc
     return row
 
 
-# chapters/10_training.md: Going on after an interruption
+# chapters/10_training.md: The loop
 def train(
     model: Transformer,
     pairs: Pairs,

@@ -1,7 +1,7 @@
 # Generated from chapters/10_training.md: edit the chapter, not this file, then run `make export`.
 
 
-# chapters/10_training.md: The training loop
+# chapters/10_training.md: Less memory: recompute, and half precision
 """One update of the weights: over one or more batches, by one or more processes."""
 
 from __future__ import annotations
@@ -23,7 +23,26 @@ from transformer_lib.processes import place
 from transformer_lib.schedule import TrainingConfig, inverse_sqrt_schedule
 
 
-# chapters/10_training.md: The training loop
+# chapters/10_training.md: Less memory: recompute, and half precision
+@contextmanager
+def recomputed(model: Transformer, wanted: bool = True) -> Iterator[None]:
+    """Inside the block each layer keeps its input only, and computes the rest again in the backward pass.
+
+    Args:
+        model: the gradients stay the same, dropout included.
+        wanted: False = do nothing.
+    """
+    layers = [*model.encoder.layers, *model.decoder.layers] if wanted else []
+    for layer in layers:
+        layer.forward = partial(checkpoint, layer.forward, use_reentrant=False)
+    try:
+        yield
+    finally:
+        for layer in layers:
+            del layer.forward  # the class's own again
+
+
+# chapters/10_training.md: Less memory: recompute, and half precision
 class SummedLoss(nn.Module):
     """The summed loss of a batch, as a module: DistributedDataParallel wraps modules, and watches their `forward`.
 
@@ -42,7 +61,7 @@ class SummedLoss(nn.Module):
         return translation_loss(self.model, source, target, label_smoothing=smoothing, reduction="sum")
 
 
-# chapters/10_training.md: The training loop
+# chapters/10_training.md: Less memory: recompute, and half precision
 def update(
     loss: nn.Module,
     batches: Sequence[Batch],
@@ -83,22 +102,3 @@ def update(
     optimizer.step()
     part, length = torch.stack([sum(part.detach() for part in parts), norm]).tolist()  # one wait for a GPU, not two
     return part, length
-
-
-# chapters/10_training.md: The training loop
-@contextmanager
-def recomputed(model: Transformer, wanted: bool = True) -> Iterator[None]:
-    """Inside the block each layer keeps its input only, and computes the rest again in the backward pass.
-
-    Args:
-        model: the gradients stay the same, dropout included.
-        wanted: False = do nothing.
-    """
-    layers = [*model.encoder.layers, *model.decoder.layers] if wanted else []
-    for layer in layers:
-        layer.forward = partial(checkpoint, layer.forward, use_reentrant=False)
-    try:
-        yield
-    finally:
-        for layer in layers:
-            del layer.forward  # the class's own again

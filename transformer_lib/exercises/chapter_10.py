@@ -1,0 +1,90 @@
+# Generated from chapters/10_training.md: edit the chapter, not this file, then run `make export`.
+
+
+# chapters/10_training.md: Exercises
+"""The graders of chapter 10: loss, optimiser, updates, going on."""
+
+import json
+import random
+
+import torch
+import torch.nn.functional as F
+
+from transformer_lib.exercises import Answer, Checks, close
+
+
+def grade_10_1(answer: Answer) -> Checks:
+    """The loss of the very probabilities that the target asks for, by torch."""
+    for V in (2, 3, 20, 1000):
+        for epsilon in (0.0, 0.5, 0.1):
+            q = torch.full((V,), epsilon / V, dtype=torch.float64)
+            q[0] += 1 - epsilon
+            lowest = F.cross_entropy(q.clamp(min=1e-300).log()[None], torch.tensor([0]), label_smoothing=epsilon)
+            claim = f"it is the loss of the probabilities that the target asks for, V = {V} and epsilon = {epsilon}"
+            yield claim, close(answer(V, epsilon), lowest, 1e-9)
+
+
+# chapters/10_training.md: Exercises
+def grade_10_2(answer: Answer) -> Checks:
+    """Inputs and labels are the target without its last and without its first column."""
+    for rows in ([[1, 2]], [[1, 5, 2]], [[1, 5, 6, 2], [1, 7, 2, 0]]):
+        target = torch.tensor(rows)
+        result = answer(target.clone())
+        yield "it returns two tensors", isinstance(result, tuple | list) and len(result) == 2
+        claim = "the labels are all tokens but the start tokens, each where it is asked for"
+        yield claim, close(result[1], target[:, 1:], 0.0)
+        yield "at each position the input is the token before the label", close(result[0], target[:, :-1], 0.0)
+
+
+# chapters/10_training.md: Exercises
+def grade_10_3(answer: Answer) -> Checks:
+    """Three steps beside torch's AdamW."""
+    generator = torch.Generator().manual_seed(0)
+    for n in (1, 3):
+        theta = torch.nn.Parameter(torch.randn(n, generator=generator, dtype=torch.float64) + 2)
+        torchs = torch.optim.AdamW([theta], lr=0.1, betas=(0.9, 0.98), eps=1e-9, weight_decay=0.1)
+        m, u = torch.zeros(2, n, dtype=torch.float64)
+        for k in (1, 2, 3):
+            theta.grad = torch.randn(n, generator=generator, dtype=torch.float64)
+            before = theta.detach().clone()
+            torchs.step()
+            state = torchs.state[theta]
+            result = answer(before, theta.grad.clone(), m.clone(), u.clone(), k)
+            yield "it returns theta, m and u", isinstance(result, tuple | list) and len(result) == 3
+            yield (
+                f"m and u are the running means after step {k}",
+                close(tuple(result[1:]), (state["exp_avg"], state["exp_avg_sq"]), 1e-12),
+            )
+            yield f"step {k} is that of torch's AdamW", close(result[0], theta.detach(), 1e-9)
+            m, u = state["exp_avg"].clone(), state["exp_avg_sq"].clone()
+
+
+# chapters/10_training.md: Exercises
+def grade_10_4(answer: Answer) -> Checks:
+    """Tokens with gradients of their own, dealt out to processes."""
+    generator = torch.Generator().manual_seed(0)
+    for counts in ([1], [1, 1], [1, 3], [2, 0], [0, 4, 1], [5, 2, 7, 1]):
+        tokens = torch.randn(sum(counts), 2, generator=generator, dtype=torch.float64)  # a gradient for each token
+        gradients = [part.mean(dim=0) for part in tokens.split(counts)]
+        result = answer([gradient.clone() for gradient in gradients], list(counts))
+        yield "the answer is the mean over all tokens", close(result, tokens.mean(dim=0), 1e-12)
+
+
+# chapters/10_training.md: Exercises
+def grade_10_5(answer: Answer) -> Checks:
+    """Steps in one go and in parts give the same number, to the last bit."""
+
+    def noise(k: int) -> float:
+        return random.Random(k).gauss(0, 1)
+
+    for parts in ([1], [2], [1, 1], [2, 3], [1, 4, 2, 3]):
+        x, v = 1.0, 0.0
+        for k in range(1, sum(parts) + 1):
+            v = 0.9 * v + x + noise(k)
+            x -= 0.1 * v
+        state, got = None, None
+        for steps in parts:
+            result = answer(state, steps, noise)
+            yield "it returns x and a state", isinstance(result, tuple | list) and len(result) == 2
+            got, state = result[0], json.loads(json.dumps(result[1]))
+        yield f"after {' and '.join(map(str, parts))} steps x is what it should be", close(got, x, 1e-12)
