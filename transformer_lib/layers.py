@@ -78,18 +78,29 @@ class EncoderLayer(_Layer):
     """
 
     def forward(
-        self, x: Float[Tensor, "batch n d_model"], *, mask: Bool[Tensor, "#batch #heads #n #n"] | None = None
+        self,
+        x: Float[Tensor, "batch n d_model"],
+        *,
+        mask: Bool[Tensor, "#batch #heads #n #keys"] | None = None,
+        is_causal: bool = False,
+        cache: AttentionCache | None = None,
     ) -> Float[Tensor, "batch n d_model"]:
         """Let the tokens attend to each other, then process each by itself.
 
         Args:
-            x: (batch, length, d_model).
+            x: (batch, length, d_model); with a cache, only the new tokens.
             mask: boolean, True = may attend, broadcastable to (batch, heads, length, length).
+            is_causal: token i attends to 0 … i; instead of a mask.
+            cache: keys and values of earlier tokens, when the layer is used as a decoder without a memory.
 
         Returns:
             (batch, length, d_model).
         """
-        x = self._add(x, self.self_attention_norm, lambda y: self.self_attention(y, y, y, mask=mask)[0])
+        x = self._add(
+            x,
+            self.self_attention_norm,
+            lambda y: self.self_attention(y, y, y, mask=mask, is_causal=is_causal, cache=cache)[0],
+        )
         return self._add(x, self.feed_forward_norm, self.feed_forward)
 
 

@@ -98,11 +98,17 @@ class Encoder(nn.Module):
         self.norm = nn.LayerNorm(config.d_model) if config.norm_first else nn.Identity()
 
     def forward(
-        self, x: Float[Tensor, "batch n d_model"], *, mask: Bool[Tensor, "#batch #heads #n #n"] | None = None
+        self,
+        x: Float[Tensor, "batch n d_model"],
+        *,
+        mask: Bool[Tensor, "#batch #heads #n #keys"] | None = None,
+        is_causal: bool = False,
+        cache: DecoderCache | None = None,
     ) -> Float[Tensor, "batch n d_model"]:
-        """Map (batch, length, d_model) to the same shape; `mask` as in `EncoderLayer`."""
-        for layer in self.layers:
-            x = layer(x, mask=mask)
+        """Map (batch, length, d_model) to the same shape; the arguments are those of `EncoderLayer`."""
+        for number, layer in enumerate(self.layers):
+            own = None if cache is None else cache.layers[number].self_attention
+            x = layer(x, mask=mask, is_causal=is_causal, cache=own)
         return self.norm(x)
 
 

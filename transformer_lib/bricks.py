@@ -1,0 +1,137 @@
+# Generated from chapters/13_variants.md: edit the chapter, not this file, then run `make export`.
+
+
+# chapters/13_variants.md: Rotary positions
+"""Bricks newer than 2017: rotary positions, a gated feed-forward network, heads that share keys and values."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+
+from transformer_lib.attention import check_mask
+from transformer_lib.multi_head import AttentionCache
+
+
+# chapters/13_variants.md: Rotary positions
+def rotary(
+    x: Float[Tensor, "*batch n d_k"], *, offset: int = 0, base: float = 10000.0
+) -> Float[Tensor, "*batch n d_k"]:
+    """Turn each pair of channels (2i, 2i + 1) by its position times base^(-2i / d_k) (Su et al. 2024, section 3.2.2).
+
+    Args:
+        x: queries or keys (…, length, d_k), d_k even.
+        offset: the position of the first one.
+        base: the slowest pairs turn about once in 2π · base positions.
+
+    Returns:
+        (…, length, d_k), of the same lengths; a query's product with a key depends on the distance of their positions.
+
+    Raises:
+        ValueError: d_k is odd.
+    """
+    d_k = x.size(-1)
+    if d_k % 2:
+        raise ValueError(f"rotary positions turn pairs of channels; got d_k = {d_k}")
+    position = torch.arange(offset, offset + x.size(-2), dtype=torch.float64, device=x.device)
+    angle = position[:, None] * base ** (-torch.arange(0, d_k, 2, dtype=torch.float64, device=x.device) / d_k)
+    cosine, sine = angle.cos().to(x.dtype), angle.sin().to(x.dtype)  # (n, d_k / 2)
+    even, odd = x[..., 0::2], x[..., 1::2]  # (…, n, d_k / 2)
+    return torch.stack([even * cosine - odd * sine, even * sine + odd * cosine], dim=-1).flatten(-2)
+
+
+# chapters/13_variants.md: GELU and SwiGLU
+class SwiGLU(nn.Module):
+    """A gated feed-forward network without biases (Shazeer 2020, section 2).
+
+    Args:
+        d_model: width of the tokens.
+        d_ff: inner width; two thirds of a `FeedForward`'s give as many parameters.
+    """
+
+    def __init__(self, d_model: int, d_ff: int) -> None:
+        super().__init__()
+        self.gate, self.linear1 = nn.Linear(d_model, d_ff, bias=False), nn.Linear(d_model, d_ff, bias=False)
+        self.linear2 = nn.Linear(d_ff, d_model, bias=False)
+        for linear in (self.gate, self.linear1, self.linear2):
+            nn.init.xavier_uniform_(linear.weight)
+
+    def forward(self, x: Float[Tensor, "batch n d_model"]) -> Float[Tensor, "batch n d_model"]:
+        """Map (batch, length, d_model) to the same shape."""
+        return self.linear2(F.silu(self.gate(x)) * self.linear1(x))
+
+
+# chapters/13_variants.md: Grouped-query attention
+class GroupedQueryAttention(nn.Module):
+    """Self-attention whose query heads share keys and values in groups (Ainslie et al. 2023, section 2.2).
+
+    Args:
+        d_model: width of the tokens, a multiple of `num_heads`.
+        num_heads: number of query heads, a multiple of `num_groups`.
+        num_groups: number of key and value heads; 1 is multi-query attention, `num_heads` is the ordinary one.
+        base: of rotary positions; None = no positions.
+
+    Raises:
+        ValueError: a number does not divide as it should.
+    """
+
+    def __init__(self, d_model: int, num_heads: int, num_groups: int, *, base: float | None = 10000.0) -> None:
+        super().__init__()
+        if min(d_model, num_heads, num_groups) < 1 or d_model % num_heads or num_heads % num_groups:
+            raise ValueError(
+                f"num_groups must divide num_heads, and num_heads d_model; got {num_groups}, {num_heads}, {d_model}"
+            )
+        self.d_k, self.num_heads, self.num_groups, self.base = d_model // num_heads, num_heads, num_groups, base
+        self.query_projection = nn.Linear(d_model, d_model, bias=False)
+        self.key_projection = nn.Linear(d_model, num_groups * self.d_k, bias=False)
+        self.value_projection = nn.Linear(d_model, num_groups * self.d_k, bias=False)
+        self.out_projection = nn.Linear(d_model, d_model, bias=False)
+        for linear in (self.query_projection, self.key_projection, self.value_projection, self.out_projection):
+            nn.init.xavier_uniform_(linear.weight)
+
+    def forward(
+        self,
+        query: Float[Tensor, "batch n d_model"],
+        key: Float[Tensor, "batch n d_model"],
+        value: Float[Tensor, "batch n d_model"],
+        *,
+        mask: Bool[Tensor, "#batch #heads #n #keys"] | None = None,
+        is_causal: bool = False,
+        cache: AttentionCache | None = None,
+    ) -> tuple[Float[Tensor, "batch n d_model"], None]:
+        """Attend, like `MultiHeadAttention.forward`, from tokens to themselves.
+
+        Args:
+            query: (batch, length, d_model); key and value must be the same tensor.
+            key: the same.
+            value: the same.
+            mask: boolean, True = may attend, four dimensions.
+            is_causal: query i may attend to keys 0 … i; instead of a mask.
+            cache: keys and values of earlier calls, (batch, groups, length, d_k).
+
+        Returns:
+            The output (batch, length, d_model) and None, for the weights.
+
+        Raises:
+            TypeError: the mask is not boolean.
+            ValueError: key or value is another tensor, the mask does not fit, or `is_causal` comes with mask or cache.
+        """
+        if key is not query or value is not query:
+            raise ValueError("grouped-query attention is self-attention: query, key and value must be one tensor")
+        if is_causal and (mask is not None or cache is not None):
+            raise ValueError("is_causal=True goes neither with a mask nor with a cache: put causality into the mask")
+        q = self.query_projection(query).unflatten(-1, (self.num_heads, -1)).transpose(1, 2)  # (b, h, n, d_k)
+        k = self.key_projection(query).unflatten(-1, (self.num_groups, -1)).transpose(1, 2)  # (b, g, n, d_k)
+        v = self.value_projection(query).unflatten(-1, (self.num_groups, -1)).transpose(1, 2)  # (b, g, n, d_k)
+        if self.base is not None:
+            offset = 0 if cache is None or cache.key is None else cache.key.size(2)
+            q, k = rotary(q, offset=offset, base=self.base), rotary(k, offset=offset, base=self.base)
+        if cache is not None:
+            k, v = cache.update(k, v)
+        if mask is not None:
+            check_mask(mask, (q.size(0), self.num_heads, q.size(2), k.size(2)))
+        k, v = (x.repeat_interleave(self.num_heads // self.num_groups, dim=1) for x in (k, v))  # (b, h, m, d_k)
+        heads = F.scaled_dot_product_attention(q, k, v, mask, is_causal=is_causal)  # (b, h, n, d_k)
+        return self.out_projection(heads.transpose(1, 2).flatten(2)), None

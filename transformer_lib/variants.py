@@ -1,0 +1,237 @@
+# Generated from chapters/13_variants.md: edit the chapter, not this file, then run `make export`.
+
+
+# chapters/13_variants.md: Who sees whom
+"""Three families from one set of bricks: encoder-only and decoder-only models, and bricks newer than 2017."""
+
+from __future__ import annotations
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+
+from transformer_lib.cache import KeyValueCache
+from transformer_lib.masks import padding_mask
+from transformer_lib.model import DecoderCache, Encoder, TransformerConfig
+from transformer_lib.positions import LearnedPositionalEncoding
+
+
+# chapters/13_variants.md: Who sees whom
+class _OneStack(nn.Module):
+    """What both families share: tokens and learned positions go in, one stack works, logits come out."""
+
+    def __init__(self, config: TransformerConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.embedding = nn.Embedding(config.source_vocab_size, config.d_model)
+        self.positions = LearnedPositionalEncoding(config.d_model, config.max_len)
+        self.embedding_norm = nn.Identity() if config.norm_first else nn.LayerNorm(config.d_model)
+        self.dropout = nn.Dropout(config.dropout)
+        self.stack = Encoder(config)
+        self.output_projection = nn.Linear(config.d_model, config.source_vocab_size, bias=False)
+        if config.tie_embeddings != "none":
+            self.output_projection.weight = self.embedding.weight
+        for module in (self.embedding, self.output_projection):
+            nn.init.normal_(module.weight, std=config.d_model**-0.5)  # as large as the positions
+
+    def _embed(self, tokens: Int[Tensor, "batch n"], offset: int = 0) -> Float[Tensor, "batch n d_model"]:
+        return self.dropout(self.embedding_norm(self.positions(self.embedding(tokens), offset=offset)))
+
+
+# chapters/13_variants.md: Encoder-only: what is missing?
+class EncoderOnly(_OneStack):
+    """Every token sees every other: fills in masked tokens, makes sentence vectors (Devlin et al. 2019, section 3).
+
+    Args:
+        config: `source_vocab_size` and `num_encoder_layers` count here; there is no second vocabulary or stack.
+            `norm_first=False` is BERT's order. `tie_embeddings` other than "none" ties the only embedding.
+    """
+
+    def forward(self, tokens: Int[Tensor, "batch n"]) -> Float[Tensor, "batch n vocabulary"]:
+        """Score every token at every position.
+
+        Args:
+            tokens: (batch, length), padded with the configuration's `pad_id`, on either side.
+
+        Returns:
+            Logits (batch, length, source_vocab_size).
+
+        Raises:
+            ValueError: the tokens are not whole numbers in two dimensions, or longer than `max_len`.
+        """
+        return self.output_projection(self.encode(tokens))
+
+    def encode(self, tokens: Int[Tensor, "batch n"]) -> Float[Tensor, "batch n d_model"]:
+        """Turn tokens into hidden states (batch, length, d_model); arguments as in `forward`."""
+        return self.stack(self._embed(tokens), mask=padding_mask(tokens, self.config.pad_id))
+
+    def sentence_vector(self, tokens: Int[Tensor, "batch n"]) -> Float[Tensor, "batch d_model"]:
+        """Average the hidden states of each sentence's real tokens; zeros if it has none.
+
+        Args:
+            tokens: as in `forward`.
+
+        Returns:
+            (batch, d_model).
+        """
+        real = (tokens != self.config.pad_id)[:, :, None]  # (batch, n, 1)
+        return (self.encode(tokens) * real).sum(dim=1) / real.sum(dim=1).clamp(min=1)  # (batch, d_model)
+
+
+# chapters/13_variants.md: Encoder-only: what is missing?
+def mask_tokens(
+    tokens: Int[Tensor, "batch n"],
+    *,
+    mask_id: int,
+    pad_id: int,
+    vocab_size: int,
+    rate: float = 0.15,
+    generator: torch.Generator | None = None,
+) -> tuple[Int[Tensor, "batch n"], Bool[Tensor, "batch n"]]:
+    """Choose tokens to be predicted, and hide most of them (Devlin et al. 2019, section 3.1, task 1).
+
+    Args:
+        tokens: (batch, length).
+        mask_id: what 80 % of the chosen tokens become; 10 % become a random token, 10 % stay.
+        pad_id: padding is never chosen, and no token becomes padding.
+        vocab_size: number of tokens.
+        rate: the probability with which a real token is chosen.
+        generator: where the random numbers come from.
+
+    Returns:
+        The model's input (batch, length), and which positions were chosen, boolean (batch, length).
+
+    Raises:
+        ValueError: the rate is not between 0 and 1.
+    """
+    if not 0 < rate < 1:
+        raise ValueError(f"rate must be above 0 and below 1; got {rate}")
+    coin, fate = torch.rand(2, *tokens.shape, generator=generator, device=tokens.device)  # each (batch, n)
+    chosen = (coin < rate) & (tokens != pad_id)
+    other = torch.randint(vocab_size - 1, tokens.shape, generator=generator, device=tokens.device)
+    other += other >= pad_id  # any number but the padding's
+    inputs = tokens.where(~chosen | (fate >= 0.9), other.where(fate >= 0.8, mask_id))  # 0.8 to 0.9: another
+    return inputs, chosen
+
+
+# chapters/13_variants.md: Decoder-only: what comes next?
+class DecoderOnly(_OneStack):
+    """A token sees itself and what stands before it: predicts the next one (Radford et al. 2019, section 2.3).
+
+    Args:
+        config: as in `EncoderOnly`; `norm_first=True` is GPT-2's order.
+    """
+
+    def forward(
+        self, tokens: Int[Tensor, "batch n"], *, cache: DecoderCache | None = None
+    ) -> Float[Tensor, "batch n vocabulary"]:
+        """Score the next token after every position.
+
+        Args:
+            tokens: (batch, length); padding may stand on the right, where no real token sees it. With a cache, only
+                the new tokens, one or more.
+            cache: keys and values of earlier tokens, such as a `KeyValueCache(config.num_encoder_layers)`.
+
+        Returns:
+            Logits (batch, length, source_vocab_size). Position i depends on tokens 0 … i only.
+
+        Raises:
+            ValueError: a token stands beyond `max_len`.
+        """
+        if cache is None:
+            return self.output_projection(self.stack(self._embed(tokens), is_causal=True))
+        old, new = cache.length, tokens.size(1)
+        mask = torch.ones(1, 1, new, old + new, dtype=torch.bool, device=tokens.device).tril(diagonal=old)
+        return self.output_projection(self.stack(self._embed(tokens, old), mask=mask, cache=cache))
+
+    @torch.no_grad()
+    def generate(
+        self,
+        prompt: Int[Tensor, "batch n"],
+        length: int,
+        *,
+        eos_id: int | None = None,
+        generator: torch.Generator | None = None,
+        use_cache: bool = True,
+    ) -> Int[Tensor, "batch m"]:
+        """Continue each prompt, token by token, without dropout.
+
+        Args:
+            prompt: (batch, prompt length), without padding.
+            length: the largest number of tokens, the prompt's included.
+            eos_id: the token after which a row holds only padding; None = there is none.
+            generator: where the random numbers of a sample come from; None = take the most probable token.
+            use_cache: False computes all earlier positions anew at each step; the result is the same.
+
+        Returns:
+            Prompts and continuations (batch, `length` or fewer if all rows ended).
+
+        Raises:
+            ValueError: a prompt is empty or holds padding, or a token would stand beyond `max_len`.
+        """
+        pad = self.config.pad_id
+        if prompt.size(1) == 0 or (prompt == pad).any():
+            raise ValueError("expected prompts of one length or more, without padding")
+        training = self.training
+        self.eval()
+        cache = KeyValueCache(self.config.num_encoder_layers) if use_cache else None
+        tokens = new = prompt
+        ended = torch.zeros_like(prompt[:, :1], dtype=torch.bool)  # (batch, 1)
+        while tokens.size(1) < length and not ended.all():
+            logits = self(tokens if cache is None else new, cache=cache)[:, -1]  # (batch, vocabulary)
+            logits[:, pad] = -torch.inf  # padding is never a word
+            if generator is None:
+                new = logits.argmax(dim=-1, keepdim=True)  # (batch, 1)
+            else:
+                new = torch.multinomial(logits.softmax(dim=-1), 1, generator=generator)  # (batch, 1)
+            new = new.masked_fill(ended, pad)
+            ended = ended | (new == eos_id) if eos_id is not None else ended
+            tokens = torch.cat([tokens, new], dim=1)
+        self.train(training)
+        return tokens
+
+
+# chapters/13_variants.md: All at once: a Llama
+from transformer_lib.bricks import GroupedQueryAttention, SwiGLU, rotary
+
+
+class ModernDecoderOnly(DecoderOnly):
+    """`DecoderOnly` with newer bricks: RMSNorm, rotary grouped-query attention, SwiGLU, no biases.
+
+    On the same weights it computes what Llama does (Touvron et al. 2023, section 2.2).
+
+    Args:
+        config: as in `DecoderOnly`, with `norm_first=True`; `d_ff` is the SwiGLU's inner width.
+        num_groups: key and value heads; None = as many as heads.
+
+    Raises:
+        ValueError: `config.norm_first` is False, or num_groups does not divide the heads.
+    """
+
+    def __init__(self, config: TransformerConfig, *, num_groups: int | None = None) -> None:
+        if not config.norm_first:
+            raise ValueError("the newer bricks come in pre-norm order: expected norm_first=True; got False")
+        super().__init__(config)
+        del self.positions  # attention itself knows them
+        for layer in self.stack.layers:
+            layer.self_attention = GroupedQueryAttention(
+                config.d_model, config.num_heads, config.num_heads if num_groups is None else num_groups
+            )
+            layer.feed_forward = SwiGLU(config.d_model, config.d_ff)
+            layer.self_attention_norm = nn.RMSNorm(config.d_model, eps=1e-6)
+            layer.feed_forward_norm = nn.RMSNorm(config.d_model, eps=1e-6)
+        self.stack.register_module("norm", nn.RMSNorm(config.d_model, eps=1e-6))
+
+    def _embed(self, tokens: Int[Tensor, "batch n"], offset: int = 0) -> Float[Tensor, "batch n d_model"]:
+        return self.dropout(self.embedding(tokens))
+
+
+__all__ = [
+    "EncoderOnly",
+    "DecoderOnly",
+    "ModernDecoderOnly",
+    "mask_tokens",
+    "rotary",
+    "SwiGLU",
+    "GroupedQueryAttention",
+]
