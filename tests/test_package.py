@@ -25,6 +25,8 @@ PUBLIC = {  # the names that each chapter promises
     "training": ["TrainingConfig", "inverse_sqrt_schedule", "translation_loss", "train"],
     "decoding": ["greedy_decode", "beam_search", "KeyValueCache"],
     "cost": ["count_parameters", "training_flops", "attention_memory"],
+    "variants": ["EncoderOnly", "DecoderOnly", "ModernDecoderOnly", "mask_tokens", "rotary", "SwiGLU",
+                 "GroupedQueryAttention"],
     "translation": ["Translator", "evaluate_bleu"],
     "files": ["UserError", "atomic_path", "atomic_write", "save_weights", "load_weights"],
 }  # fmt: skip

@@ -5,7 +5,7 @@ from typing import Protocol, runtime_checkable
 
 from beartype import BeartypeConf, beartype
 
-CORE = ("attention", "multi_head", "positions", "masks", "layers", "model", "loss", "cache")
+CORE = ("attention", "multi_head", "positions", "masks", "layers", "model", "loss", "cache", "bricks", "variants")
 
 _check = beartype(conf=BeartypeConf(is_pep484_tower=True))  # an int will do where a float is asked for
 

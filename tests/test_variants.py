@@ -1,0 +1,544 @@
+"""The families and the newer bricks: equal to torch's and Hugging Face's, causal, cached, and right at their edges."""
+
+import math
+
+import pytest
+import torch
+import torch.nn.functional as F
+from reference import equal, padded_batch, randomise, replace_from, small_config
+from torch import nn
+
+from transformer_lib.bricks import GroupedQueryAttention, SwiGLU, rotary
+from transformer_lib.cache import KeyValueCache
+from transformer_lib.layers import EncoderLayer, FeedForward
+from transformer_lib.masks import causal_mask
+from transformer_lib.model import Encoder
+from transformer_lib.multi_head import MultiHeadAttention
+from transformer_lib.variants import DecoderOnly, EncoderOnly, ModernDecoderOnly, mask_tokens
+
+PAD, MASK, V = 0, 12, 13
+both_orders = pytest.mark.parametrize("norm_first", [False, True], ids=["post-norm", "pre-norm"])
+
+
+def two_groups(config):
+    return ModernDecoderOnly(config, num_groups=2)
+
+
+def make(kind, **options):
+    """A model with random weights in float64, in evaluation mode."""
+    sizes = {"d_model": 16, "num_heads": 4} | options
+    return randomise(kind(small_config(**sizes)), 0.3).double().eval().requires_grad_(False)
+
+
+WRITERS = {
+    "post-norm": lambda: make(DecoderOnly),
+    "pre-norm": lambda: make(DecoderOnly, norm_first=True),
+    "modern": lambda: make(ModernDecoderOnly, norm_first=True),
+    "modern, 2 groups": lambda: make(two_groups, norm_first=True),
+}
+each_writer = pytest.mark.parametrize("writer", WRITERS.values(), ids=WRITERS)
+
+
+# --- equal to torch, which is always there ------------------------------------------------------------------------
+
+
+def torchs_output(model, tokens, **options):
+    """What torch.nn's encoder makes of the model's weights: hidden states."""
+    config = model.config
+    layer = nn.TransformerEncoderLayer(
+        config.d_model, config.num_heads, config.d_ff, 0.0, batch_first=True, norm_first=config.norm_first
+    )
+    norm = nn.LayerNorm(config.d_model) if config.norm_first else None
+    stack = nn.TransformerEncoder(layer, config.num_encoder_layers, norm, enable_nested_tensor=False).double()
+    names = {"in_projection.": "in_proj_", "out_projection": "out_proj", "self_attention_norm": "norm1",
+             "self_attention": "self_attn", "feed_forward_norm": "norm2", "feed_forward.": ""}  # fmt: skip
+    weights = {}
+    for name, value in model.stack.state_dict().items():
+        for ours, theirs in names.items():
+            name = name.replace(ours, theirs)
+        weights[name] = value
+    stack.load_state_dict(weights)
+    x = F.embedding(tokens, model.embedding.weight) + model.positions.table[: tokens.size(1)]
+    if not config.norm_first:
+        x = F.layer_norm(x, [config.d_model], model.embedding_norm.weight, model.embedding_norm.bias)
+    return stack(x, **options)
+
+
+@both_orders
+def test_encoder_only_is_torchs_encoder_with_padding(norm_first):
+    model, tokens = make(EncoderOnly, norm_first=norm_first), padded_batch()
+    real = tokens != PAD
+    theirs = torchs_output(model, tokens, src_key_padding_mask=~real)
+    equal(model.encode(tokens)[real], theirs[real], 1e-12)
+    equal(model(tokens)[real], theirs[real] @ model.output_projection.weight.T, 1e-12)
+
+
+@both_orders
+def test_decoder_only_is_torchs_encoder_with_a_causal_mask(norm_first):
+    model, tokens = make(DecoderOnly, norm_first=norm_first), padded_batch((7, 7))
+    theirs = torchs_output(model, tokens, mask=~causal_mask(7)[0, 0])
+    equal(model(tokens), theirs @ model.output_projection.weight.T, 1e-12)
+
+
+# --- equal to Hugging Face's --------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def transformers():
+    return pytest.importorskip("transformers")
+
+
+def eager(config):
+    """Their readable attention; no dropout."""
+    config._attn_implementation = "eager"
+    return config
+
+
+def random_theirs(model):
+    """Their model in float64 with random weights, as `make` has them."""
+    return randomise(model, 0.3).double().eval().requires_grad_(False)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_encoder_only_is_hugging_faces_bert(transformers):
+    """With our ReLU and our epsilon; the segment's embedding goes into the positions."""
+    config = transformers.BertConfig(
+        vocab_size=V, hidden_size=16, num_hidden_layers=2, num_attention_heads=4, intermediate_size=20,
+        hidden_act="relu", layer_norm_eps=1e-5, max_position_embeddings=32, pad_token_id=PAD,
+    )  # fmt: skip
+    theirs = random_theirs(transformers.BertModel(eager(config), add_pooling_layer=False))
+    ours, embeddings = make(EncoderOnly), theirs.embeddings
+    weights = {
+        "embedding.weight": embeddings.word_embeddings.weight,
+        "positions.table": embeddings.position_embeddings.weight + embeddings.token_type_embeddings.weight[0],
+        "output_projection.weight": ours.output_projection.weight,
+    }
+    norms = {"embedding_norm": embeddings.LayerNorm}
+    for number, layer in enumerate(theirs.encoder.layer):
+        prefix, attention = f"stack.layers.{number}.", layer.attention
+        three = attention.self.query, attention.self.key, attention.self.value
+        for part in ("weight", "bias"):
+            weights[f"{prefix}self_attention.in_projection.{part}"] = torch.cat([getattr(x, part) for x in three])
+        norms |= {
+            prefix + "self_attention.out_projection": attention.output.dense,
+            prefix + "self_attention_norm": attention.output.LayerNorm,
+            prefix + "feed_forward.linear1": layer.intermediate.dense,
+            prefix + "feed_forward.linear2": layer.output.dense,
+            prefix + "feed_forward_norm": layer.output.LayerNorm,
+        }
+    weights |= {f"{name}.{part}": getattr(module, part) for name, module in norms.items() for part in ("weight", "bias")}
+    ours.load_state_dict(weights)
+    tokens = padded_batch()
+    real = tokens != PAD
+    hidden = theirs(input_ids=tokens, attention_mask=real.long()).last_hidden_state
+    equal(ours.encode(tokens)[real], hidden[real], 1e-12)
+
+
+class Gelu(FeedForward):
+    """GPT-2's activation."""
+
+    def forward(self, x):
+        return self.linear2(F.gelu(self.linear1(x), approximate="tanh"))
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("activation", ["relu", "gelu_new"])
+def test_decoder_only_is_hugging_faces_gpt_2(transformers, activation):
+    config = transformers.GPT2Config(
+        vocab_size=V, n_positions=32, n_embd=16, n_layer=2, n_head=4, n_inner=20, activation_function=activation,
+    )  # fmt: skip
+    theirs = random_theirs(transformers.GPT2LMHeadModel(eager(config)))
+    ours = make(DecoderOnly, norm_first=True, tie_embeddings="target")
+    assert theirs.lm_head.weight is theirs.transformer.wte.weight
+    weights = {"embedding.weight": theirs.transformer.wte.weight, "output_projection.weight": theirs.lm_head.weight}
+    weights["positions.table"] = theirs.transformer.wpe.weight
+    norms = {"stack.norm": theirs.transformer.ln_f}
+    for number, layer in enumerate(theirs.transformer.h):
+        prefix = f"stack.layers.{number}."
+        norms |= {prefix + "self_attention_norm": layer.ln_1, prefix + "feed_forward_norm": layer.ln_2}
+        maps = {"self_attention.in_projection": layer.attn.c_attn, "self_attention.out_projection": layer.attn.c_proj,
+                "feed_forward.linear1": layer.mlp.c_fc, "feed_forward.linear2": layer.mlp.c_proj}  # fmt: skip
+        for name, module in maps.items():
+            weights |= {f"{prefix}{name}.weight": module.weight.T, f"{prefix}{name}.bias": module.bias}
+        if activation == "gelu_new":
+            ours.stack.layers[number].feed_forward = Gelu(16, 20).double()
+    weights |= {f"{name}.{part}": getattr(module, part) for name, module in norms.items() for part in ("weight", "bias")}
+    ours.load_state_dict(weights)
+    tokens = padded_batch((9, 9))
+    equal(ours(tokens), theirs(input_ids=tokens).logits, 1e-12)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("groups", [4, 2, 1])
+def test_modern_decoder_only_is_hugging_faces_llama(transformers, groups):
+    """Their rotation pairs channels half a head apart, so the rows of queries and keys change places."""
+    config = transformers.LlamaConfig(
+        vocab_size=V, hidden_size=16, intermediate_size=20, num_hidden_layers=2, num_attention_heads=4,
+        num_key_value_heads=groups, max_position_embeddings=32, rms_norm_eps=1e-6, tie_word_embeddings=False,
+    )  # fmt: skip
+    theirs = random_theirs(transformers.LlamaForCausalLM(eager(config)))
+    for module in theirs.modules():  # their frequencies are float32 until they are told otherwise
+        if hasattr(module, "inv_freq"):
+            module.inv_freq = 10000.0 ** (-torch.arange(0, 4, 2, dtype=torch.float64) / 4)
+    ours = make(lambda config: ModernDecoderOnly(config, num_groups=groups), norm_first=True)
+
+    def pairs_side_by_side(weight):
+        return weight.unflatten(0, (-1, 2, 2)).transpose(1, 2).flatten(0, 2)  # (heads, 2, d_k / 2) -> pairs
+
+    weights = {"embedding.weight": theirs.model.embed_tokens.weight, "output_projection.weight": theirs.lm_head.weight}
+    weights["stack.norm.weight"] = theirs.model.norm.weight
+    for number, layer in enumerate(theirs.model.layers):
+        prefix, attention = f"stack.layers.{number}.", layer.self_attn
+        weights |= {
+            prefix + "self_attention.query_projection.weight": pairs_side_by_side(attention.q_proj.weight),
+            prefix + "self_attention.key_projection.weight": pairs_side_by_side(attention.k_proj.weight),
+            prefix + "self_attention.value_projection.weight": attention.v_proj.weight,
+            prefix + "self_attention.out_projection.weight": attention.o_proj.weight,
+            prefix + "self_attention_norm.weight": layer.input_layernorm.weight,
+            prefix + "feed_forward.gate.weight": layer.mlp.gate_proj.weight,
+            prefix + "feed_forward.linear1.weight": layer.mlp.up_proj.weight,
+            prefix + "feed_forward.linear2.weight": layer.mlp.down_proj.weight,
+            prefix + "feed_forward_norm.weight": layer.post_attention_layernorm.weight,
+        }
+    ours.load_state_dict(weights)
+    tokens = padded_batch((9, 9))
+    # Their cosines and the roots of their norms are float32; angles up to 9 round at 5e-7 there.
+    equal(ours(tokens), theirs(input_ids=tokens).logits, 2e-5)
+
+
+# --- the encoder-only family --------------------------------------------------------------------------------------
+
+
+@both_orders
+@pytest.mark.parametrize("side", ["right", "left"])
+def test_encoder_only_sees_all_real_tokens_and_no_padding(norm_first, side):
+    model, tokens = make(EncoderOnly, norm_first=norm_first), padded_batch((7, 4), side)
+    real = tokens != PAD
+    before = model(tokens)
+    for position in real[1].nonzero().flatten().tolist():
+        changed = tokens.clone()
+        changed[1, position] = tokens[1, position] % (V - 1) + 1
+        moved = (model(changed) - before).abs().amax(dim=-1)
+        assert (moved[1][real[1]] > 1e-8).all()
+        assert (moved[0] < 1e-13).all()
+    model.embedding.weight[PAD] += 1.0
+    equal(model(tokens)[real], before[real])
+
+
+@both_orders
+def test_sentence_vector_is_the_mean_of_the_real_tokens(norm_first):
+    model, tokens = make(EncoderOnly, norm_first=norm_first), padded_batch((7, 4, 1))
+    vectors = model.sentence_vector(tokens)
+    for row, vector, length in zip(tokens, vectors, (7, 4, 1)):
+        alone = row[None, :length]
+        equal(vector, model.encode(alone)[0].sum(dim=0) / length, 1e-12)
+        equal(vector, model.sentence_vector(alone)[0], 1e-12)
+    assert (model.sentence_vector(torch.full((1, 3), PAD)) == 0).all()
+
+
+def test_ties_share_the_embedding_and_the_rest_does_not():
+    for kind in (EncoderOnly, DecoderOnly):
+        assert make(kind).output_projection.weight is not make(kind).embedding.weight
+        for ties in ("target", "all"):
+            model = make(kind, tie_embeddings=ties)
+            assert model.output_projection.weight is model.embedding.weight
+
+
+def test_initial_sizes_are_those_of_the_positions():
+    torch.manual_seed(0)
+    model = EncoderOnly(small_config(source_vocab_size=500, target_vocab_size=500, d_model=64, num_heads=4))
+    for weight in (model.embedding.weight, model.output_projection.weight):
+        assert abs(weight.std().item() * 8 - 1) < 0.03  # 1 / √64
+
+
+def test_dropout_falls_on_the_embeddings():
+    for kind, order in ((EncoderOnly, False), (DecoderOnly, True), (ModernDecoderOnly, True)):
+        model = kind(small_config(d_model=16, num_heads=4, norm_first=order, dropout=0.5)).train()
+        model.stack = nn.Identity()
+        x = model._embed(torch.ones(50, 20, dtype=torch.long))
+        assert 0.45 < (x == 0).double().mean() < 0.55
+
+
+# --- masking tokens -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("rate", [0.15, 0.5])
+def test_masked_tokens_have_their_shares(rate):
+    tokens = torch.randint(1, 1000, (300, 400))
+    tokens[:, 300:] = PAD
+    inputs, chosen = mask_tokens(tokens, mask_id=1000, pad_id=PAD, vocab_size=1001, rate=rate)
+    assert not chosen[:, 300:].any()
+    assert torch.equal(inputs[~chosen], tokens[~chosen])
+    assert abs(chosen[:, :300].double().mean() - rate) < 0.01
+    masked, kept = inputs[chosen] == 1000, inputs[chosen] == tokens[chosen]
+    assert abs(masked.double().mean() - 0.8) < 0.02
+    assert abs(kept.double().mean() - 0.1) < 0.02
+    assert abs((~masked & ~kept).double().mean() - 0.1) < 0.02
+
+
+@pytest.mark.parametrize("pad", [0, 2, 4])
+def test_a_random_replacement_is_any_token_but_padding(pad):
+    tokens = torch.full((200, 100), 1 if pad == 0 else 0)
+    inputs, chosen = mask_tokens(tokens, mask_id=3, pad_id=pad, vocab_size=5, rate=0.9)
+    assert set(inputs[chosen].tolist()) == set(range(5)) - {pad}
+
+
+def test_masking_repeats_with_its_generator_and_leaves_the_tokens_alone():
+    tokens = torch.randint(1, 12, (5, 40))
+    before = tokens.clone()
+    options = {"mask_id": MASK, "pad_id": PAD, "vocab_size": V}
+    first, second, third = (
+        mask_tokens(tokens, generator=torch.Generator().manual_seed(seed), **options) for seed in (1, 1, 2)
+    )
+    assert torch.equal(first[0], second[0])
+    assert not torch.equal(first[1], third[1])
+    assert torch.equal(tokens, before)
+
+
+@pytest.mark.parametrize("rate", [0.0, 1.0, -0.1, math.nan])
+def test_masking_refuses_other_rates(rate):
+    with pytest.raises(ValueError, match="rate must be above 0"):
+        mask_tokens(torch.ones(1, 2, dtype=torch.long), mask_id=MASK, pad_id=PAD, vocab_size=V, rate=rate)
+
+
+# --- the decoder-only family --------------------------------------------------------------------------------------
+
+
+@each_writer
+def test_no_token_sees_a_later_one_and_all_see_the_earlier(writer):
+    model, tokens = writer(), padded_batch((8, 8))
+    before = model(tokens)
+    for position in range(8):
+        changed = tokens.clone()
+        changed[:, position] = tokens[:, position] % (V - 1) + 1
+        moved = (model(changed) - before).abs().amax(dim=(0, 2))
+        assert (moved[:position] < 1e-13).all()
+        assert (moved[position:] > 1e-8).all()
+    equal(model(replace_from(tokens, 5))[:, :5], before[:, :5])
+
+
+@each_writer
+@pytest.mark.parametrize("pieces", [[1] * 8, [5, 1, 2], [8], [3, 5]], ids=str)
+def test_cached_equals_uncached(writer, pieces):
+    model, tokens = writer(), padded_batch((8, 8, 8))
+    cache = KeyValueCache(2)
+    outputs = [model(piece, cache=cache) for piece in tokens.split(pieces, dim=1)]
+    assert cache.length == 8
+    equal(torch.cat(outputs, dim=1), model(tokens), 1e-12)
+    assert all(layer.memory_attention.key is None for layer in cache.layers)
+
+
+@each_writer
+def test_generation_is_the_argmax_of_the_whole_prefix(writer):
+    model, prompt = writer(), padded_batch((3, 3, 3))
+    tokens = prompt
+    for _ in range(9):
+        logits = model(tokens)[:, -1]
+        logits[:, PAD] = -math.inf
+        tokens = torch.cat([tokens, logits.argmax(dim=-1, keepdim=True)], dim=1)
+    assert torch.equal(model.generate(prompt, 12), tokens)
+    assert torch.equal(model.generate(prompt, 12, use_cache=False), tokens)
+    for row, whole in zip(prompt, tokens):  # alone as in company
+        assert torch.equal(model.generate(row[None], 12)[0], whole)
+
+
+def always(*tokens):
+    """A model that finds these tokens most probable, one a position, whatever it reads."""
+    model = make(DecoderOnly, norm_first=True, max_len=32)
+    for parameter in model.parameters():
+        nn.init.zeros_(parameter)
+    width = model.config.d_model
+    model.positions.table[: len(tokens)] = torch.eye(width, dtype=torch.float64)[: len(tokens)]
+    nn.init.ones_(model.stack.norm.weight)
+    for position, token in enumerate(tokens):
+        model.output_projection.weight[token, position] = 1.0
+    return model
+
+
+def test_generation_ends_each_row_at_its_end_token():
+    prompt = torch.tensor([[5], [6]])
+    model = always(3, 4, 2, 7, 7)
+    assert model.generate(prompt, 6).tolist()[0] == [5, 3, 4, 2, 7, 7]
+    assert model.generate(prompt, 10, eos_id=2).tolist() == [[5, 3, 4, 2], [6, 3, 4, 2]]  # all ended: it stops
+    assert model.generate(prompt, 3, eos_id=2).tolist() == [[5, 3, 4], [6, 3, 4]]
+    model = make(DecoderOnly, norm_first=True)
+    free = model.generate(torch.arange(1, 13)[:, None], 20)
+    end = int(free[0, 4])
+    ended = model.generate(torch.arange(1, 13)[:, None], 20, eos_id=end)
+    for row, whole in zip(ended.tolist(), free.tolist()):
+        stop = whole.index(end, 1) + 1 if end in whole[1:] else len(whole)
+        assert row == whole[:stop] + [PAD] * (len(row) - stop)
+
+
+def test_generation_never_writes_padding():
+    assert PAD not in always(PAD, PAD, PAD).generate(torch.tensor([[5]]), 4)
+    drawn = always(3).generate(torch.ones(500, 1, dtype=torch.long), 3, generator=torch.Generator().manual_seed(0))
+    assert (drawn != PAD).all()
+
+
+def test_samples_follow_the_probabilities_and_their_generator():
+    model = make(DecoderOnly, norm_first=True)
+    prompt = torch.tensor([[5, 3]]).expand(4000, 2)
+    drawn = model.generate(prompt, 3, generator=torch.Generator().manual_seed(0))[:, 2]
+    logits = model(prompt[:1])[0, -1]
+    logits[PAD] = -math.inf
+    shares = torch.bincount(drawn, minlength=V) / 4000
+    assert (shares - logits.softmax(dim=-1)).abs().max() < 0.03  # 4 standard deviations of 4,000 coins
+    again = model.generate(prompt, 3, generator=torch.Generator().manual_seed(0))[:, 2]
+    assert torch.equal(drawn, again)
+
+
+def test_generation_has_no_dropout_and_restores_the_mode():
+    model = randomise(DecoderOnly(small_config(d_model=16, num_heads=4, dropout=0.5)))
+    prompt = padded_batch((3, 3))
+    expected = model.eval().generate(prompt, 9)
+    assert not model.training
+    assert torch.equal(model.train().generate(prompt, 9), expected)
+    assert model.training
+    assert model.stack.training
+    assert not expected.requires_grad
+
+
+def test_generation_refuses_padding_nothing_and_too_much():
+    model = make(DecoderOnly)
+    for prompt in (padded_batch((3, 2)), torch.ones(2, 0, dtype=torch.long)):
+        with pytest.raises(ValueError, match="without padding"):
+            model.generate(prompt, 9)
+    with pytest.raises(ValueError, match="max_len is 32"):
+        model.generate(padded_batch((3, 3)), 40)
+    prompt = padded_batch((3, 3))
+    assert torch.equal(model.generate(prompt, 2), prompt)  # already longer
+
+
+# --- the stack's new arguments ------------------------------------------------------------------------------------
+
+
+@both_orders
+def test_encoder_layer_and_stack_are_causal_when_asked(norm_first):
+    config = small_config(d_model=16, num_heads=4, norm_first=norm_first)
+    x = torch.randn(2, 6, 16, dtype=torch.float64)
+    for module in (EncoderLayer(**config.layer_arguments()), Encoder(config)):
+        module = randomise(module).double()
+        equal(module(x, is_causal=True), module(x, mask=causal_mask(6)), 1e-12)
+        assert (module(x, is_causal=True) - module(x)).abs().max() > 1e-3
+        with pytest.raises(ValueError, match="is_causal"):
+            module(x, is_causal=True, mask=causal_mask(6))
+
+
+# --- bricks -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("d_k", [2, 6, 64])
+@pytest.mark.parametrize("base", [10000.0, 50.0])
+def test_rotary_is_a_product_of_complex_numbers(d_k, base):
+    x = torch.randn(2, 3, 7, d_k, dtype=torch.float64)
+    position = torch.arange(4, 11, dtype=torch.float64)
+    for i in range(d_k // 2):
+        pair = torch.complex(x[..., 2 * i], x[..., 2 * i + 1]) * torch.exp(1j * position * base ** (-2 * i / d_k))
+        turned = rotary(x, offset=4, base=base)
+        equal(turned[..., 2 * i], pair.real)
+        equal(turned[..., 2 * i + 1], pair.imag)
+
+
+def test_rotary_scores_depend_on_the_distance():
+    q, k = torch.randn(2, 3, 9, 8, dtype=torch.float64)
+    scores = rotary(q) @ rotary(k).mT
+    for offset in (1, 1000):
+        equal(rotary(q, offset=offset) @ rotary(k, offset=offset).mT, scores, 1e-11)  # angles near 1,000 round
+    assert (rotary(q, offset=1) @ rotary(k).mT - scores).abs().max() > 0.1
+    equal(rotary(q[:, 3:], offset=3), rotary(q)[:, 3:])
+    equal(rotary(q).norm(dim=-1), q.norm(dim=-1))
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
+def test_rotary_keeps_its_type_and_its_digits_far_out(dtype):
+    """Position 100,000 cannot even be written in float16; angles are float64."""
+    x = torch.randn(4, 8, dtype=torch.float64)
+    got = rotary(x.to(dtype), offset=100_000)
+    assert got.dtype == dtype
+    equal(got.double(), rotary(x, offset=100_000), 16 * torch.finfo(dtype).eps)
+
+
+def test_rotary_needs_pairs():
+    with pytest.raises(ValueError, match="got d_k = 5"):
+        rotary(torch.zeros(3, 5))
+
+
+def test_swiglu_is_its_formula_and_as_large_as_promised():
+    module, x = SwiGLU(6, 10).double(), torch.randn(2, 3, 6, dtype=torch.float64)
+    gate, up = x @ module.gate.weight.T, x @ module.linear1.weight.T
+    equal(module(x), (gate / (1 + (-gate).exp()) * up) @ module.linear2.weight.T)
+    assert sum(p.numel() for p in SwiGLU(48, 128).parameters()) == 2 * 48 * 192
+
+
+def full_attention(grouped):
+    """The ordinary attention with each group's keys and values for all of its heads."""
+    h, g, d_k = grouped.num_heads, grouped.num_groups, grouped.d_k
+    full = MultiHeadAttention(h * d_k, h, bias=False).double()
+    rows = [i * g // h * d_k + c for i in range(h) for c in range(d_k)]
+    parts = grouped.query_projection.weight, grouped.key_projection.weight[rows], grouped.value_projection.weight[rows]
+    full.in_projection.weight.data = torch.cat(parts)
+    full.out_projection.weight.data = grouped.out_projection.weight.data
+    return full
+
+
+@pytest.mark.parametrize(("heads", "groups"), [(4, 4), (4, 2), (4, 1), (6, 3), (6, 2)])
+def test_grouped_queries_are_full_attention_with_repeated_keys(heads, groups):
+    grouped = randomise(GroupedQueryAttention(24, heads, groups, base=None)).double()
+    full, x = full_attention(grouped), torch.randn(2, 7, 24, dtype=torch.float64)
+    random = torch.rand(2, heads, 7, 7) < 0.5
+    for options in ({}, {"is_causal": True}, {"mask": random}, {"mask": torch.zeros(1, 1, 1, 7, dtype=torch.bool)}):
+        output, weights = grouped(x, x, x, **options)
+        equal(output, full(x, x, x, **options)[0])
+        assert weights is None
+
+
+def test_grouped_queries_cache_only_their_groups():
+    grouped = randomise(GroupedQueryAttention(24, 6, 2)).double()
+    x = torch.randn(2, 7, 24, dtype=torch.float64)
+    cache = KeyValueCache(1).layers[0].self_attention
+    steps = [grouped(token, token, token, cache=cache)[0] for token in x.split(1, dim=1)]
+    equal(torch.cat(steps, dim=1), grouped(x, x, x, is_causal=True)[0])
+    assert cache.key.shape == cache.value.shape == (2, 2, 7, 4)
+
+
+def test_grouped_queries_depend_on_distances_only():
+    grouped = randomise(GroupedQueryAttention(24, 6, 2)).double()
+    x = torch.randn(1, 5, 24, dtype=torch.float64)
+    cache = KeyValueCache(1).layers[0].self_attention
+    ahead = torch.randn(1, 3, 24, dtype=torch.float64)
+    grouped(ahead, ahead, ahead, cache=cache)  # positions 0, 1, 2, then hidden by the mask
+    mask = causal_mask(8)[:, :, 3:].clone()
+    mask[..., :3] = False
+    equal(grouped(x, x, x, mask=mask, cache=cache)[0], grouped(x, x, x, is_causal=True)[0])
+    shuffled = x.flip(1)
+    assert (grouped(shuffled, shuffled, shuffled)[0].flip(1) - grouped(x, x, x)[0]).abs().max() > 1e-3
+
+
+@pytest.mark.bad_input
+def test_grouped_queries_refuse_what_does_not_fit():
+    for sizes in ((24, 5, 1), (24, 6, 4), (0, 1, 1), (24, 6, 0)):
+        with pytest.raises(ValueError, match="must divide"):
+            GroupedQueryAttention(*sizes)
+    layer, x = GroupedQueryAttention(24, 6, 2), torch.randn(2, 5, 24)
+    with pytest.raises(ValueError, match="one tensor"):
+        layer(x, x.clone(), x)
+    with pytest.raises(ValueError, match="one tensor"):
+        layer(x, x, x.clone())
+    cache = KeyValueCache(1).layers[0].self_attention
+    for options in ({"mask": causal_mask(5)}, {"cache": cache}):
+        with pytest.raises(ValueError, match="is_causal=True goes neither"):
+            layer(x, x, x, is_causal=True, **options)
+    with pytest.raises(TypeError, match="boolean"):
+        layer(x, x, x, mask=torch.ones(1, 1, 5, 5))
+    with pytest.raises(ValueError, match="cannot have shape"):
+        layer(x, x, x, mask=causal_mask(4))
+
+
+def test_modern_model_has_no_biases_and_no_table():
+    model = ModernDecoderOnly(small_config(d_model=16, num_heads=4, norm_first=True))
+    names = [name for name, _ in model.named_parameters()]
+    assert not [name for name in names if "bias" in name or "positions" in name]
+    model.eval().generate(torch.tensor([[3]]), 40)  # beyond max_len = 32: no table ends
+    with pytest.raises(ValueError, match="norm_first=True"):
+        ModernDecoderOnly(small_config(d_model=16, num_heads=4))
