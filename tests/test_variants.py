@@ -126,7 +126,9 @@ def test_encoder_only_is_hugging_faces_bert(transformers):
             prefix + "feed_forward.linear2": layer.output.dense,
             prefix + "feed_forward_norm": layer.output.LayerNorm,
         }
-    weights |= {f"{name}.{part}": getattr(module, part) for name, module in norms.items() for part in ("weight", "bias")}
+    weights |= {
+        f"{name}.{part}": getattr(module, part) for name, module in norms.items() for part in ("weight", "bias")
+    }
     ours.load_state_dict(weights)
     tokens = padded_batch()
     real = tokens != PAD
@@ -162,7 +164,9 @@ def test_decoder_only_is_hugging_faces_gpt_2(transformers, activation):
             weights |= {f"{prefix}{name}.weight": module.weight.T, f"{prefix}{name}.bias": module.bias}
         if activation == "gelu_new":
             ours.stack.layers[number].feed_forward = Gelu(16, 20).double()
-    weights |= {f"{name}.{part}": getattr(module, part) for name, module in norms.items() for part in ("weight", "bias")}
+    weights |= {
+        f"{name}.{part}": getattr(module, part) for name, module in norms.items() for part in ("weight", "bias")
+    }
     ours.load_state_dict(weights)
     tokens = padded_batch((9, 9))
     equal(ours(tokens), theirs(input_ids=tokens).logits, 1e-12)
