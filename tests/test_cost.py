@@ -1,0 +1,203 @@
+"""Parameters, operations and bytes: the formulas against models, PyTorch's counter and its hooks, to the unit."""
+
+from itertools import product
+
+import pytest
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils.checkpoint import checkpoint
+from torch.utils.flop_counter import FlopCounterMode
+
+from transformer_lib.cost import (
+    Product,
+    attention_memory,
+    count_parameters,
+    decoding_flops,
+    forward_flops,
+    matrix_products,
+    training_flops,
+)
+from transformer_lib.decoding import KeyValueCache
+from transformer_lib.masks import padding_mask
+from transformer_lib.model import Transformer, TransformerConfig
+from transformer_lib.multi_head import MultiHeadAttention
+
+BASE = TransformerConfig(37_000, 37_000, pad_id=0)
+SIZES = {"d_model": 12, "num_heads": 3, "d_ff": 20, "num_encoder_layers": 2, "num_decoder_layers": 3}
+CONFIGS = {
+    "uneven": TransformerConfig(11, 17, pad_id=0, **SIZES),
+    "pre-norm": TransformerConfig(11, 17, pad_id=0, **SIZES | {"d_ff": 7}, norm_first=True, tie_embeddings="target"),
+    "one head": TransformerConfig(9, 9, pad_id=0, **SIZES | {"num_heads": 1}, tie_embeddings="all"),
+}
+each_config = pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)
+
+
+def fused_forward(query, key, value, *_, **__):
+    (batch, heads, n, d_k), m = query, key[2]
+    return 4 * batch * heads * n * m * d_k
+
+
+def fused_backward(gradient, query, key, *_, **__):
+    (batch, heads, n, d_k), m = query, key[2]
+    return 10 * batch * heads * n * m * d_k
+
+
+FUSED = {
+    torch.ops.aten._scaled_dot_product_flash_attention_for_cpu: fused_forward,
+    torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward: fused_backward,
+}
+
+
+def counted(function, *inputs, formulas=None):
+    with FlopCounterMode(display=False, custom_mapping=formulas) as counter:
+        function(*inputs)
+    return counter.get_total_flops()
+
+
+def step(model, source, target):
+    model(source, target).square().mean().backward()
+
+
+def tokens(batch, length, device="cpu"):
+    return torch.ones(batch, length, dtype=torch.long, device=device)
+
+
+# --- parameters --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("tie", ["none", "target", "all"])
+@pytest.mark.parametrize("norm_first", [False, True])
+def test_parameters_equal_the_models(tie, norm_first):
+    for words, sizes in product(((11, 17), (13, 13)), ({}, {"num_encoder_layers": 4}, {"num_decoder_layers": 1})):
+        if tie == "all" and words[0] != words[1]:
+            continue
+        config = TransformerConfig(*words, pad_id=0, **SIZES | sizes, norm_first=norm_first, tie_embeddings=tie)
+        assert count_parameters(config) == sum(parameter.numel() for parameter in Transformer(config).parameters())
+
+
+def test_parameters_of_the_papers_base_model():
+    assert count_parameters(BASE) == 100_970_496  # by hand: chapter 7
+    assert count_parameters(TransformerConfig(37_000, 37_000, pad_id=0, tie_embeddings="all")) == 63_082_496
+
+
+# --- operations --------------------------------------------------------------------------------------------------
+
+
+def test_a_product_counts_multiplications_additions_and_numbers():
+    assert Product(1, 3, 4, 12).flops == 288
+    assert Product(1, 3, 4, 12).numbers == 96
+    assert Product(2, 3, 2, 3).flops == 72
+    assert Product(2, 3, 2, 3).numbers == 42
+
+
+@each_config
+@pytest.mark.parametrize(("batch", "n", "m"), [(1, 1, 1), (2, 5, 3), (3, 4, 9)])
+def test_operations_equal_the_counters(config, batch, n, m):
+    with torch.device("meta"):  # attention is two plain products here
+        model = Transformer(config)
+    source, target = tokens(batch, n, "meta"), tokens(batch, m, "meta")
+    assert forward_flops(config, n, m, batch=batch) == counted(model, source, target)
+    assert training_flops(config, n, m, batch=batch) == counted(step, model, source, target)
+
+
+@each_config
+def test_operations_of_the_fused_kernel_and_of_recomputation(config):
+    model = Transformer(config)
+
+    inputs = tokens(2, 5), tokens(2, 3)
+    options = {"batch": 2, "fused": True}
+    assert counted(step, model, *inputs, formulas=FUSED) == training_flops(config, 5, 3, **options)
+    for layer in (*model.encoder.layers, *model.decoder.layers):
+        layer.forward = _again(layer.forward)
+    assert counted(step, model, *inputs, formulas=FUSED) == training_flops(config, 5, 3, **options, recompute=True)
+
+
+def _again(forward):
+    return lambda *args, **options: checkpoint(forward, *args, use_reentrant=False, **options)
+
+
+def test_a_layer_costs_24nd2_and_4n2d():
+    for n, d, share in ((512, 512, 1 / 7), (3072, 512, 1 / 2)):
+        config = TransformerConfig(9, 9, pad_id=0, d_model=d, d_ff=4 * d, num_encoder_layers=1)
+        parts = matrix_products(config, n, 1)
+        layer = {name: sum(p.flops for p in parts[name]) for name in parts if name.startswith("encoder")}
+        assert sum(layer.values()) == 24 * n * d**2 + 4 * n**2 * d
+        assert layer["encoder scores"] / sum(layer.values()) == pytest.approx(share)
+
+
+@pytest.mark.parametrize("cached", [True, False])
+@each_config
+def test_decoding_equals_the_counter(config, cached):
+    model = Transformer(config).eval()
+
+    @torch.no_grad()
+    def write(batch, n, steps):
+        source, written = tokens(batch, n), tokens(batch, 1)
+        memory, memory_mask = model.encode(source), padding_mask(source, 0)
+        cache = KeyValueCache(config.num_decoder_layers) if cached else None
+        for _ in range(steps):
+            new = written[:, -1:] if cached else written
+            hidden = model.decode(new, memory, memory_mask=memory_mask, is_causal=not cached, cache=cache)
+            model.output_projection(hidden[:, -1])
+            written = torch.cat([written, tokens(batch, 1)], dim=1)
+
+    for batch, n, steps in ((1, 1, 1), (2, 5, 1), (2, 5, 6)):
+        flops = counted(write, batch, n, steps, formulas=FUSED)
+        assert decoding_flops(config, n, steps, batch=batch, cached=cached) == flops
+
+
+# --- bytes -------------------------------------------------------------------------------------------------------
+
+
+def saved_bytes(module, *inputs, **options):
+    storages, skip = {}, {parameter.untyped_storage()._cdata for parameter in module.parameters()}
+
+    def keep(tensor):
+        storage = tensor.untyped_storage()
+        if storage._cdata not in skip:
+            storages[storage._cdata] = storage
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        output, _ = module(*inputs, **options)
+    assert output.requires_grad
+    return sum(storage.nbytes() for storage in storages.values())
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
+@pytest.mark.parametrize("kind", ["none", "keys", "pairs"])
+@pytest.mark.parametrize(("batch", "n", "d_model", "heads"), [(1, 3, 4, 2), (3, 40, 16, 4), (2, 70, 6, 1)])
+def test_attention_keeps_as_many_bytes_as_the_formula_says(batch, n, d_model, heads, kind, dtype):
+    shape = {"none": None, "keys": (batch, 1, 1, n), "pairs": (batch, 1, n, n)}[kind]
+    mask = None if shape is None else torch.ones(shape, dtype=torch.bool)
+    options = {"batch": batch, "mask_entries": 0 if mask is None else mask.numel(), "itemsize": dtype.itemsize}
+    x = torch.zeros(batch, n, d_model, dtype=dtype)
+    for dropout in (0.0, 0.1):
+        layer = MultiHeadAttention(d_model, heads, dropout=dropout).to(dtype)
+        kept = saved_bytes(layer, x, x, x, mask=mask, need_weights=True)
+        assert kept == attention_memory(n, d_model, heads, fused=False, dropout=dropout > 0, **options)
+    layer.eval()
+    assert saved_bytes(layer, x, x, x, mask=mask) == attention_memory(n, d_model, heads, **options)
+
+
+def test_memory_is_linear_on_the_fused_path_and_quadratic_on_the_readable_one():
+    """Counted by hooks, with shapes only, to 8,192 tokens."""
+    kept = {}
+    with FakeTensorMode():
+        layer = MultiHeadAttention(64, 8)
+        for n in (1024, 8192):
+            x, mask = torch.zeros(1, n, 64), torch.ones(1, 1, 1, n, dtype=torch.bool)
+            for name, options in {
+                "causal": {"is_causal": True},
+                "keys": {"mask": mask},
+                "readable": {"need_weights": True},
+            }.items():
+                kept[name, n] = saved_bytes(layer, x, x, x, **options)
+    assert kept["causal", 8192] == 8 * kept["causal", 1024]
+    assert kept["keys", 8192] == 8 * kept["keys", 1024]
+    assert kept["readable", 8192] - 5 * 8192 * 64 * 4 == 64 * (kept["readable", 1024] - 5 * 1024 * 64 * 4)
+
+
+def test_fused_attention_with_dropout_is_refused():
+    with pytest.raises(ValueError, match="no attention dropout: ask for fused=False"):
+        attention_memory(8, 4, 2, dropout=True)
