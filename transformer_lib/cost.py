@@ -75,7 +75,7 @@ def matrix_products(
         "encoder projections": own_projections(encoders, batch * n),
         "encoder scores": scores(encoders, n, n),
         "encoder network": network(encoders, batch * n),
-        "memory keys, values": [Product(2 * decoders, batch * n, d, d)],
+        "memory keys, values": [Product(decoders, batch * n, d, 2 * d)],
     }
     decoder = {
         "decoder projections": own_projections(decoders, batch * new),
