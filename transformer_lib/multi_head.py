@@ -94,6 +94,8 @@ class MultiHeadAttention(nn.Module):
         else:
             if query is key and key is value:
                 q, k, v = self._heads(query, 0, 3)
+            elif key is value:
+                (q,), (k, v) = self._heads(query, 0, 1), self._heads(key, 1, 3)
             else:
                 (q,), (k,), (v,) = self._heads(query, 0, 1), self._heads(key, 1, 2), self._heads(value, 2, 3)
             if cache is not None:
@@ -117,12 +119,16 @@ class MultiHeadAttention(nn.Module):
 
     def _heads(
         self, x: Float[Tensor, "batch length d_model"], start: int, stop: int
-    ) -> Float[Tensor, "blocks batch heads length d_k"]:
-        """Project x by the blocks start … stop of the input projection: (blocks, batch, heads, length, d_k)."""
-        rows = slice(start * self.d_model, stop * self.d_model)
-        bias = None if self.in_projection.bias is None else self.in_projection.bias[rows]
-        x = F.linear(x, self.in_projection.weight[rows], bias)  # (b, n, blocks * d_model)
-        return x.unflatten(-1, (stop - start, self.num_heads, -1)).permute(2, 0, 3, 1, 4)
+    ) -> list[Float[Tensor, "batch heads length d_k"]]:
+        """Project x by the blocks start … stop of the input projection, and cut each block into heads."""
+        if (start, stop) == (0, 3):
+            x = self.in_projection(x)
+        else:
+            rows = slice(start * self.d_model, stop * self.d_model)
+            bias = None if self.in_projection.bias is None else self.in_projection.bias[rows]
+            x = F.linear(x, self.in_projection.weight[rows], bias)
+        blocks = x.chunk(stop - start, dim=-1)  # (b, n, d_model) each
+        return [block.unflatten(-1, (self.num_heads, -1)).transpose(1, 2) for block in blocks]  # (b, h, n, d_k) each
 
 
 __all__ = ["MultiHeadAttention"]
