@@ -1,0 +1,163 @@
+"""One step of training: forward, backward, clipping, optimiser.
+
+Everybody gets the same sizes, the same dropout in the same places, tied embeddings, label smoothing, clipping and fused AdamW. What differs
+is the model's code, the loss, and the batches: ours hold sentences of similar length. A batch has 128 pairs; the batches timed are spread
+evenly over an epoch of all pairs.
+"""
+
+import functools
+import math
+import random
+
+import pytest
+import torch
+import torch.nn.functional as F
+from side_by_side import interleaved
+from torch import nn
+from torch.utils.flop_counter import FlopCounterMode
+
+from transformer_lib.__main__ import _keep_memory
+from transformer_lib.data import Batch, Tokenizer, encode_pairs, load_multi30k, token_batches
+from transformer_lib.model import Transformer, TransformerConfig
+from transformer_lib.positions import SinusoidalPositionalEncoding
+from transformer_lib.training import TrainingConfig, _optimizer, _update
+
+PAIRS, BATCHES, VOCABULARY, WIDTH, HEADS, INNER, LAYERS, DROPOUT, SMOOTHING = 128, 6, 10_000, 128, 4, 256, 4, 0.1, 0.1
+DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+
+
+def batches(*, bucketed: bool) -> tuple[Tokenizer, list[Batch]]:
+    """Some batches out of an epoch: of sentences of similar length, or of sentences in any order."""
+    corpus = load_multi30k("train")
+    tokenizer = Tokenizer.train(corpus.source + corpus.target, vocab_size=VOCABULARY)
+    pairs, _ = encode_pairs(corpus, tokenizer, max_len=256)
+    random.Random(0).shuffle(pairs)
+    if bucketed:
+        pairs.sort(key=lambda pair: (max(map(len, pair)), len(pair[1]), len(pair[0])))  # as token_batches does
+    groups = [pairs[start : start + PAIRS] for start in range(0, len(pairs) - PAIRS, PAIRS)]
+    every = len(groups) // BATCHES
+    chosen = groups[every // 2 :: every][:BATCHES]
+    torch.manual_seed(0)
+    return tokenizer, [Batch(*(side.to(DEVICE) for side in token_batches(group, 10**9)[0])) for group in chosen]
+
+
+def ours(*, keep_memory: bool = True):
+    if keep_memory and DEVICE.type == "cpu":
+        _keep_memory()  # as `python -m transformer_lib train` does
+    tokenizer, ready = batches(bucketed=True)
+    config = TrainingConfig(steps=1, label_smoothing=SMOOTHING)
+    model = Transformer(TransformerConfig(
+        tokenizer.vocab_size, tokenizer.vocab_size, tokenizer.pad_id, d_model=WIDTH, num_heads=HEADS, d_ff=INNER,
+        num_encoder_layers=LAYERS, num_decoder_layers=LAYERS, dropout=DROPOUT, tie_embeddings="all",
+    )).to(DEVICE).train()  # fmt: skip
+    optimizer = _optimizer(model, config)
+    return steps(lambda batch: _update(model, batch, optimizer, config, 1e-4), ready)
+
+
+def ours_default_allocator():
+    return ours(keep_memory=False)
+
+
+def steps(step, ready: list[Batch]):
+    """A run: a step for each batch. On a GPU it also tells tokens and FLOPs, counted before."""
+    facts = {"target_tokens": sum(int((batch.target[:, 1:] != 0).sum()) for batch in ready)}
+    if DEVICE.type == "cuda":
+        with FlopCounterMode(display=False) as counter:
+            for batch in ready:
+                step(batch)
+        facts["flops"] = counter.get_total_flops()
+
+    def run() -> dict:
+        for batch in ready:
+            step(batch)
+        return facts
+
+    return run
+
+
+class TorchTransformer(nn.Module):
+    """What one writes with PyTorch's own Transformer: embeddings, positions, `nn.Transformer`, a projection."""
+
+    def __init__(self, vocabulary: int, pad: int):
+        super().__init__()
+        self.pad, self.scale = pad, math.sqrt(WIDTH)
+        self.embedding = nn.Embedding(vocabulary, WIDTH)
+        self.positions = SinusoidalPositionalEncoding(WIDTH, 256)
+        self.dropout = nn.Dropout(DROPOUT)
+        self.transformer = nn.Transformer(WIDTH, HEADS, LAYERS, LAYERS, INNER, DROPOUT, batch_first=True)
+        self.projection = nn.Linear(WIDTH, vocabulary, bias=False)
+        self.projection.weight = self.embedding.weight
+        nn.init.normal_(self.embedding.weight, std=WIDTH**-0.5)
+        for module in self.transformer.modules():  # leave dropout where ours is
+            if isinstance(module, nn.MultiheadAttention):
+                module.dropout = 0.0
+            if isinstance(module, nn.TransformerEncoderLayer | nn.TransformerDecoderLayer):
+                module.dropout = nn.Identity()
+
+    def forward(self, source, target):
+        causal = torch.ones(target.size(1), target.size(1), dtype=torch.bool, device=target.device).triu(1)
+        source_padding, target_padding = source == self.pad, target == self.pad
+        hidden = self.transformer(
+            self.dropout(self.positions(self.embedding(source) * self.scale)),
+            self.dropout(self.positions(self.embedding(target) * self.scale)),
+            tgt_mask=causal, src_key_padding_mask=source_padding, tgt_key_padding_mask=target_padding,
+            memory_key_padding_mask=source_padding,
+        )  # fmt: skip
+        return self.projection(hidden)
+
+
+def theirs(model: nn.Module, logits, ready: list[Batch], pad: int):
+    """The usual step: logits everywhere, a loss that ignores padding."""
+    model.to(DEVICE).train()
+    optimizer = torch.optim.AdamW(model.parameters(), betas=(0.9, 0.98), eps=1e-9, weight_decay=0.01, fused=True)
+
+    def step(batch: Batch) -> float:
+        with torch.autocast(DEVICE.type, torch.bfloat16, enabled=DEVICE.type == "cuda"):
+            scores = logits(batch.source, batch.target[:, :-1]).flatten(0, 1)
+            loss = F.cross_entropy(scores, batch.target[:, 1:].flatten(), ignore_index=pad, label_smoothing=SMOOTHING)
+        optimizer.zero_grad()
+        loss.backward()
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        return loss.item()
+
+    return steps(step, ready)
+
+
+def torch_transformer(*, bucketed: bool):
+    tokenizer, ready = batches(bucketed=bucketed)
+    model = TorchTransformer(tokenizer.vocab_size, tokenizer.pad_id)
+    return theirs(model, model, ready, tokenizer.pad_id)
+
+
+def marian():
+    transformers = pytest.importorskip("transformers")
+    tokenizer, ready = batches(bucketed=True)
+    size, pad = tokenizer.vocab_size, tokenizer.pad_id
+    model = transformers.MarianMTModel(transformers.MarianConfig(
+        vocab_size=size, d_model=WIDTH, encoder_layers=LAYERS, decoder_layers=LAYERS, encoder_attention_heads=HEADS,
+        decoder_attention_heads=HEADS, encoder_ffn_dim=INNER, decoder_ffn_dim=INNER, dropout=DROPOUT,
+        attention_dropout=0.0, activation_dropout=0.0, activation_function="relu", scale_embedding=True,
+        max_position_embeddings=256, pad_token_id=pad, eos_token_id=tokenizer.eos_id, forced_eos_token_id=None,
+        decoder_start_token_id=tokenizer.bos_id,
+    ))  # fmt: skip
+
+    def logits(source, target):
+        mask = (source != pad).long()
+        return model(input_ids=source, attention_mask=mask, decoder_input_ids=target, use_cache=False).logits
+
+    return theirs(model, logits, ready, pad)
+
+
+test_training_step = interleaved(
+    "training step",
+    {
+        "transformer_lib": ours,
+        "transformer_lib, the allocator as it is": ours_default_allocator,
+        "nn.Transformer, unsorted batches": functools.partial(torch_transformer, bucketed=False),
+        "nn.Transformer, our batches": functools.partial(torch_transformer, bucketed=True),
+        "Hugging Face Marian, our batches": marian,
+    },
+    rounds=5, threads=2, pairs=PAIRS, batches=BATCHES, vocabulary=VOCABULARY, d_model=WIDTH, heads=HEADS, d_ff=INNER,
+    layers=f"{LAYERS} + {LAYERS}", dropout=DROPOUT, corpus="Multi30k",
+)  # fmt: skip
