@@ -11,6 +11,8 @@ import torch
 from transformer_lib.decoding import Hypothesis, KeyValueCache, _Beam, beam_search, greedy_decode
 from transformer_lib.masks import padding_mask
 from transformer_lib.model import Transformer, TransformerConfig
+from transformer_lib.prefixes import best_few, best_one, log_normalizer
+from transformer_lib.steps import ModuleSteps, WrittenOutSteps, can_be_written_out
 
 PAD, BOS, EOS = 0, 1, 2
 TOKENS = {"bos_id": BOS, "eos_id": EOS}
@@ -165,21 +167,133 @@ def test_the_cache_processes_each_position_once():
         assert lengths == ([1] * steps if use_cache else list(range(1, steps + 1)))
 
 
-def test_memory_is_projected_once_a_sentence_and_not_copied_within_it():
-    """The rows of a sentence share its memory, which is copied only when their number changes."""
+@pytest.mark.parametrize("written_out", [True, False])
+def test_memory_is_projected_once_a_sentence_and_not_copied_within_it(written_out, monkeypatch):
+    """The rows of a sentence share its memory: what is written out keeps one copy, a module one for each row."""
     model = random_model(3, vocabulary=40)
-    copies = []
-    select = KeyValueCache.select
+    if not written_out:
+        model.register_forward_hook(lambda *_: None)
+    copies, selected, rows = [], KeyValueCache.select, []
+    select = WrittenOutSteps.select
 
     def watched(cache, rows, *, memory=True):
         copies.append(memory)
-        select(cache, rows, memory=memory)
+        selected(cache, rows, memory=memory)
 
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(KeyValueCache, "select", watched)
-        beam_search(model, random_source(0, vocabulary=40), **TOKENS, beam_size=4, max_length=12)
+    def watched_steps(steps, rows_kept, sentences):
+        select(steps, rows_kept, sentences)
+        copies.append(sentences is not None)
+        rows.append((len(rows_kept), [len(layer.keys) // 4 for layer in steps.layers]))
+
+    monkeypatch.setattr(KeyValueCache, "select", watched)
+    monkeypatch.setattr(WrittenOutSteps, "select", watched_steps)
+    beam_search(model, random_source(0, vocabulary=40), **TOKENS, beam_size=4)
     assert True in copies
     assert False in copies
+    assert bool(rows) == written_out
+    assert all(sentences == [sentences[0]] * 2 and sentences[0] <= 5 for _, sentences in rows)
+    assert not written_out or max(count for count, _ in rows) > 5
+
+
+# --- the step, written out ---
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-5), (torch.float64, 1e-12)])
+@pytest.mark.parametrize("norm_first", [False, True])
+@pytest.mark.parametrize("length", [3, 8, 21])
+def test_a_step_written_out_is_the_models_own(dtype, tolerance, norm_first, length):
+    """Through changes of rows, fewer sentences, a source of padding only, and more positions than there is room for."""
+    model, source = random_model(0, dtype=dtype, norm_first=norm_first, max_len=80), random_source(1, length=length)
+    source[2] = PAD
+    assert can_be_written_out(model)
+    generator = torch.Generator().manual_seed(length)
+    with torch.no_grad():
+        both = WrittenOutSteps(model, source), ModuleSteps(model, source, use_cache=True)
+        sentences, width = 5, 1
+        for position in range(70):
+            if position % 7 == 6:
+                kept = torch.randperm(sentences, generator=generator)[: max(2, sentences - position % 2)]
+                new_width = int(torch.randint(1, 5, (), generator=generator))
+                within = torch.randint(width, (len(kept), new_width), generator=generator)
+                rows = (kept[:, None] * width + within).flatten()
+                changed = None if len(kept) == sentences else kept
+                if changed is None:
+                    rows = (torch.arange(sentences)[:, None] * width + within).flatten()
+                for steps in both:
+                    steps.select(rows, changed)
+                sentences, width = len(kept), new_width
+            tokens = torch.randint(3, 12, (sentences * width,), generator=generator)
+            hidden = [steps.step(tokens) for steps in both]
+            assert (hidden[0] - hidden[1]).abs().max() < tolerance
+            logits = [steps.project(x) for steps, x in zip(both, hidden, strict=True)]
+            assert (logits[0] - logits[1]).abs().max() < 4 * tolerance
+
+
+class Renamed(Transformer):
+    """Another class: its methods might do anything."""
+
+
+def hooked(model):
+    model.decoder.layers[1].feed_forward.linear1.register_forward_hook(lambda *_: None)
+
+
+def listened_to(model):
+    model.decoder.norm.register_forward_pre_hook(lambda *_: None)
+
+
+def replaced(model):
+    model.decoder.layers[0].feed_forward = torch.nn.Sequential(model.decoder.layers[0].feed_forward)
+
+
+def patched(model):
+    layer = model.decoder.layers[0]
+    forward = layer.forward
+    layer.forward = lambda x, *args, **options: forward(x, *args, **options)
+
+
+def renamed(model):
+    model.__class__ = Renamed
+
+
+@pytest.mark.parametrize("change", [hooked, listened_to, replaced, patched, renamed])
+def test_what_was_changed_is_not_bypassed(change):
+    model, source = random_model(2), random_source(2)
+    assert can_be_written_out(model)
+    wanted = greedy_decode(model, source, **TOKENS)
+    change(model)
+    assert not can_be_written_out(model)
+    assert greedy_decode(model, source, **TOKENS) == wanted
+
+
+def test_nothing_is_written_out_under_autocast():
+    model, source = random_model(2, dtype=torch.float32), random_source(2)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert not can_be_written_out(model)
+        assert len(greedy_decode(model, source, **TOKENS)) == 5
+
+
+@pytest.mark.parametrize("vocabulary", [7, 12, 64, 97, 400])
+def test_the_best_few_are_those_of_a_full_sort(vocabulary):
+    """Also where many are equal, and where the vocabulary cannot be cut into groups."""
+    generator = torch.Generator().manual_seed(vocabulary)
+    for spread in (1, 3, 1000):
+        logits = torch.randint(-spread, spread + 1, (30, vocabulary), generator=generator).float()
+        logits[:, 0] = -math.inf
+        ordered, order = logits.sort(dim=-1, descending=True, stable=True)
+        best, token = best_one(logits)
+        assert torch.equal(best, ordered[:, 0])
+        assert torch.equal(token, order[:, 0])
+        for count in (1, 2, 5, vocabulary, vocabulary + 3):
+            few, tokens = best_few(logits, count)
+            assert torch.equal(few, ordered[:, :count])
+            assert torch.equal(tokens, order[:, :count])
+
+
+@pytest.mark.parametrize("level", [-500.0, -70.0, 0.0, 70.0, 500.0])
+def test_the_normalizer_neither_overflows_nor_underflows(level):
+    logits = torch.randn(4, 50, generator=torch.Generator().manual_seed(0)) + level
+    wanted = logits.double().logsumexp(dim=1)
+    assert (log_normalizer(logits.clone(), logits.amax(dim=1)) - wanted).abs().max() < 1e-6 * max(1, abs(level))
 
 
 # --- greedy ---
