@@ -6,12 +6,13 @@ in what the library must refuse by itself, in its own words, is marked `bad_inpu
 
 import pytest
 import torch
-from hypothesis import settings
+from hypothesis import Phase, settings
 from jaxtyping import config, install_import_hook
 from typecheck import CORE
 
 install_import_hook([f"transformer_lib.{module}" for module in CORE], "typecheck.typechecker")
 settings.register_profile("course", deadline=None, max_examples=20, derandomize=True)
+settings.register_profile("no-shrinking", settings.get_profile("course"), phases=[Phase.explicit, Phase.generate])
 settings.load_profile("course")
 torch.set_num_threads(1)
 

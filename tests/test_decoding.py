@@ -159,12 +159,16 @@ def test_the_cache_processes_each_position_once():
     decode = model.decode
     model.decode = lambda tokens, *args, **options: lengths.append(tokens.size(1)) or decode(tokens, *args, **options)
     source = torch.full((1, 3), 4)
-    for use_cache in (True, False):
+    for options in ({}, {"use_cache": True}, {"use_cache": False}):
         lengths.clear()
-        (tokens,) = greedy_decode(model, source, **TOKENS, max_length=40, use_cache=use_cache)
+        (tokens,) = greedy_decode(model, source, **TOKENS, max_length=40, **options)
         steps = min(len(tokens) + 1, 40)
         assert steps > 3
-        assert lengths == ([1] * steps if use_cache else list(range(1, steps + 1)))
+        expected = list(range(1, steps + 1)) if options == {"use_cache": False} else [1] * steps
+        assert lengths == expected
+        lengths.clear()
+        beam_search(model, source, **TOKENS, beam_size=1, max_length=40, **options)
+        assert lengths == expected
 
 
 @pytest.mark.parametrize("written_out", [True, False])
@@ -502,6 +506,24 @@ def test_ties_go_to_the_lower_token(dtype):
     assert [h.tokens for h in found[0]] == [[1, 1], [1, 3], [1, 4]]
 
 
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
+def test_ties_for_the_second_place_go_to_the_lower_token(dtype):
+    model = ConstantModel([0.0] * 300)
+    model.constant = model.constant.to(dtype)
+    model.constant[EOS], model.constant[5] = -30.0, 9.0
+    (found,) = search(model, torch.tensor([[3]]), beam_size=3, max_length=1)
+    assert [h.tokens for h in found] == [[5], [1], [3]]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+def test_log_probabilities_are_as_exact_as_the_logits(dtype):
+    """The sum over the vocabulary is taken in float32 or better, whatever the dtype of the logits."""
+    model = ConstantModel(torch.linspace(-3, 3, 300).tolist())
+    model.constant = model.constant.to(dtype)
+    ((best,),) = search(model, torch.tensor([[3]]), beam_size=1, max_length=1)
+    assert best.score == pytest.approx(model.constant.double().log_softmax(dim=0)[best.tokens[0]].item(), abs=1e-5)
+
+
 def test_a_beam_wider_than_the_vocabulary():
     source = torch.tensor([[3, 4]])
     for model in (PrefixModel(1), ConstantModel([0.0, 0.0, 0.0])):
@@ -571,6 +593,23 @@ def test_no_gradients_are_recorded():
     assert all(seen)
 
 
+def test_what_it_makes_stands_where_the_source_stands():
+    """Whatever the default device is."""
+    model, source = random_model(0), random_source(0)
+    wanted = [call() for call in both(model, source)]
+    with torch.device("meta"):
+        assert [call() for call in both(model, source)] == wanted
+
+
+def test_the_defaults_are_those_in_the_docstring():
+    model, source = random_model(3, vocabulary=40), random_source(0, vocabulary=40)
+    default = beam_search(model, source, **TOKENS)
+    for options in ({"beam_size": 5}, {"length_penalty": 1.0}, {"use_cache": True}):
+        assert beam_search(model, source, **TOKENS, **options) == default
+    for options in ({"beam_size": 6}, {"length_penalty": 2.0}):  # else the above would prove nothing
+        assert beam_search(model, source, **TOKENS, **options) != default
+
+
 def test_default_limit_is_each_sentences_own():
     model = ConstantModel([0.0, 0.0, -90.0, 1.0], max_len=17)
     source = torch.tensor([[3, 3, 3, 3, 3], [3, 0, 0, 0, 0], [3, 3, 0, 0, 0], [0, 0, 0, 0, 0]])
@@ -622,8 +661,8 @@ def test_a_target_may_begin_with_padding():
     [
         ({"max_length": 0}, "max_length.*got 0"),
         ({"max_length": 65}, "64; got 65"),
-        ({"eos_id": 12}, "eos_id.*0 to 11; got 12"),
-        ({"bos_id": -1}, "bos_id.*got -1"),
+        ({"eos_id": 12}, "^eos_id must.*0 to 11; got 12"),
+        ({"bos_id": -1}, "^bos_id must.*got -1"),
         ({"eos_id": PAD}, "pad_id.*got 0"),
     ],
 )
@@ -639,6 +678,7 @@ def test_bad_arguments_are_named(options, message):
         ({"beam_size": 0}, "beam_size.*got 0"),
         ({"length_penalty": -0.5}, "length_penalty.*got -0.5"),
         ({"length_penalty": math.nan}, "length_penalty.*got nan"),
+        ({"length_penalty": math.inf}, "length_penalty.*got inf"),
     ],
 )
 def test_bad_search_options_are_named(options, message):

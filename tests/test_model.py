@@ -370,8 +370,9 @@ def test_cached_decoding_equals_uncached(norm_first, side):
 def test_several_new_tokens_with_a_cache_need_a_mask():
     model, source, target = small_model(), padded_batch(), padded_batch((5, 5, 5))
     memory, memory_mask, cache = model.encode(source), padding_mask(source, PAD), KeyValueCache(2)
-    with pytest.raises(ValueError, match="got 3 tokens"):
-        model.decode(target[:, :3], memory, memory_mask=memory_mask, cache=cache)
+    for new in (2, 3):
+        with pytest.raises(ValueError, match=f"got {new} tokens"):
+            model.decode(target[:, :new], memory, memory_mask=memory_mask, cache=cache)
     mask = causal_mask(5)
     parts = [
         model.decode(target[:, :3], memory, memory_mask=memory_mask, cache=cache, mask=mask[..., :3, :3]),
@@ -409,6 +410,13 @@ def test_the_cache_counts_towards_max_len():
             for name in ("dropout", "attention_dropout")
             for value in (-0.1, 1.0, 1.5, float("nan"))
         ),
+        *(
+            ({name: value}, f"{name} must be of type {kind}; got {value!r}")
+            for name, kind, value in (
+                ("d_model", "int", 12.0), ("d_model", "int", True), ("norm_first", "bool", 1),
+                ("dropout", "float", "0.1"), ("dropout", "float", False), ("tie_embeddings", "str", None),
+            )
+        ),
         ({"num_heads": 5}, "d_model must be a multiple of num_heads; got 12 and 5"),
         ({"pad_id": -1}, r"pad_id.*\(13, 13\).*got -1"),
         ({"pad_id": 13}, r"pad_id.*\(13, 13\).*got 13"),
@@ -421,6 +429,10 @@ def test_the_cache_counts_towards_max_len():
 def test_a_configuration_out_of_range_is_refused(change, message):
     with pytest.raises(ValueError, match=message):
         replace(small_config(), **change)
+
+
+def test_a_whole_number_will_do_as_a_probability():
+    assert replace(small_config(), dropout=0, attention_dropout=0) == small_config()
 
 
 def test_the_configuration_is_the_papers_base_model_and_frozen():

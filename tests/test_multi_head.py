@@ -53,6 +53,13 @@ def test_every_head_sees_all_channels():
         assert (gradient != 0).all()
 
 
+def test_the_same_tensor_twice_is_two_equal_tensors():
+    """Which of the three are one object decides how they are projected, not what comes out."""
+    layer, x, y = attention(), tokens(2, 5, 12), tokens(2, 5, 12)
+    for query, key, value in ((x, x, x), (x, x, y), (x, y, x), (x, y, y)):
+        equal(layer(query, key, value)[0], layer(query.clone(), key.clone(), value.clone())[0])
+
+
 # --- a query that may attend to nothing --------------------------------------------------------------------------
 
 
@@ -121,6 +128,22 @@ def test_dropout_drops_weights_in_training_only(need_weights):
     equal(again, value)
 
 
+def test_what_it_makes_stands_where_its_input_stands():
+    """Whatever the default device is."""
+    layer, x = attention(), tokens(2, 5, 12)
+    with torch.device("meta"):
+        output, weights = layer(x, x, x, is_causal=True, need_weights=True)
+    equal(output, layer(x, x, x, is_causal=True)[0])
+    assert not weights.triu(1).any()
+
+
+def test_one_channel_and_one_head_will_do():
+    layer, x = attention(1, 1), tokens(2, 5, 1)
+    value = x * layer.in_projection.weight[2] + layer.in_projection.bias[2]
+    output, _ = layer(x[:, :1], x[:, :1], x[:, :1])  # one key: its weight is 1
+    equal(output, (value * layer.out_projection.weight + layer.out_projection.bias)[:, :1])
+
+
 @pytest.mark.parametrize("heads", [1, 2, 4])
 def test_the_number_of_heads_costs_no_parameters(heads):
     assert sum(p.numel() for p in MultiHeadAttention(16, heads).parameters()) == 4 * 16 * 16 + 4 * 16
@@ -166,7 +189,10 @@ def test_a_filled_static_cache_is_reused_and_not_projected_again():
     first, second = tokens(2, 1, 12), tokens(2, 1, 12)
     equal(layer(first, memory, memory, cache=cache)[0], layer(first, memory, memory)[0])
     other = torch.full_like(memory, float("nan"))
-    equal(layer(second, other, other, cache=cache)[0], layer(second, memory, memory)[0])
+    expected, projected, heads = layer(second, memory, memory)[0], [], layer._heads
+    layer._heads = lambda x, start, stop: projected.append((start, stop)) or heads(x, start, stop)
+    equal(layer(second, other, other, cache=cache)[0], expected)
+    assert projected == [(0, 1)]  # the query alone
 
 
 # --- what is refused ---------------------------------------------------------------------------------------------
