@@ -14,7 +14,7 @@ REPRODUCIBLE = OMP_NUM_THREADS=1 ATEN_CPU_CAPABILITY=default MKL_CBWR=COMPATIBLE
 WORKERS ?= 2
 
 .DEFAULT_GOAL := book
-.PHONY: book test course train equivalence export execute render lint types check unit notebooks test-long clean
+.PHONY: book test course train equivalence export execute render lint types check unit notebooks test-long mutation clean
 
 book: export execute render
 
@@ -73,6 +73,13 @@ notebooks: $(INSTALLED)
 test-long: $(INSTALLED)
 	OMP_NUM_THREADS=1 $(PY) -m pytest -n $(WORKERS) --dist loadfile
 
+# Changes the library in a thousand places, one at a time, and runs the tests on each: an hour or two.
+mutation: $(INSTALLED)
+	$(PY) -m pip install --quiet --constraint constraints.txt mutmut
+	rm -rf mutants
+	OMP_NUM_THREADS=1 $(PY) -m mutmut run --max-children $(WORKERS)
+	$(PY) tools/mutants.py
+
 clean:
-	rm -rf _build .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis *.egg-info
+	rm -rf _build mutants .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis *.egg-info
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

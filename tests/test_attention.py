@@ -116,7 +116,9 @@ def test_a_mask_that_is_not_boolean_is_refused(mask):
 
 
 @pytest.mark.bad_input
-@pytest.mark.parametrize("shape", [(5,), (1, 4, 5), (5, 4), (4, 4), (2, 5), (0, 5), (), (1,), (4,), (4, 5, 1)])
+@pytest.mark.parametrize(
+    "shape", [(5,), (1, 4, 5), (5, 4), (4, 4), (2, 5), (0, 5), (), (1,), (4,), (1, 1, 1), (4, 5, 1)]
+)
 def test_a_mask_of_another_shape_is_refused(shape):
     with pytest.raises(ValueError, match=r"\(4, 5\)") as caught:
         scaled_dot_product_attention(*random_input(), torch.ones(shape, dtype=torch.bool))

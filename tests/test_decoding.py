@@ -471,6 +471,12 @@ def test_finished_keeps_its_slot():
     assert [tokens for _, tokens in longer.live] == [[3, 3]]
 
 
+def test_the_best_finished_one_ends_the_search():
+    live, finished = [(-1.0, [3])], [Hypothesis([4], -0.5), Hypothesis([5], -9.0)]
+    assert _Beam(3, 0.0, 5, EOS, live, finished).done
+    assert not _Beam(3, 0.0, 5, EOS, live, finished[1:]).done
+
+
 def test_unfinished_hypotheses_count_only_if_none_finished():
     beam = _Beam(size=2, length_penalty=1.0, max_length=1, eos_id=EOS)
     beam.advance([[3, EOS]], [[-0.1, -3.0]])

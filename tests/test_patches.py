@@ -25,6 +25,7 @@ NO_COUNTERPART = {  # of the gallery: nothing in the library could be spoilt lik
     "heads-loop": "a loop over the heads is as right as a reshape",
     "heads-save": "it is wrong in words only",
     "weights-named": "it is wrong in words only",
+    "step-zero": "it crashes at the first step",
     "cost-square": "it is wrong in words only",
     "memory-square": "it is wrong in words only",
     "path-one": "it is wrong in words only",
