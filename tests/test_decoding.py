@@ -514,7 +514,7 @@ def test_ties_go_to_the_lower_token(dtype):
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
 def test_ties_for_the_second_place_go_to_the_lower_token(dtype):
-    model = ConstantModel([0.0] * 300)
+    model = ConstantModel([0.0] * 20)
     model.constant = model.constant.to(dtype)
     model.constant[EOS], model.constant[5] = -30.0, 9.0
     (found,) = search(model, torch.tensor([[3]]), beam_size=3, max_length=1)
