@@ -581,6 +581,7 @@ def test_a_stored_file_with_the_wrong_checksum(run, fails, model, monkeypatch, m
     ["train", "--corpus", "toy", "--out", "run", "--seed", "x"],
     ["train", "--corpus", "toy", "--out", "run", "--device", "tpu"],
     ["translate", "--model", "run", "--beam", "0", "a"],
+    ["translate", "--model", "run", "--beam", "1001", "a"],
 ])  # fmt: skip
 def test_a_wrong_command_is_one_line_without_the_usage(fails, arguments):
     assert "--help" in fails(*arguments)
@@ -616,6 +617,70 @@ def test_our_own_mistakes_are_not_hidden(run, model, monkeypatch):
     monkeypatch.setattr(Translator, "translate", fail)
     with pytest.raises(ZeroDivisionError):
         run("translate", "--model", model, "a")
+
+
+def test_standard_input_that_cannot_be_read(fails, run, model, monkeypatch, tmp_path):
+    """Closed, as by `<&-`, or a directory."""
+    monkeypatch.setattr(sys, "stdin", None)
+    fails("translate", "--model", model, words=["standard input is closed"])
+
+    class Directory(io.RawIOBase):
+        def readable(self):
+            return True
+
+        def readinto(self, _):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BufferedReader(Directory())))
+    fails("translate", "--model", model, words=["cannot read standard input", "directory"])
+
+
+def test_closed_streams(model):
+    """Standard error closed: nothing of it in the output. Standard output closed: no traceback."""
+    program = f"{sys.executable} -m transformer_lib translate"
+    common = {"env": ENVIRONMENT, "shell": True, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "check": False}
+    done = subprocess.run(f"{program} --model nothing a 2>&-", **common)
+    assert (done.returncode, done.stdout) == (2, b"")
+    done = subprocess.run(f"{program} --model {model} --beam 1 a >&-", **common)
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
+def test_help_on_a_terminal_that_has_no_unicode():
+    done = subprocess.run(
+        [sys.executable, "-m", "transformer_lib", "train", "--help"],
+        env=ENVIRONMENT | {"PYTHONIOENCODING": "ascii"}, capture_output=True, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert "…" in done.stdout.decode("utf-8")
+
+
+@pytest.mark.parametrize("error", [
+    MemoryError(), torch.OutOfMemoryError("CUDA out of memory"), RuntimeError("[enforce] can't allocate memory: 9"),
+])  # fmt: skip
+def test_too_little_memory(fails, model, monkeypatch, error):
+    def fail(*_, **__):
+        raise error
+
+    monkeypatch.setattr(Translator, "translate", fail)
+    fails("translate", "--model", model, "a", words=["not enough memory", "--beam"])
+
+
+def test_names_that_no_file_can_have(fails, own, model):
+    """The system refuses even the question whether there is such a file."""
+    name = "x" * 300
+    fails("train", *own, "--out", name, "--steps", 1, words=[name[:100]])
+    fails("translate", "--model", name, "a", words=[name[:100]])
+    fails("evaluate", "--model", model, "--source", name, "--target", name, words=[name[:100]])
+
+
+def test_an_empty_name_is_not_the_working_directory(fails, own, model):
+    fails("train", *own, "--out", "", "--steps", 1, words=["--out", "empty"])
+    fails("translate", "--model", "", "a", words=["--model", "empty"])
+    fails("evaluate", "--model", model, "--source", "", "--target", "", words=["--source", "empty"])
+
+
+def test_a_long_message_is_cut(fails):
+    assert len(fails("train", "--steps", "9" * 5000)) < 1100
 
 
 # --- when somebody stops it ---

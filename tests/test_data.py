@@ -2,6 +2,7 @@
 
 import gzip
 import hashlib
+import json
 import os
 import random
 import re
@@ -416,6 +417,44 @@ def test_bad_tokenizer_files(tokenizer, tmp_path, content):
     path.write_bytes(tokenizer.to_json().encode()[:5000] if content == "half" else content)
     with pytest.raises(UserError, match=re.escape(str(path))):
         Tokenizer.load(path)
+
+
+OTHER_KINDS = {
+    "another normal form": lambda stored: stored.update(normalizer={"type": "NFD"}),
+    "no normal form": lambda stored: stored.update(normalizer=None),
+    "words, not bytes": lambda stored: stored.update(pre_tokenizer={"type": "Whitespace"}),
+    "a token number twice": lambda stored: stored["model"]["vocab"].update({"a": 70, "b": 70}),
+    "a hole in the numbers": lambda stored: stored["model"]["vocab"].update({"a": 10**6}),
+    "a byte too few": lambda stored: stored["model"]["vocab"].pop("a"),
+    "a merge too few": lambda stored: stored["model"]["merges"].pop(),
+    "a merge of three": lambda stored: stored["model"]["merges"].append(["a", "b", "c"]),
+    "a merge of nothing known": lambda stored: stored["model"]["merges"].insert(0, ["zzz", "a"]),
+    "half a character": lambda stored: stored["model"]["merges"].append(["a", "\ud800"]),
+}
+
+
+@pytest.mark.parametrize("change", OTHER_KINDS.values(), ids=OTHER_KINDS)
+def test_a_tokenizer_of_another_kind_is_refused(tokenizer, tmp_path, change):
+    path, stored = tmp_path / "t.json", json.loads(tokenizer.to_json())
+    change(stored)
+    path.write_text(json.dumps(stored))
+    with pytest.raises(UserError, match=rf"{re.escape(str(path))} is (no|another kind of) tokenizer"):
+        Tokenizer.load(path)
+
+
+def test_a_tokenizer_stored_by_an_older_library_is_the_same(tokenizer, tmp_path):
+    """Merges were strings with a blank in the middle, and there were fewer settings."""
+    stored = json.loads(tokenizer.to_json())
+    stored["model"]["merges"] = [" ".join(pair) for pair in stored["model"]["merges"]]
+    del stored["model"]["ignore_merges"], stored["version"]
+    (tmp_path / "t.json").write_text(json.dumps(stored))
+    assert Tokenizer.load(tmp_path / "t.json").to_json() == tokenizer.to_json()
+
+
+def test_one_endless_word_does_not_take_forever():
+    """The trainer's time grows with the square of a word's length: without a limit this would be hours."""
+    endless = Tokenizer.train(["q" * 1_000_000, "qu" * 500_000], 265)
+    assert endless.decode(endless.encode("quqqq")) == "quqqq"
 
 
 def test_a_missing_tokenizer_file(tmp_path):

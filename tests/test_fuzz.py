@@ -322,7 +322,7 @@ def test_two_files(search, number, tmp_path):
     search(claim, st.tuples(odd_bytes, odd_bytes), number)
 
 
-@cases(50, 3000)
+@cases(50, 2000)
 def test_sentences_become_tokens_and_come_back(search, number, trained):
     tokenizer = Tokenizer.load(trained / "run" / "tokenizer.json")
 
@@ -334,7 +334,7 @@ def test_sentences_become_tokens_and_come_back(search, number, trained):
     search(claim, odd_text, number)
 
 
-@cases(30, 3000)
+@cases(30, 2000)
 def test_the_oracle(search, number):
     words = st.sampled_from(["The", "A", "the", "a", "an", "old", "dog", "cat", "sees", "says", "that",
     "gives", "sleeps",
@@ -348,7 +348,7 @@ def test_the_oracle(search, number):
 # Files of a model and of a run
 
 
-@cases(60, 4000)
+@cases(60, 2000)
 def test_tokenizer_files(search, number, trained, tmp_path):
     path = tmp_path / "tokenizer.json"
 
@@ -368,7 +368,7 @@ def test_tokenizer_files(search, number, trained, tmp_path):
 
 
 @pytest.mark.parametrize("name", ["config.json", "tokenizer.json", "model.safetensors"])
-@cases(40, 3000)
+@cases(40, 1000)
 def test_model_directories(search, number, trained, tmp_path, name):
     folder = tmp_path / "run"
     shutil.copytree(trained / "run", folder)
@@ -383,7 +383,7 @@ def test_model_directories(search, number, trained, tmp_path, name):
 
 
 @pytest.mark.parametrize("name", ["config.json", "tokenizer.json", "state.safetensors", "log.jsonl"])
-@cases(25, 2000)
+@cases(25, 500)
 def test_going_on_with_a_damaged_run(search, number, trained, tmp_path, name):
     path = tmp_path / "run" / name
     for file in ("en", "de"):
@@ -409,7 +409,7 @@ def broken_log(data):
 # Command lines
 
 
-@cases(25, 2000)
+@cases(25, 1000)
 def test_translating_anything(search, number, trained):
     model = trained / "run"
 
@@ -424,7 +424,7 @@ def test_translating_anything(search, number, trained):
     search(claim, odd_bytes, number)
 
 
-@cases(15, 1000)
+@cases(15, 400)
 def test_training_and_evaluating_on_anything(search, number, trained, tmp_path):
     def claim(both):
         for name, data in zip(("en", "de"), both):
@@ -485,7 +485,7 @@ def arguments(draw):
     return line
 
 
-@cases(150, 5000)
+@cases(150, 3000)
 def test_arguments(search, number, trained, tmp_path, monkeypatch):
     """Options of all commands with values of all kinds, in any order."""
     monkeypatch.chdir(tmp_path)
