@@ -3,9 +3,11 @@
 ifeq ($(origin PYTHON),undefined)
 PY := .venv/bin/python
 INSTALLED := .venv/installed
+INSTALLED_BENCH := .venv/installed-bench
 else
 PY := $(PYTHON)
 INSTALLED :=
+INSTALLED_BENCH :=
 endif
 export PYTHONPATH := $(CURDIR)
 JUPYTER_BOOK = $(PY) -c "from jupyter_book.cli.main import main; main()"
@@ -14,7 +16,7 @@ REPRODUCIBLE = OMP_NUM_THREADS=1 ATEN_CPU_CAPABILITY=default MKL_CBWR=COMPATIBLE
 WORKERS ?= 2
 
 .DEFAULT_GOAL := book
-.PHONY: book test course train equivalence export execute render lint types check unit notebooks test-long mutation clean
+.PHONY: book test course train equivalence bench export execute render lint types check unit notebooks test-long mutation clean
 
 book: export execute render
 
@@ -36,9 +38,20 @@ equivalence: $(INSTALLED)
 	$(REPRODUCIBLE) $(PY) tests/equivalence.py
 	$(PY) tools/pages.py
 
+# Times the library beside others, in turn, and replaces the record and the page that shows it. Five minutes, in which
+# the machine should have nothing else to do. On a machine with a GPU the record is another file, beside that of the CPU.
+bench: $(INSTALLED_BENCH)
+	$(PY) -m pytest bench/bench_*.py --benchmark-quiet --benchmark-json=book/bench.part
+	mv book/bench.part book/$$($(PY) -c "import torch; print('bench-cuda' if torch.cuda.is_available() else 'bench')").json
+	$(PY) tools/pages.py
+
 .venv/installed: pyproject.toml constraints.txt
 	python3 -m venv .venv
 	.venv/bin/python -m pip install --quiet --constraint constraints.txt --editable ".[book,test]"
+	touch $@
+
+.venv/installed-bench: .venv/installed
+	.venv/bin/python -m pip install --quiet --constraint constraints.txt --editable ".[bench]"
 	touch $@
 
 export: $(INSTALLED)
@@ -56,7 +69,7 @@ render: $(INSTALLED)
 
 lint: $(INSTALLED)
 	$(PY) -m ruff check .
-	$(PY) -m ruff format --check transformer_lib tools tests
+	$(PY) -m ruff format --check transformer_lib tools tests bench
 
 types: $(INSTALLED)
 	$(PY) -m mypy

@@ -14,6 +14,4 @@ def torch_alone():
     return lambda: subprocess.run([sys.executable, "-c", "import torch"], check=True) and None
 
 
-test_import = interleaved(
-    "import", {"import transformer_lib": ours, "import torch": torch_alone}, rounds=11, threads=1
-)
+test_import = interleaved("import", {"import transformer_lib": ours, "import torch": torch_alone}, rounds=11, threads=1)

@@ -1,13 +1,14 @@
 """One step of training: forward, backward, clipping, optimiser.
 
-Everybody gets the same sizes, the same dropout in the same places, tied embeddings, label smoothing, clipping and fused AdamW. What differs
-is the model's code, the loss, and the batches: ours hold sentences of similar length. A batch has 128 pairs; the batches timed are spread
-evenly over an epoch of all pairs.
+Everybody gets the same sizes, the same dropout in the same places, tied embeddings, label smoothing, clipping and fused
+AdamW. What differs is the model's code, the loss, and the batches: ours hold sentences of similar length. A batch has
+128 pairs; the batches timed are spread evenly over an epoch of all pairs.
 """
 
 import functools
 import math
 import random
+import time
 
 import pytest
 import torch
@@ -18,9 +19,11 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from transformer_lib.__main__ import _keep_memory
 from transformer_lib.data import Batch, Tokenizer, encode_pairs, load_multi30k, token_batches
+from transformer_lib.loss import real_targets
 from transformer_lib.model import Transformer, TransformerConfig
 from transformer_lib.positions import SinusoidalPositionalEncoding
-from transformer_lib.training import TrainingConfig, _optimizer, _update
+from transformer_lib.schedule import TrainingConfig, adamw
+from transformer_lib.update import SummedLoss, update
 
 PAIRS, BATCHES, VOCABULARY, WIDTH, HEADS, INNER, LAYERS, DROPOUT, SMOOTHING = 128, 6, 10_000, 128, 4, 256, 4, 0.1, 0.1
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -50,22 +53,26 @@ def ours(*, keep_memory: bool = True):
         tokenizer.vocab_size, tokenizer.vocab_size, tokenizer.pad_id, d_model=WIDTH, num_heads=HEADS, d_ff=INNER,
         num_encoder_layers=LAYERS, num_decoder_layers=LAYERS, dropout=DROPOUT, tie_embeddings="all",
     )).to(DEVICE).train()  # fmt: skip
-    optimizer = _optimizer(model, config)
-    return steps(lambda batch: _update(model, batch, optimizer, config, 1e-4), ready)
+    loss, optimizer = SummedLoss(model, SMOOTHING), adamw(model, config)
+
+    def step(batch: Batch) -> None:
+        update(loss, [batch], real_targets(batch.target, tokenizer.pad_id), optimizer, config, 1)
+
+    return steps(step, ready, tokenizer.pad_id)
 
 
 def ours_default_allocator():
     return ours(keep_memory=False)
 
 
-def steps(step, ready: list[Batch]):
-    """A run: a step for each batch. On a GPU it also tells tokens and FLOPs, counted before."""
-    facts = {"target_tokens": sum(int((batch.target[:, 1:] != 0).sum()) for batch in ready)}
+def steps(step, ready: list[Batch], pad: int):
+    """A run: a step for each batch. It tells the tokens, and on a GPU the FLOPs and the GPU's ceiling."""
+    facts: dict = {"target_tokens": sum(real_targets(batch.target, pad) for batch in ready)}
     if DEVICE.type == "cuda":
         with FlopCounterMode(display=False) as counter:
             for batch in ready:
                 step(batch)
-        facts["flops"] = counter.get_total_flops()
+        facts |= {"flops": counter.get_total_flops(), "ceiling_flops_per_second": ceiling()}
 
     def run() -> dict:
         for batch in ready:
@@ -73,6 +80,17 @@ def steps(step, ready: list[Batch]):
         return facts
 
     return run
+
+
+def ceiling(size: int = 8192) -> float:
+    """The FLOPs a second of a product of two large bfloat16 matrices: no model can have more."""
+    a, b = torch.randn(2, size, size, device=DEVICE, dtype=torch.bfloat16)
+    times = []
+    for _ in range(10):
+        start = time.perf_counter()
+        (a @ b)[0, 0].item()  # waits for the product
+        times.append(time.perf_counter() - start)
+    return 2 * size**3 / min(times)
 
 
 class TorchTransformer(nn.Module):
@@ -121,7 +139,7 @@ def theirs(model: nn.Module, logits, ready: list[Batch], pad: int):
         optimizer.step()
         return loss.item()
 
-    return steps(step, ready)
+    return steps(step, ready, pad)
 
 
 def torch_transformer(*, bucketed: bool):

@@ -1,7 +1,8 @@
 """Time several systems side by side: in turn, round after round, each in a process of its own.
 
-What else the machine does changes from minute to minute, and it would hit one system more than another if each were timed alone. Here a
-round runs every system once, and systems are compared within a round. A process of its own means: its own allocator, its own settings.
+What else the machine does changes from minute to minute, and it would hit one system more than another if each were
+timed alone. Here a round runs every system once, and systems are compared within a round. A process of its own means:
+its own allocator, its own settings.
 """
 
 import multiprocessing
@@ -63,8 +64,9 @@ def interleaved(group: str, systems: dict[str, Callable[[], Run]], *, rounds: in
 
     Args:
         group: the name of the comparison.
-        systems: what builds each system: a function of a module, called in the system's own process and not timed. It returns what is
-            timed. `pytest.importorskip` in it leaves the system out where a package is absent. The first system is ours.
+        systems: what builds each system: a function of a module, called in the system's own process and not timed. It
+            returns what is timed. `pytest.importorskip` in it leaves the system out where a package is absent. The
+            first system is ours.
         rounds: how often each system is timed.
         threads: PyTorch's threads.
         settings: what else a reader needs to know.

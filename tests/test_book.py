@@ -17,7 +17,7 @@ ROOT = Path(__file__).resolve().parent.parent
 CHAPTERS = sorted((ROOT / "chapters").glob("*.md"))
 DEEP = [path for path in CHAPTERS if "transformer_lib/exercises/chapter_" in path.read_text(encoding="utf-8")]
 PAGES = sorted((ROOT / "_build" / "html").rglob("*.html"))
-FRONT_MATTER = {"index", "equivalence", "gallery", "topics", "notation", "api", "bibliography"}
+FRONT_MATTER = {"index", "bench", "equivalence", "gallery", "topics", "notation", "api", "bibliography"}
 
 each_chapter = pytest.mark.parametrize("chapter", CHAPTERS, ids=lambda path: path.stem)
 

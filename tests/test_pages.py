@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGES = ("book/equivalence.md", "book/topics.md", "book/gallery.md")
+PAGES = ("book/bench.md", "book/equivalence.md", "book/topics.md", "book/gallery.md")
 MISTAKES = "slug\twhat\tsymptom\tnumber\tlabel\tcaught\nblind\ta mask\tblindness\t0.0\tsec-masks-wrong\tinfluence\n"
 TOPICS = "id\ttopic\tchapter\tlabel\n1\tOne convention\t05\tsec-masks-convention\n"
 
@@ -17,7 +17,8 @@ TOPICS = "id\ttopic\tchapter\tlabel\n1\tOne convention\t05\tsec-masks-convention
 @pytest.fixture
 def project(tmp_path):
     """The tools, one chapter and two tables."""
-    for name in ("tools/export.py", "tools/pages.py", "chapters/05_masks.md", "book/equivalence.json", *PAGES):
+    records = ("book/bench.json", "book/equivalence.json")
+    for name in ("tools/export.py", "tools/pages.py", "chapters/05_masks.md", *records, *PAGES):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         shutil.copy(ROOT / name, tmp_path / name)
     (tmp_path / "book/topics.tsv").write_text(TOPICS, encoding="utf-8")
@@ -42,6 +43,28 @@ def test_pages_are_written_and_every_change_is_found(project):
     stored["components"]["attention"]["ours"]["float64 output"] = 1e-3
     (project / "book/equivalence.json").write_text(json.dumps(stored), encoding="utf-8")
     assert "book/equivalence.md differs" in run(project, "--check")
+
+
+def test_a_record_of_speed_is_shown_as_it_is_and_that_of_a_gpu_beside_it(project):
+    assert run(project) == run(project, "--check") == ""
+    stored = json.loads((project / "book/bench.json").read_text(encoding="utf-8"))
+    stored["device"] = "A GPU"
+    row = {
+        "median_seconds": 0.0123,
+        "ratio": 1.0,
+        "target_tokens": 1230,
+        "flops": 2e9,
+        "ceiling_flops_per_second": 1e12,
+    }
+    stored["groups"] = [
+        {"name": "steps", "threads": 2, "settings": {}, "rows": [row | {"system": "ours", "rounds": 5}]}
+    ]
+    (project / "book/bench-cuda.json").write_text(json.dumps(stored), encoding="utf-8")
+    assert "book/bench.md differs" in run(project, "--check")
+    assert run(project) == run(project, "--check") == ""
+    before, _, page = (project / "book/bench.md").read_text(encoding="utf-8").partition("## A GPU\n")
+    assert "## CPU" in before
+    assert "| ours | 12.3 ms | 1.00 | 5 | 100,000 | 16.3% |" in page
 
 
 def test_topics_without_a_section_and_topics_twice_are_found(project):

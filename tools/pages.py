@@ -13,6 +13,7 @@ from pathlib import Path
 from export import ROOT, chapters
 
 EQUIVALENCE = ROOT / "book" / "equivalence.json"
+BENCH = ROOT / "book" / "bench.json"
 TOPICS = ROOT / "book" / "topics.tsv"
 GALLERY = ROOT / "book" / "gallery.tsv"
 BEGIN, END = "% written by tools/pages.py\n", "% end\n"
@@ -68,6 +69,60 @@ def equivalence_table() -> str:
     notes = "\n".join(f"{number}. {reason[0].upper()}{reason[1:]}." for number, reason in enumerate(reasons, 1))
     table = "\n".join([":::{div} ladder", *lines, ":::"])
     return f"{table}\n\n{notes}\n\nMeasured with torch {stored['torch']}.\n"
+
+
+# --- the benchmarks ----------------------------------------------------------------------------------------------
+
+
+def milliseconds(time: float) -> str:
+    """A time in seconds as the table shows it, like 1,234 ms or 5.67 ms."""
+    return f"{1000 * time:,.0f} ms" if time >= 0.1 else f"{1000 * time:.3g} ms"
+
+
+def bench_group(group: dict) -> str:
+    """The table of one comparison, under its name and its settings."""
+    threads = f"{group['threads']} thread{'s' * (group['threads'] > 1)}"
+    settings = [threads, *(f"{name.replace('_', ' ')} {value}" for name, value in group["settings"].items())]
+    columns = {
+        "System": lambda row: row["system"],
+        "Median": lambda row: milliseconds(row["median_seconds"]),
+        "Times ours": lambda row: f"{row['ratio']:.2f}",
+        "Rounds": lambda row: str(row["rounds"]),
+    }
+    if "target_tokens" in group["rows"][0]:
+        columns["Target tokens a second"] = lambda row: f"{row['target_tokens'] / row['median_seconds']:,.0f}"
+    if "flops" in group["rows"][0]:
+        share = "Share of the fastest product of matrices"
+        columns[share] = lambda row: f"{row['flops'] / row['median_seconds'] / row['ceiling_flops_per_second']:.1%}"
+    lines = ["| " + " | ".join(columns) + " |", "|---" * len(columns) + "|"]
+    lines += ["| " + " | ".join(cell(row) for cell in columns.values()) + " |" for row in group["rows"]]
+    return f"### {group['name'].capitalize()}\n\n" + "\n".join(lines) + f"\n\n{'; '.join(settings)}.\n"
+
+
+def bench_memory(rows: list[dict]) -> str:
+    """The table of what attention keeps: a line for each length, a column for each path."""
+    systems, lengths = ([*dict.fromkeys(row[name] for row in rows)] for name in ("system", "length"))
+    kept = {(row["system"], row["length"]): f"{row['bytes'] / 2**20:,.1f} MiB" for row in rows}
+    lines = ["| Length | " + " | ".join(systems) + " |", "|---" * (len(systems) + 1) + "|"]
+    lines += [f"| {n:,} | " + " | ".join(kept.get((name, n), "—") for name in systems) + " |" for n in lengths]
+    return "### Memory of one attention\n\n" + "\n".join(lines) + "\n"
+
+
+def bench_record(path: Path) -> str:
+    """What one record says: its tables, and what it was measured with and on."""
+    stored = json.loads(path.read_text(encoding="utf-8"))
+    packages = ", ".join(f"{name} {version}" for name, version in stored["versions"].items())
+    parts = [f"## {stored['device']}\n", *map(bench_group, stored["groups"]), bench_memory(stored["memory"])]
+    return "\n".join(parts) + (
+        f"\n`{stored['command']}`, {stored['date']}, commit `{stored['commit'][:12]}`, seed {stored['seed']}. "
+        f"Python {stored['python']}, torch {stored['torch']}, {packages}.\n"
+    )
+
+
+def bench_tables() -> str:
+    """What book/bench.json says, and beside it the record of a GPU, if there is one."""
+    records = (BENCH, BENCH.with_name("bench-cuda.json"))
+    return "\n".join(bench_record(record) for record in records if record.exists())
 
 
 # --- the topics --------------------------------------------------------------------------------------------------
@@ -155,7 +210,12 @@ def gallery_problems() -> list[str]:
 def pages() -> dict[Path, str]:
     """Every page that has a part made of a table, and its text."""
     made = {}
-    for table, make in ((EQUIVALENCE, equivalence_table), (TOPICS, topic_index), (GALLERY, gallery_table)):
+    for table, make in (
+        (EQUIVALENCE, equivalence_table),
+        (BENCH, bench_tables),
+        (TOPICS, topic_index),
+        (GALLERY, gallery_table),
+    ):
         page = table.with_suffix(".md")
         if page.exists():
             before, _, rest = page.read_text(encoding="utf-8").partition(BEGIN)
