@@ -17,6 +17,7 @@ from transformer_lib.checks import (
     learning,
 )
 from transformer_lib.checks.adapters import Adapted
+from transformer_lib.checks.components import ATTENTION, MULTI_HEAD
 from transformer_lib.checks.gallery import ROOMS
 from transformer_lib.checks.habits import (
     accumulate,
@@ -27,8 +28,10 @@ from transformer_lib.checks.habits import (
     loss_unshifted,
     token_loss,
 )
+from transformer_lib.checks.layers import BOTH, DECODER
 from transformer_lib.checks.plain import Plain
 from transformer_lib.checks.subject import Subject
+from transformer_lib.checks.tables import MASKS, POSITIONS
 
 CHAPTER = Path(__file__).resolve().parent.parent / "chapters" / "08c_gallery.md"
 SIZES = 29, 29, 0
@@ -82,6 +85,8 @@ def test_every_room_has_a_test_and_a_place_in_the_chapter():
 
 def test_the_rooms_that_reports_name_exist():
     assert {entry.room for entry in [*PROPERTIES, *learning.PROPERTIES]} <= set(ROOMS)
+    parts = [*ATTENTION, *MULTI_HEAD, *POSITIONS, *MASKS, *BOTH, *DECODER]
+    assert {entry.room for entry in parts} <= {"", *ROOMS} - {"wrong-axis"}  # that one is about a mask on the queries
 
 
 def test_the_names_of_properties_are_those_of_the_suite():

@@ -38,7 +38,7 @@ def check_transformer(
         target_vocab_size: number of target tokens, at least 8.
         pad_id: the padding token.
         max_len: the longest sequence that the model accepts, if it has one; at least 12.
-        training: also run the two properties that train the model for some hundred steps.
+        training: also run the two properties that train the model, for 2600 steps at most.
         seed: of weights, inputs and trainings.
 
     Returns:

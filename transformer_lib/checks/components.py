@@ -60,7 +60,7 @@ def shown(moved: float) -> str:
 ATTENTION: list[Property] = []
 
 
-@holds_for(ATTENTION, "the softmax runs over another axis than the keys", "wrong-axis")
+@holds_for(ATTENTION, "the softmax runs over another axis than the keys", "")
 def weights_sum_to_one(attention: Part) -> Outcome:
     """Where all values are 1, the output is 1."""
     output = attention(attention.randn(2, 3, 5, 4), attention.randn(2, 3, 6, 4), torch.ones(2, 3, 6, 4).double(), None)

@@ -85,7 +85,8 @@ def source_padding_on_the_right(subject: Subject) -> Outcome:
 def target_padding_on_the_right(subject: Subject) -> Outcome:
     """More padding at the end of the target changes no logits of real positions.
 
-    Cannot: show that the target's padding mask is used. Under causality padding on the right lies in everybody's
+    Proves: nothing mixes target positions apart from causal attention, such as a mean over the length. Cannot: show
+    that the target's padding mask is used. Under causality padding on the right lies in everybody's
     future, so it is invisible with the mask and without it.
     """
     source, target = subject.pair()

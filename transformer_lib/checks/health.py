@@ -92,7 +92,8 @@ def empty_sentences(subject: Subject) -> Outcome:
 def logits_not_probabilities(subject: Subject) -> Outcome:
     """The answers are not probabilities.
 
-    Proves: they are not non-negative with sum 1. Logarithms of probabilities pass, rightly: a softmax gives them back.
+    Proves: they are not non-negative with sum 1. Cannot: see probabilities that were scaled. Logarithms of
+    probabilities pass, rightly: a softmax gives them back.
     """
     logits = subject(*subject.pair())
     total = logits.sum(dim=-1)
@@ -167,6 +168,7 @@ def first_token_sees_itself(subject: Subject) -> Outcome:
     return not found, f"with a target of one token, {which}"
 
 
+# chapters/08_checks.md: Parameters, gradients, dtypes, modes
 @holds_for(PROPERTIES, "a constant such as -1e9, or a table that is no buffer, does not fit the dtype", "half")
 def every_dtype(subject: Subject) -> Outcome:
     """float64, bfloat16 and float16 run and agree with float32 as far as their digits go.

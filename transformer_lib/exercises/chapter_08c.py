@@ -25,6 +25,8 @@ def _loss(kind: str) -> Callable[[Tensor, Tensor], Tensor]:
             return (each * real).sum()
         if kind == "the mean of all positions":
             return each.mean()
+        if kind == "the mean of all positions but columns of padding":
+            return each[:, real.any(dim=0)].mean()
         if kind == "real tokens, divided by all positions":
             return (each * real).sum() / real.numel()
         return (each * real).sum() / real.sum() + 1e-3 * (logits.logsumexp(-1) ** 2).mean()  # a penalty on all
@@ -33,9 +35,14 @@ def _loss(kind: str) -> Callable[[Tensor, Tensor], Tensor]:
 
 
 def grade_08c_1(answer: Answer) -> Checks:
-    """Two honest losses, and three that padding gets into."""
+    """Two honest losses, and four that padding gets into."""
     honest = ("the mean of real tokens", "the sum of real tokens")
-    others = ("the mean of all positions", "real tokens, divided by all positions", "a penalty on all logits")
+    others = (
+        "the mean of all positions",
+        "the mean of all positions but columns of padding",
+        "real tokens, divided by all positions",
+        "a penalty on all logits",
+    )
     for kind in (*honest, *others, *honest):
         found = answer(_loss(kind))
         yield f"{kind not in honest} for {kind}", isinstance(found, bool) and found == (kind not in honest)
@@ -47,15 +54,15 @@ def _layers(depth: int, copied: str, pair: tuple[int, int], constant: float) -> 
     generator = torch.Generator().manual_seed(depth)
     layers = [
         {
-            "norm": torch.full((4,), constant),
-            "zeros": torch.zeros(4),
-            "bias": torch.rand(4, generator=generator),
-            "weight": torch.rand(4, 3, generator=generator),
+            f"norm{depth}": torch.full((4,), constant),
+            f"zeros{depth}": torch.zeros(4),
+            f"bias{depth}": torch.rand(4, generator=generator),
+            f"weight{depth}": torch.rand(4, 3, generator=generator),
         }
         for _ in range(depth)
     ]
     if copied:
-        layers[pair[1]][copied] = layers[pair[0]][copied].clone()
+        layers[pair[1]][f"{copied}{depth}"] = layers[pair[0]][f"{copied}{depth}"].clone()
     return layers
 
 
