@@ -234,6 +234,17 @@ def test_a_signal_lets_the_update_finish_and_saves(number, stops, whole, tmp_pat
     ends_like(whole, tmp_path)
 
 
+def test_a_stopped_run_that_has_nothing_more_to_do_is_validated(tmp_path):
+    """It was stopped between two checkpoints, and goes on with no more steps than it has made."""
+    with watched_steps(lambda _: os.kill(os.getpid(), signal.SIGTERM)), pytest.raises(KeyboardInterrupt):
+        trained(tmp_path / "stopped")
+    assert logged(tmp_path / "stopped") == []
+    once = SETTINGS | {"steps": 1}
+    assert timeless(trained(tmp_path / "stopped", once, resume=True)[1]) == timeless(trained(tmp_path / "one", once)[1])
+    compare_states(tmp_path / "stopped", tmp_path / "one")
+    assert same(*(load_file(tmp_path / name / "model.safetensors") for name in ("stopped", "one")))
+
+
 def test_a_signal_in_the_last_update_changes_nothing(whole, tmp_path):
     updates = []
 

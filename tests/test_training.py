@@ -19,10 +19,11 @@ from torch.nn.utils.rnn import pad_sequence
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from transformer_lib import training
-from transformer_lib.data import token_batches
+from transformer_lib.data import Batch, token_batches
 from transformer_lib.files import UserError, load_weights
 from transformer_lib.loss import _CrossEntropy
 from transformer_lib.model import Transformer, TransformerConfig
+from transformer_lib.schedule import adamw
 from transformer_lib.training import (
     TrainingConfig,
     inverse_sqrt_schedule,
@@ -30,7 +31,7 @@ from transformer_lib.training import (
     translation_loss,
     validation_loss,
 )
-from transformer_lib.update import recomputed
+from transformer_lib.update import SummedLoss, recomputed, update
 
 BOS, EOS, VOCABULARY = 1, 2, 13
 CONFIG = TrainingConfig(batch_tokens=60, peak_lr=5e-3, warmup_steps=4, steps=10, evaluate_every=3, seed=7)
@@ -411,6 +412,27 @@ def test_validation_does_not_disturb_the_run():
             models.append(fresh_model(dropout=0.2))
             train(models[-1], PAIRS, replace(CONFIG, evaluate_every=evaluate_every), **options)
     assert all(same(tensors_of(models[0]), tensors_of(model)) for model in models)
+
+
+def test_every_step_draws_its_own_dropout():
+    """Weights that do not move, always the same pair: the loss changes by the dropout alone."""
+    config = replace(CONFIG, peak_lr=1e-30, evaluate_every=1, steps=6)
+    for dropout, different in ((0.3, 6), (0.0, 1)):
+        log = train(fresh_model(dropout=dropout).double(), PAIRS[:1], config)
+        assert len({round(row["train_loss"], 9) for row in log}) == different
+
+
+def test_every_process_draws_its_own_dropout(monkeypatch):
+    """Two processes with the same sentence: their parts of the loss are equal without dropout only."""
+    source, target = (side[:1].repeat(2, 1) for side in batch())
+    for dropout, different in ((0.3, True), (0.0, False)):
+        parts = []
+        for rank in range(2):
+            monkeypatch.setattr("transformer_lib.update.place", lambda rank=rank: (rank, 2))
+            model = fresh_model(dropout=dropout).double()
+            loss = SummedLoss(model, label_smoothing=0.0)
+            parts.append(update(loss, [Batch(source, target)], 16, adamw(model, CONFIG), CONFIG, step=1)[0])
+        assert (abs(parts[0] - parts[1]) > 1e-6) == different
 
 
 def test_dropout_is_on_during_the_run():

@@ -130,6 +130,8 @@ def train(
     at, clock.earlier = run.at, run.at.seconds
     steps, patience = config.steps or math.inf, config.patience or math.inf
     if at.step >= steps or at.waited >= patience:
+        if at.loss_tokens:  # it was asked to stop between two checkpoints, and has nothing more to do
+            _checkpoint(run, config, val_pairs, clock)
         return run.log
     loss, batches = shared(SummedLoss(model, config.label_smoothing)), _batches(pairs, config, pad_id, at)
     bar = tqdm(desc="train", total=config.steps, initial=at.step, unit="step", disable=bool(place()[0]) or None)
