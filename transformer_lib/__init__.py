@@ -43,7 +43,6 @@ from transformer_lib.files import (
     atomic_write,
     load_state,
     load_weights,
-    remove_parts,
     save_state,
     save_weights,
 )
@@ -122,7 +121,6 @@ __all__ = [
     "padding_mask",
     "read_lines",
     "read_parallel",
-    "remove_parts",
     "rotary",
     "save_state",
     "save_weights",

@@ -211,13 +211,4 @@ def load_state(path: str | Path, model: nn.Module, optimizer: torch.optim.Optimi
     return progress, recent
 
 
-__all__ = [
-    "UserError",
-    "atomic_path",
-    "atomic_write",
-    "remove_parts",
-    "save_weights",
-    "load_weights",
-    "save_state",
-    "load_state",
-]
+__all__ = ["UserError", "atomic_path", "atomic_write", "save_weights", "load_weights", "save_state", "load_state"]
