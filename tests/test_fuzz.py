@@ -17,7 +17,6 @@ import unicodedata
 import warnings
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from copy import deepcopy
-from functools import partial
 
 import pytest
 import torch
@@ -66,6 +65,11 @@ def search(record_property):
     return search
 
 
+def briefly(model, source, **options):
+    """Of the nonsense that an untrained model says, three tokens are enough."""
+    return beam_search(model, source, max_length=min(3, model.config.max_len), **options)
+
+
 @pytest.fixture(autouse=True)
 def _no_pickle_no_hang_no_flood(monkeypatch):
     """Whoever unpickles is noted; who hangs is ended with all stacks; who wants 24 GiB gets an error."""
@@ -74,7 +78,7 @@ def _no_pickle_no_hang_no_flood(monkeypatch):
         for name in names:
             monkeypatch.setattr(module, name, lambda *_, **__: called.append(1))
     monkeypatch.setattr(command_line, "_keep_memory", lambda: None)
-    monkeypatch.setattr(translation, "beam_search", partial(beam_search, max_length=3))  # of nonsense that is enough
+    monkeypatch.setattr(translation, "beam_search", briefly)
     soft, hard = resource.getrlimit(resource.RLIMIT_AS)
     resource.setrlimit(resource.RLIMIT_AS, (24 * 2**30, hard))
     faulthandler.dump_traceback_later(1200, exit=True, file=sys.__stderr__)
@@ -104,8 +108,8 @@ odd_bytes = st.lists(
     st.one_of(
         st.binary(max_size=12),
         odd_text.map(str.encode),
-        st.sampled_from([b"\n", b"\r\n", b"\xef\xbb\xbf", b"\xed\xa0\x80", b"\xff\xfe", b"\xc0\x80",
-        b"\xf4\x90\x80\x80"]),
+        st.sampled_from([b"\n", b"\n", b"\r", b"\r\n", b"a", "\u2028".encode(), b"\xef\xbb\xbf"]),
+        st.sampled_from([b"\xed\xa0\x80", b"\xff\xfe", b"\xc0\x80", b"\xf4\x90\x80\x80"]),
     ),
     max_size=6,
 ).map(b"".join)  # fmt: skip
@@ -592,6 +596,24 @@ def test_weights_that_are_not_finite(trained, tmp_path):
     (folder / "model.safetensors").write_bytes(data[:-8000] + struct.pack("<2000f", *[3e38] * 2000))
     status, _, err = command(["translate", "--model", folder, "a"], names=[folder, "damaged"])
     assert status == 2, err
+
+
+@pytest.mark.parametrize("value", ["1", None, -1, True, float("nan"), [], 0.5])
+@pytest.mark.parametrize("name", ["step", "epoch", "seconds"])
+def test_a_run_that_stands_nowhere(name, value, trained, tmp_path):
+    """Where the run stood must be numbers that can be: whole, except for the seconds, and not below 0."""
+    shutil.copytree(trained, tmp_path, dirs_exist_ok=True)
+    path = tmp_path / "run" / "state.safetensors"
+    data = path.read_bytes()
+    (length,) = struct.unpack("<Q", data[:8])
+    header = json.loads(data[8 : 8 + length])
+    progress = json.loads(header["__metadata__"]["progress"])
+    progress["progress"][name] = value
+    header["__metadata__"]["progress"] = json.dumps(progress)
+    text = dump(header)
+    path.write_bytes(struct.pack("<Q", len(text)) + text + data[8 + length :])
+    status, _, err = command([*training(tmp_path, 3), "--resume"], names=[tmp_path / "run"], folder=tmp_path)
+    assert status == (0 if (name, value) == ("seconds", 0.5) else 2), err
 
 
 def test_a_sentence_of_a_thousand_clauses_is_not_of_the_toy_grammar():
