@@ -1,7 +1,7 @@
 """Decoding: 200 test sentences, exactly 20 tokens each, on one thread.
 
-All systems hold the same random weights, so they compute the same numbers. Each run tells a checksum of the tokens
-it gave: it must be the same for all. The row of the end token is zero, so that nothing ever ends early.
+All systems hold the same random weights, so they compute the same numbers. Each run tells a checksum of the tokens it
+gave: it is the same for all. The row of the end token is zero, so that nothing ends early.
 """
 
 import functools

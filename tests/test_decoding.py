@@ -7,11 +7,15 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from torch.nn.utils.rnn import pad_sequence
 
+from transformer_lib.data import Tokenizer, load_multi30k, toy_corpus
 from transformer_lib.decoding import Hypothesis, KeyValueCache, _Beam, beam_search, greedy_decode
+from transformer_lib.files import UserError
 from transformer_lib.masks import padding_mask
 from transformer_lib.model import Transformer, TransformerConfig
 from transformer_lib.prefixes import best_few, best_one, log_normalizer
+from transformer_lib.sampling import sample_decode
 from transformer_lib.steps import ModuleSteps, WrittenOutSteps, can_be_written_out
 
 PAD, BOS, EOS = 0, 1, 2
@@ -67,10 +71,10 @@ class PrefixModel(torch.nn.Module):
     def decode(self, target_tokens, memory, **_):
         words = [tuple(s) + tuple(t) for s, t in zip(memory.tolist(), target_tokens.tolist(), strict=True)]
         self.rows = words
-        return torch.zeros(len(words), 1, 1)
+        return torch.arange(len(words))[:, None, None]  # a row's hidden state is its number
 
     def output_projection(self, hidden):
-        return torch.stack([self.logits(words) for words in self.rows])
+        return torch.stack([self.logits(self.rows[row]) for row in hidden[:, 0].tolist()])
 
     def logits(self, words):
         if words not in self.known:
@@ -714,3 +718,148 @@ def test_on_a_gpu(dtype):
         if dtype == torch.float64:
             on_cpu = beam_search(model.cpu(), source.cpu(), **TOKENS, beam_size=4)
             assert [[h.tokens for h in row] for row in found] == [[h.tokens for h in row] for row in on_cpu]
+
+
+# --- sampling ---
+
+
+def within_five_deviations(count, draws, probability):
+    """Five standard deviations of the binomial distribution: by chance once in a million."""
+    return abs(count - draws * probability) <= 5 * math.sqrt(draws * probability * (1 - probability)) + 1e-9
+
+
+def by_hand(logits, temperature=1.0, top_k=None, top_p=1.0):
+    """The probabilities that should be drawn with, one token after the other."""
+    order = sorted((v for v in range(len(logits)) if v != PAD), key=lambda v: -logits[v])[:top_k]
+    weights = [math.exp((logits[v] - logits[order[0]]) / temperature) for v in order]
+    shares = [weight / sum(weights) for weight in weights]
+    kept = {v: share for i, (v, share) in enumerate(zip(order, shares, strict=True)) if sum(shares[:i]) < top_p}
+    return {v: share / sum(kept.values()) for v, share in kept.items()}
+
+
+@pytest.mark.parametrize(
+    "dials",
+    [{}, {"temperature": 0.5}, {"temperature": 3.0}, {"top_k": 3}, {"top_p": 0.6}, {"top_k": 4, "top_p": 0.7},
+     {"temperature": 2.0, "top_k": 5, "top_p": 0.8}],
+)  # fmt: skip
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_tokens_are_drawn_with_their_probabilities(dials, dtype):
+    logits = [3.0, 0.0, 1.0, -1.0, 0.5, 0.5, 2.0]
+    model = ConstantModel(logits)
+    model.constant = model.constant.to(dtype)
+    draws = 20_000
+    source = torch.full((draws, 1), 3)
+    found = sample_decode(model, source, **TOKENS, seed=1, max_length=2, use_cache=False, **dials)
+    wanted = by_hand(logits, **dials)
+    assert len(wanted) < 6 or "top_k" not in dials
+    for first in range(len(logits)):
+        share = wanted.get(first, 0.0)
+        count = sum(not words if first == EOS else words[:1] == [first] for words in found)
+        assert within_five_deviations(count, draws, share), (first, count, share)
+        for second in range(len(logits)):  # the second draw does not depend on the first
+            if first != EOS:
+                both = share * wanted.get(second, 0.0)
+                count = sum(words == [first] + [second] * (second != EOS) for words in found)
+                assert within_five_deviations(count, draws, both), (first, second, count, both)
+
+
+def test_the_same_seed_draws_the_same():
+    model, source = random_model(0), random_source(0)
+    first, again, other = (sample_decode(model, source, **TOKENS, seed=seed) for seed in (7, 7, 8))
+    state = torch.random.get_rng_state()
+    assert first == again
+    assert first != other
+    sample_decode(model, source, **TOKENS, seed=9)
+    assert torch.equal(torch.random.get_rng_state(), state)  # nobody else's random numbers are used
+
+
+@pytest.mark.parametrize("dials", [{"top_k": 1}, {"temperature": 1e-6}, {"top_p": 1e-9}])
+def test_sampling_from_one_token_is_greedy(dials):
+    for seed in range(4):
+        model, source = random_model(seed), random_source(seed)
+        assert sample_decode(model, source, **TOKENS, seed=seed, **dials) == greedy_decode(model, source, **TOKENS)
+
+
+def test_a_lot_depends_on_the_place_and_not_on_the_neighbours():
+    """The second row's neighbours end earlier or later: it is drawn the same."""
+    for seed in range(4):
+        model, source = random_model(seed), random_source(seed, rows=3)
+        found = sample_decode(model, source, **TOKENS, seed=seed)
+        for neighbour in (3, 4, PAD):
+            others = source.clone()
+            others[0], others[2] = neighbour, 11
+            assert sample_decode(model, others, **TOKENS, seed=seed)[1] == found[1]
+        assert sample_decode(model, source, **TOKENS, seed=seed, use_cache=False) == found
+
+
+def test_more_rows_than_are_projected_at_once():
+    model, source = random_model(1), random_source(1, rows=150)
+    found = sample_decode(model, source, **TOKENS, seed=3)
+    assert sample_decode(model, source, **TOKENS, seed=3, use_cache=False) == found
+    assert greedy_decode(model, source, **TOKENS) == greedy_decode(model, source, **TOKENS, use_cache=False)
+
+
+@pytest.mark.parametrize(
+    ("dials", "message"),
+    [
+        ({"temperature": 0.0}, "temperature.*got 0.0"),
+        ({"temperature": math.nan}, "temperature.*got nan"),
+        ({"temperature": math.inf}, "temperature.*got inf"),
+        ({"top_k": 0}, "top_k.*got 0"),
+        ({"top_p": 0.0}, "top_p.*got 0.0"),
+        ({"top_p": 1.5}, "top_p.*got 1.5"),
+    ],
+)
+def test_bad_dials_are_named(dials, message):
+    with pytest.raises(ValueError, match=message):
+        sample_decode(random_model(0), random_source(0), **TOKENS, seed=0, **dials)
+
+
+def test_sampling_refuses_logits_that_are_not_numbers():
+    model = random_model(0)
+    with torch.no_grad():
+        next(model.parameters()).fill_(math.nan)
+    with pytest.raises(ValueError, match="not numbers"):
+        sample_decode(model, random_source(0), **TOKENS, seed=0)
+    assert sample_decode(model, torch.empty(0, 3, dtype=torch.long), **TOKENS, seed=0) == []
+
+
+# --- whole corpora ---
+
+
+def cached_is_uncached(sentences, vocab_size):
+    """In float32, token for token; and the hidden states of all positions to 1e-5."""
+    tokenizer = Tokenizer.train(sentences, vocab_size=vocab_size)
+    torch.manual_seed(0)
+    size = tokenizer.vocab_size
+    config = TransformerConfig(
+        size, size, PAD, d_model=64, num_heads=4, d_ff=128, num_encoder_layers=2, num_decoder_layers=2, max_len=128,
+    )  # fmt: skip
+    model = Transformer(config).eval()
+    rows = sorted((torch.tensor(tokenizer.encode(sentence)) for sentence in sentences), key=len)
+    for start in range(0, len(rows), 50):
+        source = pad_sequence(rows[start : start + 50], batch_first=True)
+        limit = {"max_length": 2 * source.size(1)}
+        found = greedy_decode(model, source, **TOKENS, **limit)
+        assert found == greedy_decode(model, source, **TOKENS, **limit, use_cache=False)
+        target = pad_sequence([torch.tensor([BOS, *tokens]) for tokens in found], batch_first=True)
+        with torch.inference_mode():
+            steps = WrittenOutSteps(model, source)
+            by_token = torch.stack([steps.step(column) for column in target.unbind(1)], dim=1)
+            mask = padding_mask(source, PAD)
+            at_once = model.decode(target, model.encode(source), memory_mask=mask, is_causal=True)
+        assert (by_token - at_once).abs().max() < 1e-5
+
+
+def test_cached_is_uncached_on_the_toy_corpus():
+    cached_is_uncached(list(toy_corpus("test", size=50).source), 300)
+
+
+@pytest.mark.long
+def test_cached_is_uncached_on_the_test_set_of_multi30k():
+    """Skipped where the data is not at hand: set TRANSFORMER_LIB_DATA, or train once on multi30k."""
+    try:
+        corpus = load_multi30k("test_2016_flickr")
+    except UserError as absent:
+        pytest.skip(f"Multi30k: {absent}")
+    cached_is_uncached(list(corpus.source), 4000)

@@ -1,7 +1,7 @@
 # Generated from chapters/11_decoding.md: edit the chapter, not this file, then run `make export`.
 
 
-# chapters/11_decoding.md: Many sentences at once
+# chapters/11_decoding.md: Greedy decoding, exported
 """Decoding: from next-token probabilities to sentences, greedily or with a beam."""
 
 import math
@@ -13,9 +13,10 @@ from torch import Tensor
 from transformer_lib.cache import KeyValueCache
 from transformer_lib.model import Transformer
 from transformer_lib.prefixes import Prefixes, evaluation, length_limits
+from transformer_lib.sampling import sample_decode
 
 
-# chapters/11_decoding.md: Many sentences at once
+# chapters/11_decoding.md: Greedy decoding, exported
 def greedy_decode(
     model: Transformer,
     source: Int[Tensor, "batch n"],
@@ -189,4 +190,4 @@ def beam_search(
     return [beam.hypotheses() for beam in beams]
 
 
-__all__ = ["KeyValueCache", "Hypothesis", "greedy_decode", "beam_search"]
+__all__ = ["KeyValueCache", "Hypothesis", "greedy_decode", "beam_search", "sample_decode"]

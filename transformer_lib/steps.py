@@ -87,17 +87,21 @@ _KNOWN = {
 def can_be_written_out(model: nn.Module) -> bool:
     """True if no part of the model was replaced or hooked, so that `WrittenOutSteps` computes what it computes."""
     known = all(
-        type(part) in _KNOWN
-        and not (part._forward_hooks or part._forward_pre_hooks or vars(part).keys() & {"forward", "decode"})
+        type(part) in _KNOWN and not (part._forward_hooks or part._forward_pre_hooks or "forward" in vars(part))
         for part in model.modules()
     )
-    return known and not torch.is_autocast_enabled(next(model.parameters()).device.type)
+    return known and "decode" not in vars(model) and not torch.is_autocast_enabled(next(model.parameters()).device.type)
+
+
+def _linear(weight: Tensor, bias: Tensor | None) -> Callable[[Tensor], Tensor]:
+    """Map (rows, in) to (rows, out)."""
+    return partial(torch.mm, mat2=weight.t()) if bias is None else partial(torch.addmm, bias, mat2=weight.t())
 
 
 def _bare(module: nn.Module) -> Callable[[Tensor], Tensor]:
     """A linear map or a norm as a function: a module's call takes as long as a small product."""
     if isinstance(module, nn.Linear):
-        return partial(F.linear, weight=module.weight, bias=module.bias)
+        return _linear(module.weight, module.bias)
     if isinstance(module, nn.LayerNorm):
         shape = module.normalized_shape
         return partial(torch.layer_norm, normalized_shape=shape, weight=module.weight, bias=module.bias, eps=module.eps)
@@ -121,7 +125,7 @@ class _WrittenOutLayer:
         )
         self.inner, self.outer = _bare(network.linear1), _bare(network.linear2)
         weight, bias = other.in_projection.weight, other.in_projection.bias
-        self.query = partial(F.linear, weight=weight[:d_model], bias=None if bias is None else bias[:d_model])
+        self.query = _linear(weight[:d_model], None if bias is None else bias[:d_model])
         pairs = F.linear(
             memory, weight[d_model:], None if bias is None else bias[d_model:]
         )  # (sentences, n, 2 d_model)
@@ -129,20 +133,21 @@ class _WrittenOutLayer:
         self.keys = pairs[:, :, 0].permute(0, 2, 3, 1).flatten(0, 1)  # (sentences * heads, d_k, n)
         self.values = pairs[:, :, 1].transpose(1, 2).flatten(0, 1)  # (sentences * heads, n, d_k)
 
-    def step(self, x: Tensor, new: Tensor, past: Tensor, bias: Tensor) -> Tensor:
+    def step(self, x: Tensor, new: Tensor, keys: Tensor, values: Tensor, bias: Tensor) -> Tensor:
         """Map (rows, d_model) to the same shape, and write this position's key and value.
 
         Args:
             x: (rows, d_model).
             new: where the new keys and values belong, (2, rows, heads, d_k).
-            past: all keys and values, `new` among them, (2, rows, heads, length, d_k).
+            keys: those of all positions, `new` among them, (rows, heads, length, d_k).
+            values: the same.
             bias: what is added to the scores of the memory, (sentences * heads, 1, n).
         """
 
         def look_back(x: Tensor) -> Tensor:
             projected = self.own(x).view(x.size(0), 3, self.heads, -1)  # (rows, 3, heads, d_k)
             new.copy_(projected[:, 1:].transpose(0, 1))
-            return self.own_out(F.scaled_dot_product_attention(projected[:, 0, :, None], *past).flatten(1))
+            return self.own_out(F.scaled_dot_product_attention(projected[:, 0, :, None], keys, values).flatten(1))
 
         def look_at_source(x: Tensor) -> Tensor:  # the rows of a sentence are the queries of one attention
             rows, d_model = x.shape
@@ -200,10 +205,12 @@ class WrittenOutSteps:
             old, self.store = self.store, self._room(2 * position, tokens.size(0))
             self.store[:position] = old
         self.length += 1
-        x = torch.add(self.positions[position], self.embedding[tokens], alpha=self.scale)  # (rows, d_model)
-        past = self.store[: self.length].permute(1, 2, 3, 4, 0, 5)  # (layers, 2, rows, heads, length, d_k)
-        for layer, new, pairs in zip(self.layers, self.store[position], past, strict=True):
-            x = layer.step(x, new, pairs, self.bias)
+        x = torch.add(
+            self.positions[position], F.embedding(tokens, self.embedding), alpha=self.scale
+        )  # (rows, d_model)
+        keys, values = self.store[: self.length].permute(2, 1, 3, 4, 0, 5)  # (layers, rows, heads, length, d_k)
+        for number, (new, k, v) in enumerate(zip(self.store[position], keys.unbind(), values.unbind(), strict=True)):
+            x = self.layers[number].step(x, new, k, v, self.bias)
         return self.norm(x)
 
     def _room(self, positions: int, rows: int) -> Float[Tensor, "{positions} layers 2 {rows} heads d_k"]:

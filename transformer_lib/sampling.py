@@ -1,0 +1,106 @@
+# Generated from chapters/11_decoding.md: edit the chapter, not this file, then run `make export`.
+
+
+# chapters/11_decoding.md: Drawing lots
+"""Sampling: sentences drawn at random, with the model's probabilities or sharpened ones."""
+
+import math
+
+import torch
+from jaxtyping import Float, Float64, Int
+from torch import Tensor
+
+from transformer_lib.model import Transformer
+from transformer_lib.prefixes import Prefixes, check_finite, evaluation, length_limits
+
+
+# chapters/11_decoding.md: Drawing lots
+def dialled(
+    logits: Float[Tensor, "rows vocabulary"], temperature: float, top_k: int | None, top_p: float
+) -> tuple[Float64[Tensor, "rows some"], Int[Tensor, "rows some"]]:
+    """Give the probabilities to draw with, best first, and their tokens; equal ones by the lower token.
+
+    Args:
+        logits: (rows, vocabulary); a token with -inf is never drawn.
+        temperature: what the logits are divided by, more than 0.
+        top_k: how many tokens may be drawn; None = all.
+        top_p: the smallest set of best tokens with this share of the probability may be drawn; 1 = all.
+
+    Returns:
+        Probabilities and token ids, both (rows, vocabulary or top_k).
+    """
+    best, tokens = logits.double().sort(dim=-1, descending=True, stable=True)  # (rows, vocabulary)
+    best, tokens = best[:, :top_k], tokens[:, :top_k]
+    check_finite(best[:, 0])
+    p = ((best - best[:, :1]) / temperature).softmax(dim=-1)
+    p = p.masked_fill(p.cumsum(dim=-1) - p >= top_p, 0.0)  # those before it have the share already
+    return p / p.sum(dim=-1, keepdim=True), tokens
+
+
+def sample_decode(
+    model: Transformer,
+    source: Int[Tensor, "batch n"],
+    *,
+    bos_id: int,
+    eos_id: int,
+    seed: int,
+    temperature: float = 1.0,
+    top_k: int | None = None,
+    top_p: float = 1.0,
+    max_length: int | None = None,
+    use_cache: bool = True,
+) -> list[list[int]]:
+    """Translate each sentence by drawing each token at random.
+
+    First the temperature, then top-k (Fan et al. 2018), then top-p (Holtzman et al. 2020, section 3.1) of what is left.
+
+    Args:
+        model: the translator; its mode, and what is never chosen, as in `greedy_decode`.
+        source: token ids (batch, n), right-padded with the model's pad_id. A row that comes twice is drawn twice.
+        bos_id: the token every target begins with.
+        eos_id: the token that ends a sentence.
+        seed: the same seed draws the same sentences.
+        temperature: below 1 prefers the probable tokens, above 1 levels them.
+        top_k: how many of the most probable tokens may be drawn; None = all.
+        top_p: only the smallest set of most probable tokens with this probability may be drawn.
+        max_length: as in `greedy_decode`.
+        use_cache: as in `greedy_decode`.
+
+    Returns:
+        For each sentence its tokens, without bos_id and eos_id.
+
+    Raises:
+        ValueError: the temperature is not a positive number, top_k is below 1, top_p is not above 0 and at most 1, or
+            as in `greedy_decode`.
+    """
+    if not 0 < temperature < math.inf:
+        raise ValueError(f"temperature must be a finite number above 0; got {temperature}")
+    if top_k is not None and top_k < 1:
+        raise ValueError(f"top_k must be at least 1, or None; got {top_k}")
+    if not 0 < top_p <= 1:
+        raise ValueError(f"top_p must be above 0 and at most 1; got {top_p}")
+    limits = length_limits(model, source, bos_id, eos_id, max_length)
+    outputs: list[list[int]] = [[] for _ in limits]
+    if not limits:
+        return outputs
+    generator = torch.Generator().manual_seed(seed)
+    with evaluation(model):
+        prefixes = Prefixes(model, source, bos_id, use_cache)
+        while prefixes.sentences:
+            lots = torch.rand(len(limits), 1, generator=generator, dtype=torch.float64)[prefixes.sentences]  # (rows, 1)
+            drawn: list[int] = []
+            for logits in prefixes.logits():  # (some, vocabulary)
+                logits[:, prefixes.pad_id] = -math.inf  # padding is never a word
+                p, tokens = dialled(logits, temperature, top_k, top_p)
+                ends = p.cumsum(dim=-1)  # (some, kept): where each token's piece ends
+                lot = lots[len(drawn) : len(drawn) + len(p)].to(p.device) * ends[:, -1:]
+                place = (ends[:, :-1] <= lot).sum(dim=-1, keepdim=True)  # (some, 1)
+                drawn += tokens.gather(1, place)[:, 0].tolist()
+            rows = []
+            for row, (sentence, token) in enumerate(zip(prefixes.sentences, drawn, strict=True)):
+                if token != eos_id:
+                    outputs[sentence].append(token)
+                    if len(outputs[sentence]) < limits[sentence]:
+                        rows.append(row)
+            prefixes.extend(rows, [drawn[row] for row in rows], rows)
+    return outputs
