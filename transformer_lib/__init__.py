@@ -35,7 +35,7 @@ from transformer_lib.data import (
     toy_corpus,
     toy_oracle,
 )
-from transformer_lib.decoding import Hypothesis, KeyValueCache, beam_search, greedy_decode
+from transformer_lib.decoding import Hypothesis, KeyValueCache, beam_search, greedy_decode, sample_decode
 from transformer_lib.exercises import grade
 from transformer_lib.files import (
     UserError,
@@ -122,6 +122,7 @@ __all__ = [
     "read_lines",
     "read_parallel",
     "rotary",
+    "sample_decode",
     "save_state",
     "save_weights",
     "scaled_dot_product_attention",

@@ -114,8 +114,8 @@ def best_one(logits: Float[Tensor, "rows vocabulary"]) -> tuple[Float[Tensor, " 
     """The largest logit of each row, and its token: among equals the first."""
     groups = _groups(logits)  # (rows, groups, size)
     best, group = groups.amax(dim=-1).max(dim=-1)  # (rows,)
-    within = groups[torch.arange(len(logits), device=logits.device), group].argmax(dim=-1)  # (rows,)
-    return best, group * groups.size(2) + within
+    place = _chosen(groups, group[:, None]).argmax(dim=-1)  # (rows,)
+    return best, group * groups.size(2) + place
 
 
 def best_few(logits: Float[Tensor, "rows vocabulary"], count: int) -> tuple[Tensor, Tensor]:
@@ -124,8 +124,7 @@ def best_few(logits: Float[Tensor, "rows vocabulary"], count: int) -> tuple[Tens
     groups = _groups(logits)  # (rows, groups, size)
     if more < groups.size(1):  # the best few are in the groups that have the best few largest values
         group = groups.amax(dim=-1).topk(more).indices  # (rows, more)
-        row = torch.arange(len(logits), device=logits.device)[:, None]
-        best, place = groups[row, group].flatten(1).topk(more)  # (rows, more)
+        best, place = _chosen(groups, group).topk(more)  # (rows, more)
         tokens = group.gather(1, place // groups.size(2)) * groups.size(2) + place % groups.size(2)
     else:
         best, tokens = logits.topk(more)  # (rows, more)
@@ -140,7 +139,14 @@ def _groups(logits: Float[Tensor, "rows vocabulary"]) -> Float[Tensor, "rows gro
     """Cut the vocabulary into groups of equal size, near its square root: two short searches replace a long one."""
     vocabulary = logits.size(1)
     size = next(size for size in range(math.isqrt(vocabulary), 0, -1) if vocabulary % size == 0)
-    return logits.unflatten(1, (-1, size))
+    return logits.view(len(logits), -1, size)
+
+
+def _chosen(groups: Float[Tensor, "rows groups size"], chosen: Int[Tensor, "rows few"]) -> Float[Tensor, "rows all"]:
+    """The logits of the chosen groups, one after the other."""
+    rows, count, size = groups.shape
+    first = torch.arange(0, rows * count, count, device=groups.device)  # (rows,)
+    return groups.view(-1, size)[(first[:, None] + chosen).flatten()].view(rows, -1)
 
 
 def log_normalizer(
