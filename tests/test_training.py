@@ -747,6 +747,7 @@ DAMAGES = {
     "no model": without("model."), "no moments": without("optimizer."), "a moment": without("optimizer.3."),
     "a kind of moment": without("optimizer.3.exp_avg"),
     "a name": without("model.encoder.layers.0.feed_forward.linear1.bias"),
+    "a moment of another shape": with_tensor("optimizer.3.exp_avg"),
     "one more moment": with_tensor("optimizer.999.step"), "a moment's name": with_tensor("optimizer.x.step"),
     "strange weights": with_tensor("model.x"), "strange recent weights": with_tensor("recent.0.x"),
     "negative step": with_place(step=-1), "half a batch": with_place(batch=1.5), "no number": with_place(epoch="1"),
