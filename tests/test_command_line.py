@@ -666,7 +666,8 @@ def test_too_little_memory(fails, model, monkeypatch, error):
 
 
 def test_names_that_no_file_can_have(fails, own, model):
-    """The system refuses even the question whether there is such a file."""
+    """The system refuses even the question whether there is such a file; a newline in its name makes no second line."""
+    fails("translate", "--model", "x\n" * 200, "a", words=["x x x"])
     name = "x" * 300
     fails("train", *own, "--out", name, "--steps", 1, words=[name[:100]])
     fails("translate", "--model", name, "a", words=[name[:100]])

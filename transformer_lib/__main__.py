@@ -292,6 +292,11 @@ def _say(message: str) -> None:
         print(message, file=sys.stderr)
 
 
+def _fail(message: str) -> int:
+    _say(f"error: {' '.join(message.split())[:1000]}")
+    return 2
+
+
 def _warn(message: Warning | str, *_: object) -> None:
     _say(f"warning: {message}")
 
@@ -312,8 +317,7 @@ def main(argv: list[str] | None = None) -> int:
         if sys.stdout is not None:
             sys.stdout.flush()
     except UserError as error:
-        _say(f"error: {' '.join(str(error).split())[:1000]}")
-        return 2
+        return _fail(str(error))
     except KeyboardInterrupt as stop:
         _say(str(stop) or "stopped by Ctrl-C")
         return 130
@@ -322,13 +326,11 @@ def main(argv: list[str] | None = None) -> int:
     except OSError as error:
         if error.filename is None:  # a full disk behind our output
             _discard_output()
-        _say(f"error: cannot use {error.filename or 'standard output'}: {error.strerror or error}")
-        return 2
+        return _fail(f"cannot use {error.filename or 'standard output'}: {error.strerror or error}")
     except (MemoryError, RuntimeError) as error:
         if not _is_out_of_memory(error):
             raise
-        _say("error: not enough memory: choose a smaller --beam or --preset, or shorter sentences")
-        return 2
+        return _fail("not enough memory: choose a smaller --beam or --preset, or shorter sentences")
     return status
 
 
