@@ -13,6 +13,7 @@ from reference import (
     PAD,
     equal,
     padded_batch,
+    randomise,
     replace_from,
     small_config,
     small_model,
@@ -196,6 +197,13 @@ def test_a_mask_that_is_given_is_used():
     assert not torch.allclose(model.decode(target, memory, memory_mask=None, mask=everything), hidden)
     assert not torch.allclose(model.decode(target, memory, memory_mask=only_first), hidden)
     equal(model.decode(target, memory, memory_mask=everything), hidden)
+
+
+def test_a_decoder_without_a_mask_hides_nothing():
+    decoder = randomise(Decoder(small_config())).double()
+    x, memory = torch.randn(2, 5, 12, dtype=torch.float64), torch.randn(2, 7, 12, dtype=torch.float64)
+    everything = torch.ones(1, 1, 5, 5, dtype=torch.bool)
+    equal(decoder(x, memory), decoder(x, memory, mask=everything))
 
 
 def test_masks_go_by_name_only():
