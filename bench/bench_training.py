@@ -25,7 +25,7 @@ from transformer_lib.positions import SinusoidalPositionalEncoding
 from transformer_lib.schedule import TrainingConfig, adamw
 from transformer_lib.update import SummedLoss, update
 
-PAIRS, BATCHES, VOCABULARY, WIDTH, HEADS, INNER, LAYERS, DROPOUT, SMOOTHING = 128, 6, 10_000, 128, 4, 256, 4, 0.1, 0.1
+PAIRS, BATCHES, VOCABULARY, WIDTH, HEADS, INNER, LAYERS, DROPOUT, SMOOTHING = 128, 8, 10_000, 128, 4, 256, 4, 0.1, 0.1
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
 
