@@ -16,7 +16,8 @@ from transformer_lib.masks import padding_mask
 from transformer_lib.model import Transformer, TransformerConfig
 from transformer_lib.prefixes import best_few, best_one, log_normalizer
 from transformer_lib.sampling import sample_decode
-from transformer_lib.steps import ModuleSteps, WrittenOutSteps, can_be_written_out
+from transformer_lib.steps import ModuleSteps
+from transformer_lib.written_out import WrittenOutSteps, can_be_written_out
 
 PAD, BOS, EOS = 0, 1, 2
 TOKENS = {"bos_id": BOS, "eos_id": EOS}
