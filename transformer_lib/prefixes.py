@@ -14,7 +14,8 @@ from torch import Tensor
 
 from transformer_lib.files import UserError
 from transformer_lib.model import Transformer
-from transformer_lib.steps import ModuleSteps, Steps, WrittenOutSteps, can_be_written_out
+from transformer_lib.steps import ModuleSteps, Steps
+from transformer_lib.written_out import WrittenOutSteps, can_be_written_out
 
 
 # chapters/11_decoding.md: Many sentences at once
@@ -104,14 +105,16 @@ class Prefixes:
 
 
 # chapters/11_decoding.md: Many sentences at once
-def check_finite(values: Tensor) -> None:
+def check_finite(values: Float[Tensor, " rows"]) -> None:
     """Raise a UserError if one of the values is infinite or not a number."""
-    if not values.isfinite().all():
+    if not all(map(math.isfinite, values.tolist())):
         raise UserError("the model's logits are infinite or not numbers: its weights are damaged, or diverged")
 
 
 def best_one(logits: Float[Tensor, "rows vocabulary"]) -> tuple[Float[Tensor, " rows"], Int[Tensor, " rows"]]:
     """The largest logit of each row, and its token: among equals the first."""
+    if len(logits) < 8:
+        return logits.max(dim=-1)
     groups = _groups(logits)  # (rows, groups, size)
     best, group = groups.amax(dim=-1).max(dim=-1)  # (rows,)
     place = _chosen(groups, group[:, None]).argmax(dim=-1)  # (rows,)
