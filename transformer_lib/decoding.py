@@ -45,7 +45,8 @@ def greedy_decode(
 
     Raises:
         ValueError: source is not (batch, n), an id is not in the target vocabulary, eos_id is padding,
-            max_length is below 1 or above the model's max_len, or the logits are not finite.
+            max_length is below 1 or above the model's max_len.
+        UserError: the logits are not finite.
     """
     limits = length_limits(model, source, bos_id, eos_id, max_length)
     outputs: list[list[int]] = [[] for _ in limits]
@@ -54,14 +55,7 @@ def greedy_decode(
     with evaluation(model):
         prefixes = Prefixes(model, source, bos_id, use_cache)
         while prefixes.sentences:
-            tokens = prefixes.best_next()
-            rows = []
-            for row, (sentence, token) in enumerate(zip(prefixes.sentences, tokens, strict=True)):
-                if token != eos_id:
-                    outputs[sentence].append(token)
-                    if len(outputs[sentence]) < limits[sentence]:
-                        rows.append(row)
-            prefixes.extend(rows, [tokens[row] for row in rows], rows)
+            prefixes.write_down(prefixes.best_next(), eos_id, outputs, limits)
     return outputs
 
 

@@ -103,6 +103,16 @@ class Prefixes:
             self.steps.select(self.tokens.new_tensor(rows), self.tokens.new_tensor(places) if leave else None)
         self.tokens = self.tokens.new_tensor(tokens)
 
+    def write_down(self, tokens: list[int], eos_id: int, outputs: list[list[int]], limits: list[int]) -> None:
+        """Add each sentence's next token to its output, and go on with those that neither end nor reach their limit."""
+        rows = []
+        for row, (sentence, token) in enumerate(zip(self.sentences, tokens, strict=True)):
+            if token != eos_id:
+                outputs[sentence].append(token)
+                if len(outputs[sentence]) < limits[sentence]:
+                    rows.append(row)
+        self.extend(rows, [tokens[row] for row in rows], rows)
+
 
 # chapters/11_decoding.md: Many sentences at once
 def check_finite(values: Float[Tensor, " rows"]) -> None:

@@ -96,11 +96,5 @@ def sample_decode(
                 lot = lots[len(drawn) : len(drawn) + len(p)].to(p.device) * ends[:, -1:]
                 place = (ends[:, :-1] <= lot).sum(dim=-1, keepdim=True)  # (some, 1)
                 drawn += tokens.gather(1, place)[:, 0].tolist()
-            rows = []
-            for row, (sentence, token) in enumerate(zip(prefixes.sentences, drawn, strict=True)):
-                if token != eos_id:
-                    outputs[sentence].append(token)
-                    if len(outputs[sentence]) < limits[sentence]:
-                        rows.append(row)
-            prefixes.extend(rows, [drawn[row] for row in rows], rows)
+            prefixes.write_down(drawn, eos_id, outputs, limits)
     return outputs
