@@ -46,9 +46,9 @@ PRESETS: dict[str, dict[str, dict]] = {
         "tokenizer": dict(vocab_size=600),
     },
     "small": {
-        "model": dict(d_model=128, num_heads=4, d_ff=256, num_encoder_layers=4, num_decoder_layers=4, dropout=0.15),
-        "training": dict(batch_tokens=4096, peak_lr=4e-3, warmup_steps=600),
-        "tokenizer": dict(vocab_size=8000),
+        "model": dict(d_model=128, num_heads=4, d_ff=256, num_encoder_layers=4, num_decoder_layers=4, dropout=0.3),
+        "training": dict(batch_tokens=4096, peak_lr=4e-3, warmup_steps=2000, evaluate_every=250, average=10),
+        "tokenizer": dict(vocab_size=10_000),
     },
     "base": {
         "model": dict(d_model=512, num_heads=8, d_ff=2048, num_encoder_layers=6, num_decoder_layers=6, dropout=0.1),
