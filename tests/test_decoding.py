@@ -413,6 +413,17 @@ def test_neighbours_do_not_matter(beam_size):
             assert [h.score for h in found] == pytest.approx([h.score for h in alone], abs=1e-11)
 
 
+@pytest.mark.parametrize("beam_size", [1, 2])
+def test_a_hundred_sentences_are_each_what_they_are_alone(beam_size):
+    """More rows than the logits are computed for at a time."""
+    model, source = random_model(3), random_source(3, rows=100)
+    together = beam_search(model, source, **TOKENS, beam_size=beam_size)
+    for row, found in zip(source, together, strict=True):
+        (alone,) = beam_search(model, without_padding(row), **TOKENS, beam_size=beam_size)
+        assert [h.tokens for h in found] == [h.tokens for h in alone]
+        assert [h.score for h in found] == pytest.approx([h.score for h in alone], rel=0, abs=1e-12)  # float64
+
+
 @pytest.mark.parametrize("alpha", [0.0, 0.3, 1.0, 2.0])
 def test_a_full_beam_is_brute_force(alpha):
     """Vocabulary of 5: three tokens go on, one ends; within 4 tokens 40 sentences end and 81 do not."""

@@ -40,6 +40,21 @@ def test_importing_it_imports_nothing_slow():
     assert (done.stdout, done.stderr) == ("set()\n", "")
 
 
+def test_checks_and_exercises_are_imported_when_asked_for():
+    code = """
+import sys, transformer_lib
+loaded = lambda: sorted(name for name in ("checks", "exercises") if f"transformer_lib.{name}" in sys.modules)
+print(loaded(), transformer_lib.check_masks.__name__, loaded(), transformer_lib.exercises.__name__)
+"""
+    done = subprocess.run([sys.executable, "-c", code], cwd=PACKAGE.parent, capture_output=True, text=True, check=True)
+    assert done.stdout == "[] check_masks ['checks'] transformer_lib.exercises\n"
+
+
+def test_an_unknown_name_is_an_attribute_error():
+    with pytest.raises(AttributeError, match="no attribute 'chekcs'"):
+        getattr(transformer_lib, "chekcs")  # noqa: B009 (a plain attribute would be a useless expression)
+
+
 @pytest.mark.parametrize("path", sorted(PACKAGE.rglob("*.py")), ids=lambda path: path.relative_to(PACKAGE).as_posix())
 def test_no_module_imports_anything_slow_at_its_top(path):
     imports = [line.split()[1].split(".")[0] for line in path.read_text("utf-8").splitlines() if is_import(line)]

@@ -19,6 +19,16 @@ ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = "transformer_lib"
 MARK = "# Generated from {}: edit the chapter, not this file, then run `make export`."
 
+GETATTR = '''
+def __getattr__(name: str) -> object:
+    """Import a package inside this one when somebody asks for it: most programs need neither checks nor exercises."""
+    for package, names in _LATER.items():
+        if name == package or name in names:
+            module = import_module(f"{__name__}.{package}")
+            return module if name == package else getattr(module, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+'''
+
 
 def chapters() -> list[Path]:
     """The chapters in the book's order."""
@@ -53,7 +63,7 @@ def package() -> dict[str, str]:
     """Every file of the package as the chapters say it, formatted: {path: text}."""
     version = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["version"]
     files: dict[str, str] = {}
-    lines, names = [], []
+    lines, names, later = [], [], {}
     for chapter in chapters():
         modules, public, home = tangle(chapter)
         for path in modules:
@@ -62,11 +72,18 @@ def package() -> dict[str, str]:
         files |= modules
         if public:
             module = home.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
-            lines.append(f"from {module} import {', '.join(public)}")
+            line = f"from {module} import {', '.join(public)}"
+            if home.endswith("/__init__.py"):
+                later[module.removeprefix(f"{PACKAGE}.")] = public, line
+            else:
+                lines.append(line)
             names += public
     files[f"{PACKAGE}/__init__.py"] = "\n".join(
-        [MARK.format("the front matter of chapters/*.md"), '"""The library that the course writes."""', *sorted(lines),
-         f"__version__ = {version!r}", f"__all__ = {sorted(names)!r}"]
+        [MARK.format("the front matter of chapters/*.md"), '"""The library that the course writes."""',
+         "from importlib import import_module", "from typing import TYPE_CHECKING", *sorted(lines),
+         "if TYPE_CHECKING:" if later else "", *(f"    {line}" for _, line in later.values()),
+         f"__version__ = {version!r}", f"__all__ = {sorted(names)!r}",
+         f"_LATER = { {module: public for module, (public, _) in later.items()} }", GETATTR]
     )  # fmt: skip
     return {path: _format(path, text) for path, text in sorted(files.items())}
 

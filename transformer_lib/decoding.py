@@ -38,7 +38,7 @@ def greedy_decode(
         eos_id: the token that ends a sentence.
         max_length: the largest number of tokens, the end token counted. By default, for each sentence, twice
             the length of its own source plus ten, and at most the model's max_len.
-        use_cache: False computes all earlier positions anew at each step; the result is the same.
+        use_cache: False computes all earlier positions anew at each step; the result is the same up to rounding.
 
     Returns:
         For each sentence its tokens, without bos_id and eos_id.
@@ -171,8 +171,7 @@ def beam_search(
             places, parents = [], []
             for place, sentence in enumerate(prefixes.sentences):
                 beam, first = beams[sentence], place * width
-                stop = first + len(beam.live)
-                own = beam.advance(tokens[first:stop], log_probs[first:stop])
+                own = beam.advance(tokens[first : first + width], log_probs[first : first + width])
                 if not beam.done:
                     places.append(place)
                     parents.append([first + parent for parent in own])

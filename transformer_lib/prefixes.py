@@ -168,7 +168,7 @@ def log_normalizer(
     """The logarithm of the sum of the exponentials, given the largest logits. The logits are overwritten."""
     wide = torch.promote_types(logits.dtype, torch.float32)
     logits, largest = logits.to(wide), largest.to(wide)
-    if not largest.abs().max() < 60:  # exp of 88 is too large for float32, and of -88 too small
+    if not largest.abs().max() < 60:  # exp of 89 is too large for float32, and a sum of many smaller
         logits.sub_(largest[:, None])
     else:
         largest = torch.zeros_like(largest)
