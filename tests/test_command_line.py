@@ -17,6 +17,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from small import ENGLISH, GERMAN, MICRO
 
 import transformer_lib
 from transformer_lib import __main__ as command_line
@@ -27,14 +28,6 @@ from transformer_lib.files import UserError
 from transformer_lib.model import Transformer, TransformerConfig
 from transformer_lib.translation import Translator, evaluate_bleu
 
-ENGLISH = ["a dog runs", "a cat sleeps", "the man sees a dog", "the old cat", "a woman reads"] * 8
-GERMAN = ["ein Hund läuft", "eine Katze schläft", "der Mann sieht einen Hund", "die alte Katze", "eine Frau liest"] * 8
-MICRO = {
-    "model": {"d_model": 16, "num_heads": 2, "d_ff": 16, "num_encoder_layers": 1, "num_decoder_layers": 1,
-              "dropout": 0.1},
-    "training": {"batch_tokens": 128, "peak_lr": 5e-3, "warmup_steps": 2},
-    "tokenizer": {"vocab_size": 300},
-}  # fmt: skip
 ENVIRONMENT = {
     **os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(Path(transformer_lib.__file__).parent.parent),
 }  # fmt: skip

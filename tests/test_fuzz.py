@@ -22,21 +22,13 @@ import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from small import ENGLISH, GERMAN, MICRO
 
 from transformer_lib import __main__ as command_line
 from transformer_lib import corpora, translation
 from transformer_lib.data import Tokenizer, read_lines, read_parallel, toy_oracle
 from transformer_lib.decoding import beam_search
 from transformer_lib.files import UserError
-
-ENGLISH = ["a dog runs", "a cat sleeps", "the man sees a dog", "the old cat", "a woman reads"] * 8
-GERMAN = ["ein Hund läuft", "eine Katze schläft", "der Mann sieht einen Hund", "die alte Katze", "eine Frau liest"] * 8
-MICRO = {
-    "model": {"d_model": 8, "num_heads": 2, "d_ff": 8, "num_encoder_layers": 1, "num_decoder_layers": 1,
-    "dropout": 0.1},
-    "training": {"batch_tokens": 128, "peak_lr": 5e-3, "warmup_steps": 2},
-    "tokenizer": {"vocab_size": 300},
-}  # fmt: skip
 
 
 def cases(few, many):

@@ -14,6 +14,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 from safetensors.torch import load_file
+from small import ENGLISH, MICRO
 from test_training import (
     CONFIG,
     PAIRS,
@@ -323,22 +324,14 @@ def test_several_processes_train_the_model_of_one(ranks, children, tmp_path):
 
 # --- the command line --------------------------------------------------------------------------------------------
 
-SENTENCES = ["a dog runs", "a cat sleeps", "the man sees a dog", "the old cat", "a woman reads"] * 8
-
 
 @pytest.fixture
 def command(monkeypatch, tmp_path, capsys):
     """Run a command on a few sentences: its status, its output, the last of its error lines."""
-    micro = {
-        "model": {"d_model": 16, "num_heads": 2, "d_ff": 16, "num_encoder_layers": 1, "num_decoder_layers": 1,
-                  "dropout": 0.1},
-        "training": {"batch_tokens": 128, "peak_lr": 5e-3, "warmup_steps": 2},
-        "tokenizer": {"vocab_size": 300},
-    }  # fmt: skip
-    monkeypatch.setitem(command_line.PRESETS, "small", micro)
+    monkeypatch.setitem(command_line.PRESETS, "small", MICRO)
     monkeypatch.setattr(command_line, "_keep_memory", lambda: None)
     for name in ("a.txt", "b.txt"):
-        (tmp_path / name).write_text("".join(line + "\n" for line in SENTENCES))
+        (tmp_path / name).write_text("".join(line + "\n" for line in ENGLISH))
     monkeypatch.chdir(tmp_path)
 
     def run(name, *arguments):
@@ -403,7 +396,7 @@ def test_options_of_the_training(command, monkeypatch):
 def test_torchrun_trains_the_model_of_one_process(tmp_path):
     """The same command, alone and under torchrun; two processes, float32, a preset without dropout."""
     for name in ("a.txt", "b.txt"):
-        (tmp_path / name).write_text("".join(line + "\n" for line in SENTENCES))
+        (tmp_path / name).write_text("".join(line + "\n" for line in ENGLISH))
     torchrun = ["-m", "torch.distributed.run", "--nproc-per-node", "2"]
     environment = os.environ | {
         "OMP_NUM_THREADS": "1", "PYTHONPATH": str(Path(__file__).parent.parent), "GLOO_SOCKET_IFNAME": "lo",
