@@ -1,43 +1,167 @@
-"""Score a finished training run on Multi30k's test set, and write down what it was.
+"""Make of a finished training run on Multi30k the record that the book ships: a model directory with its scores.
 
-python tools/record.py RUN RECORD.json COMMAND   RUN is what `train --out` wrote, COMMAND how it was called
+python tools/record.py RUN RECORD COMMAND [--commit HASH] [--device WORDS]
+
+RUN is the directory that `train --out` wrote, RECORD the one to write, COMMAND how the training was called. HASH names
+the commit that it ran at, if that is not the present one; WORDS the device, if it is not that of this machine.
 """
 
+import argparse
+import hashlib
 import json
 import os
+import platform
+import shlex
+import shutil
 import subprocess
-import sys
+from collections.abc import Sequence
+from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 import torch
+from aligner import dictionary, words
+from model_card import model_card
 
-from transformer_lib.data import load_multi30k
+from transformer_lib.__main__ import _parser
+from transformer_lib.cost import count_parameters
+from transformer_lib.data import ParallelCorpus, load_multi30k
+from transformer_lib.files import atomic_write, save_weights
+from transformer_lib.model import Transformer
 from transformer_lib.translation import Translator, evaluate_bleu
 
+SPLITS = ("test_2016_flickr", "val")
+DECODING: dict[str, Any] = {"beam_size": 5, "length_penalty": 1.0}
 
-def record(run: Path, command: str) -> dict:
-    """What a reader needs to judge and to repeat a run: scores, commands, device, versions, commit, seed."""
-    test = load_multi30k("test_2016_flickr")
-    scores = evaluate_bleu(Translator.from_pretrained(run).translate(test.source), test.target)
-    last = json.loads((run / "log.jsonl").read_text(encoding="utf-8").splitlines()[-1])
-    commit = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=True)
-    device = torch.cuda.get_device_name() if torch.cuda.is_available() else f"CPU, {os.cpu_count()} cores"
-    seed = command.split("--seed")[1].split()[0] if "--seed" in command else "0"
+# --- scores ------------------------------------------------------------------------------------------------------
+
+
+def papers_form(sentences: Sequence[str], language: str) -> list[str]:
+    """Sentences as papers on Multi30k score them: lower-cased, punctuation normalised, cut into tokens as Moses does.
+
+    Args:
+        sentences: of any form.
+        language: "en" or "de", say.
+
+    Returns:
+        One string each, with spaces between the tokens; the dataset's own lc.norm.tok files come out line by line.
+    """
+    from sacremoses import MosesPunctNormalizer, MosesTokenizer  # here, because only a new score needs it
+
+    normalise, tokenise = MosesPunctNormalizer(language).normalize, MosesTokenizer(language).tokenize
+    return [tokenise(normalise(sentence.lower()), return_str=True) for sentence in sentences]
+
+
+def scores(hypotheses: Sequence[str], references: Sequence[str], language: str) -> dict[str, dict]:
+    """BLEU, its signature, and chrF: "cased", as `evaluate_bleu` has them; "papers", of what `papers_form` makes."""
+    import sacrebleu
+
+    ours, theirs = papers_form(hypotheses, language), papers_form(references, language)
+    bleu = sacrebleu.BLEU(tokenize="none", force=True)  # force: yes, it has been cut into tokens
+    papers = {
+        "bleu": bleu.corpus_score(ours, [theirs]).score,
+        "chrf": sacrebleu.CHRF().corpus_score(ours, [theirs]).score,
+        "signature": str(bleu.get_signature()),
+    }
+    return {"cased": evaluate_bleu(hypotheses, references), "papers": papers}
+
+
+def word_by_word(train: ParallelCorpus, sentences: Sequence[str]) -> list[str]:
+    """Each word replaced by the one it is most often aligned with in `train`, if with any; the order stays."""
+    learnt = dictionary([(words(source.lower()), words(target)) for source, target in zip(train.source, train.target)])
+    answers = []
+    for sentence in sentences:
+        answer = "".join(
+            word if word in ".,;:!?" else " " + learnt.get(word, word) for word in words(sentence.lower())
+        ).strip()
+        answers.append(answer[:1].upper() + answer[1:])
+    return answers
+
+
+def untrained(translator: Translator, seed: int) -> Translator:
+    """The same translator before its first update: `train` sets the seed and makes the model."""
+    torch.manual_seed(seed)
+    return Translator(Transformer(translator.model.config), translator.tokenizer)
+
+
+# --- the directory -----------------------------------------------------------------------------------------------
+
+
+def ship(run: Path, folder: Path) -> Translator:
+    """Copy a run, its weights in half precision, and return the translator as a reader loads it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in ("config.json", "tokenizer.json", "log.jsonl"):
+        shutil.copyfile(run / name, folder / name)
+    save_weights(folder / "model.safetensors", Translator.from_pretrained(run).model.half())
+    return Translator.from_pretrained(folder)
+
+
+def facts(folder: Path, command: str, commit: str, device: str) -> dict:
+    """What was trained, how, where, and for how long."""
+    arguments = _parser().parse_args(shlex.split(command)[3:])  # behind python -m transformer_lib
+    log = [json.loads(line) for line in (folder / "log.jsonl").read_text(encoding="utf-8").splitlines()]
     return {
+        "provisional": device.startswith("CPU"),
         "command": command,
-        "evaluation": f"python -m transformer_lib evaluate --model {run} --corpus multi30k --split test_2016_flickr",
+        "commit": commit,
         "device": device,
         "torch": torch.__version__,
-        "commit": commit.stdout.strip(),
-        "seed": int(seed),
-        "steps": last["step"],
-        "target_tokens": last["tokens"],
-        "seconds": last["seconds"],
-        "scores": scores,
+        "python": platform.python_version(),
+        "sacremoses": version("sacremoses"),
+        "seed": arguments.seed,
+        "steps": log[-1]["step"],
+        "best_step": min(log, key=lambda row: row["val_loss"])["step"],
+        "target_tokens": log[-1]["tokens"],
+        "seconds": log[-1]["seconds"],
+        "source": arguments.source or "en",
+        "target": arguments.target or "de",
     }
 
 
+def seal(folder: Path) -> None:
+    """Write into record.json the SHA-256 of every other file of the directory."""
+    path = folder / "record.json"
+    record = json.loads(path.read_text(encoding="utf-8"))
+    others = sorted(file for file in folder.iterdir() if file != path)
+    record["files"] = {file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in others}
+    atomic_write(path, json.dumps(record, indent=1, ensure_ascii=False) + "\n")
+
+
+def make_record(run: Path, folder: Path, command: str, *, commit: str, device: str) -> None:
+    """Write a whole record; every translation and score comes from the weights that are shipped, on the CPU."""
+    translator = ship(run, folder)
+    (folder / "analysis.json").unlink(missing_ok=True)  # it was of other weights
+    record = facts(folder, command, commit, device)
+    source, target = record["source"], record["target"]
+    train, *others = (load_multi30k(split, source=source, target=target) for split in ("train", *SPLITS))
+    record |= {"training_pairs": len(train), "parameters": count_parameters(translator.model.config)}
+    record |= {"decoding": DECODING, "scores": {}}
+    for split, data in zip(SPLITS, others):
+        answers = translator.translate(data.source, **DECODING)
+        atomic_write(folder / f"{split}.{target}", "".join(f"{answer}\n" for answer in answers))
+        record["scores"][split] = scores(answers, data.target, target)
+    test = others[0]
+    easy = {
+        "copy the source": test.source,
+        "untrained model": untrained(translator, record["seed"]).translate(test.source, beam_size=1),
+        "word-by-word dictionary": word_by_word(train, test.source),
+    }
+    record["baselines"] = {name: scores(answer, test.target, target) for name, answer in easy.items()}
+    atomic_write(folder / "record.json", json.dumps(record))
+    atomic_write(folder / "README.md", model_card(record, folder.name))
+    seal(folder)
+
+
+def _device() -> str:
+    return torch.cuda.get_device_name() if torch.cuda.is_available() else f"CPU, {os.cpu_count()} cores"
+
+
 if __name__ == "__main__":
-    if len(sys.argv) != 4:
-        sys.exit(__doc__)
-    Path(sys.argv[2]).write_text(json.dumps(record(Path(sys.argv[1]), sys.argv[3]), indent=1) + "\n", encoding="utf-8")
+    parser = argparse.ArgumentParser(usage=__doc__)
+    for name in ("run", "record", "command"):
+        parser.add_argument(name)
+    head = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=True).stdout.strip()
+    parser.add_argument("--commit", default=head)
+    parser.add_argument("--device", default=_device())
+    given = parser.parse_args()
+    make_record(Path(given.run), Path(given.record), given.command, commit=given.commit, device=given.device)

@@ -1,0 +1,247 @@
+"""The record of the translator: nothing in it was written by hand, and its weights still give its scores.
+
+What needs the dataset is skipped where TRANSFORMER_LIB_DATA does not name the folder that holds it, and what needs the
+record where there is none yet.
+"""
+
+import hashlib
+import json
+import os
+import re
+import subprocess
+import sys
+from dataclasses import asdict
+from functools import cache
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from test_translation import BOOK, translator
+
+from transformer_lib.cost import count_parameters
+from transformer_lib.data import load_multi30k
+from transformer_lib.translation import Translator, evaluate_bleu
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.append(str(ROOT / "tools"))
+import record as tool  # noqa: E402
+from model_card import model_card  # noqa: E402
+
+FOLDER = ROOT / "book" / "runs" / "multi30k-en-de"
+TEST, VAL = tool.SPLITS
+recorded = pytest.mark.skipif(not FOLDER.is_dir(), reason=f"there is no record {FOLDER.relative_to(ROOT)} yet")
+with_data = pytest.mark.skipif(
+    "TRANSFORMER_LIB_DATA" not in os.environ, reason="TRANSFORMER_LIB_DATA does not name the folder with Multi30k"
+)
+
+
+@pytest.fixture
+def moses():
+    """What cuts text into tokens; with a record it must be there."""
+    if not FOLDER.is_dir():
+        pytest.importorskip("sacremoses")
+
+
+@cache
+def record():
+    return json.loads((FOLDER / "record.json").read_text(encoding="utf-8"))
+
+
+@cache
+def data(split):
+    return load_multi30k(split, source=record()["source"], target=record()["target"])
+
+
+def lines(split):
+    return (FOLDER / f"{split}.{record()['target']}").read_text(encoding="utf-8").removesuffix("\n").split("\n")
+
+
+# --- how a record is made ---
+
+
+@with_data
+@pytest.mark.parametrize("language", ["de", "en"])
+def test_the_form_that_papers_score_is_that_of_the_dataset(moses, language):
+    """All 1,000 lines of the file that the dataset's authors made of the same sentences."""
+    theirs = Path(os.environ["TRANSFORMER_LIB_DATA"], "multi30k", f"{TEST}.lc.norm.tok.{language}")
+    if not theirs.exists():
+        pytest.skip(f"there is no {theirs.name}")
+    raw = load_multi30k(TEST, source=language, target=language).source
+    assert tool.papers_form(raw, language) == theirs.read_text(encoding="utf-8").removesuffix("\n").split("\n")
+
+
+def test_papers_do_not_care_for_case_and_quotation_marks(moses):
+    hypotheses = ["ein Hund läuft über „Die Straße“ , allein .", "Zwei männer reden."]
+    references = ['Ein Hund läuft über "die Straße", allein.', "Zwei Männer reden!"]
+    scores = tool.scores(hypotheses, references, "de")
+    assert scores["cased"] == evaluate_bleu(hypotheses, references)
+    assert scores["cased"]["bleu"] < 40 < 80 < scores["papers"]["bleu"] < 99
+    assert tool.scores(hypotheses[:1], references[:1], "de")["papers"]["bleu"] == pytest.approx(100)
+    assert "tok:none" in scores["papers"]["signature"].split("|")
+
+
+def test_a_dictionary_translates_word_by_word():
+    corpus = tool.ParallelCorpus([f"{text}." for text in BOOK] * 3, [f"{text}." for text in BOOK.values()] * 3)
+    assert tool.word_by_word(corpus, ["A cat runs.", "The Qux, dog"]) == ["Eine Katze läuft.", "Der qux, Hund"]
+
+
+def test_weights_are_shipped_in_half_and_loaded_in_single_precision(tmp_path):
+    ours = translator(dtype=torch.float32, tie_embeddings="all")
+    ours.save(tmp_path / "run")
+    (tmp_path / "run" / "log.jsonl").write_text("{}\n")
+    theirs = tool.ship(tmp_path / "run", tmp_path / "record")
+    assert {value.dtype for value in load_file(tmp_path / "record" / "model.safetensors").values()} == {torch.float16}
+    expected = Translator.from_pretrained(tmp_path / "run").model.state_dict()
+    for name, value in theirs.model.state_dict().items():
+        assert value.dtype == torch.float32
+        assert torch.equal(value, expected[name].half().float())
+    assert sorted(path.name for path in (tmp_path / "record").iterdir()) == [
+        "config.json", "log.jsonl", "model.safetensors", "tokenizer.json",
+    ]  # fmt: skip
+
+
+def test_the_untrained_model_is_the_one_that_train_begins_with(tmp_path):
+    for name, sentences in {"en": BOOK, "de": BOOK.values()}.items():
+        (tmp_path / name).write_text("\n".join(sentences))
+    command = "train --source en --target de --preset tiny --out run --steps 1 --seed 5"
+    command = [sys.executable, "-m", "transformer_lib", *command.split()]
+    subprocess.run(command, cwd=tmp_path, env=child(), check=True, capture_output=True)
+    trained = Translator.from_pretrained(tmp_path / "run")
+    begun = tool.untrained(trained, 5).model.state_dict()
+    other = tool.untrained(trained, 6).model.state_dict()
+    rate = json.loads((tmp_path / "run" / "log.jsonl").read_text())["learning_rate"]
+    for name, value in trained.model.state_dict().items():
+        assert (value - begun[name]).abs().max() < 2 * rate
+    name = "source_embedding.weight"
+    assert (trained.model.state_dict()[name] - other[name]).abs().max() > 100 * rate
+
+
+# --- the record: every file as it was written ---
+
+
+def child():
+    """No network, no data, and the package of this repository."""
+    closed = {name: "http://127.0.0.1:9" for name in ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY")}
+    kept = {name: value for name, value in os.environ.items() if name != "TRANSFORMER_LIB_DATA"}
+    return kept | closed | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+
+
+@recorded
+def test_no_file_was_changed_added_or_lost():
+    others = {path.name: path.read_bytes() for path in FOLDER.iterdir() if path.name != "record.json"}
+    assert {name: hashlib.sha256(text).hexdigest() for name, text in others.items()} == record()["files"]
+    listed = subprocess.run(["git", "ls-files", FOLDER], cwd=ROOT, capture_output=True, text=True, check=False).stdout
+    if (ROOT / ".git").exists():
+        assert sorted(Path(name).name for name in listed.splitlines()) == sorted([*others, "record.json"])
+
+
+@recorded
+def test_the_record_says_what_the_other_files_say():
+    said, log = record(), [json.loads(line) for line in (FOLDER / "log.jsonl").read_text().splitlines()]
+    rebuilt = tool.facts(FOLDER, said["command"], said["commit"], said["device"])
+    environment = ("torch", "python", "sacremoses")
+    assert {name: said[name] for name in rebuilt if name not in environment} == {
+        name: value for name, value in rebuilt.items() if name not in environment
+    }
+    assert [row["step"] for row in log] == sorted({row["step"] for row in log})
+    assert re.fullmatch(r"[0-9a-f]{40}", said["commit"])
+    assert (FOLDER / "README.md").read_text(encoding="utf-8") == model_card(said, FOLDER.name)
+    assert said["decoding"] == tool.DECODING
+
+
+@recorded
+def test_the_model_is_small():
+    config = Translator.from_pretrained(FOLDER).model.config
+    assert record()["parameters"] == count_parameters(config) <= 7_000_000
+    assert json.loads((FOLDER / "config.json").read_text()) == asdict(config)
+    path = FOLDER / "model.safetensors"
+    assert path.stat().st_size <= 15_000_000
+    assert {value.dtype for value in load_file(path).values()} == {torch.float16}
+    assert "*.safetensors binary" in (ROOT / ".gitattributes").read_text().splitlines()
+
+
+# --- the record: the same scores again ---
+
+
+@recorded
+@with_data
+@pytest.mark.parametrize("split", tool.SPLITS)
+def test_the_stored_translations_have_the_recorded_scores(split):
+    assert tool.scores(lines(split), data(split).target, record()["target"]) == record()["scores"][split]
+
+
+@recorded
+@with_data
+@pytest.mark.bad_input  # the shapes are checked elsewhere; here it would take half of the time
+@pytest.mark.parametrize("split", [TEST, pytest.param(VAL, marks=pytest.mark.long)])
+def test_the_shipped_weights_give_the_recorded_scores(split):
+    answers = Translator.from_pretrained(FOLDER).translate(data(split).source, **record()["decoding"])
+    found, said = tool.scores(answers, data(split).target, record()["target"]), record()["scores"][split]
+    for way in ("cased", "papers"):
+        assert abs(found[way]["bleu"] - said[way]["bleu"]) <= 0.05
+    assert sum(a == b for a, b in zip(answers, lines(split), strict=True)) >= 0.98 * len(answers)
+
+
+@recorded
+@with_data
+def test_baselines_have_the_recorded_scores():
+    said, target = record(), record()["target"]
+    assert said["baselines"].keys() == {"copy the source", "untrained model", "word-by-word dictionary"}
+    for name, answers in {
+        "copy the source": data(TEST).source,
+        "word-by-word dictionary": tool.word_by_word(data("train"), data(TEST).source),
+    }.items():
+        assert tool.scores(answers, data(TEST).target, target) == said["baselines"][name]
+    assert said["baselines"]["untrained model"]["papers"]["bleu"] < 0.5
+    assert all(both["papers"]["bleu"] < 20 for both in said["baselines"].values())
+    assert said["scores"][TEST]["papers"]["bleu"] >= 38
+
+
+@recorded
+@with_data
+@pytest.mark.long
+@pytest.mark.bad_input
+def test_the_untrained_model_has_the_recorded_scores():
+    begun = tool.untrained(Translator.from_pretrained(FOLDER), record()["seed"])
+    found = tool.scores(begun.translate(data(TEST).source, beam_size=1), data(TEST).target, record()["target"])
+    for way in ("cased", "papers"):
+        for score in ("bleu", "chrf"):
+            assert abs(found[way][score] - record()["baselines"]["untrained model"][way][score]) <= 0.05
+
+
+# --- the record: of the dataset no more than ten sentences ---
+
+
+def texts(value):
+    """Every string in what JSON has given."""
+    if isinstance(value, str):
+        return [value]
+    values = value.values() if isinstance(value, dict) else value if isinstance(value, list) else []
+    return [text for part in values for text in texts(part)]
+
+
+def read(path):
+    """All that a file says, a string a line."""
+    text = path.read_text(encoding="utf-8")
+    return "\n".join(texts(json.loads(text))) if path.suffix == ".json" else text
+
+
+def quoted(text, sentences):
+    """Those of some sentences that stand in a text, whole."""
+    return {sentence for sentence in sentences if sentence in text}
+
+
+@recorded
+@with_data
+def test_at_most_ten_sentences_of_the_dataset():
+    """A sentence that the model wrote itself, and that happens to be the reference, is the model's."""
+    written = {f"{split}.{record()['target']}" for split in tool.SPLITS}
+    files = {path.name: path for path in FOLDER.iterdir() if path.suffix not in (".safetensors",)}
+    everything = "\n".join(read(path) for path in files.values())
+    sources, targets = ({text for split in ("train", *tool.SPLITS) for text in getattr(data(split), side)}
+                        for side in ("source", "target"))  # fmt: skip
+    assert len(quoted(everything, sources)) <= 10
+    said = "\n".join(read(path) for name, path in files.items() if name not in written)
+    own = {line for split in tool.SPLITS for line in lines(split)}
+    assert len(quoted(said, targets - own)) <= 10
