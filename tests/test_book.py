@@ -176,10 +176,14 @@ def blocks(text, language):
     return re.findall(rf"^```{language}\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
 
 
-def test_readme_sets_up_with_exactly_two_commands():
+def test_readme_sets_up_with_two_commands_and_translates_with_the_third():
     section = read("README.md").partition("\n## Set-up\n")[2].partition("\n## ")[0]
     (block,) = blocks(section, "sh")
-    assert [line.partition("#")[0].strip() for line in block.splitlines()] == ["make book", "make test"]
+    assert [line.partition("#")[0].strip() for line in block.splitlines()] == [
+        "make book",
+        "make test",
+        '.venv/bin/python -m transformer_lib translate --model book/runs/multi30k-en-de "A dog runs on the grass."',
+    ]
 
 
 def test_readme_code_runs(capsys):

@@ -8,6 +8,7 @@ import hashlib
 import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 from dataclasses import asdict
@@ -159,6 +160,17 @@ def test_the_model_is_small():
     assert path.stat().st_size <= 15_000_000
     assert {value.dtype for value in load_file(path).values()} == {torch.float16}
     assert "*.safetensors binary" in (ROOT / ".gitattributes").read_text().splitlines()
+
+
+@recorded
+def test_the_third_command_of_the_readme_translates():
+    """As it stands there, but with the Python at hand; a fresh clone has every file that is listed above."""
+    (command,) = re.findall(r"^\.venv/bin/python (-m .* book/runs/.*)$", (ROOT / "README.md").read_text(), re.MULTILINE)
+    done = subprocess.run(
+        [sys.executable, *shlex.split(command)], cwd=ROOT, env=child(), capture_output=True, check=True
+    )
+    assert done.stderr == b""
+    assert re.fullmatch(r"Ein Hund .*(Gras|Rasen|Wiese).*\.\n", done.stdout.decode())
 
 
 # --- the record: the same scores again ---
