@@ -26,7 +26,7 @@ def grade_12_1(answer: Answer) -> Checks:
 def grade_12_2(answer: Answer) -> Checks:
     """Every batch is tried."""
     for d, c, itemsize, peak, bandwidth in (
-        (1, 1, 4, 1, 10), (4, 4, 4, 1, 2), (8, 16, 2, 3, 1), (64, 64, 4, 10, 1), (2, 2, 4, 9, 1), (512, 2048, 4, 13, 1),
+        (1, 1, 4, 1, 10), (4, 4, 4, 1, 2), (8, 16, 2, 3, 1), (64, 64, 4, 10, 1), (2, 2, 4, 9, 1), (4, 4, 4, 1, 1), (512, 2048, 4, 13, 1),
     ):  # fmt: skip
         products = (Product(1, batch, d, c) for batch in range(1, 5000))
         fits = (p.rows for p in products if p.flops * bandwidth >= itemsize * p.numbers * peak)
@@ -59,7 +59,17 @@ def _peak(layers: int, between: int, inside: int, k: int) -> int:
 
 def grade_12_4(answer: Answer) -> Checks:
     """Every segment length is tried."""
-    for layers, between, inside in ((1, 1, 1), (2, 1, 1), (4, 4, 0), (9, 1, 0), (6, 1, 13), (16, 3, 1), (96, 1, 13)):
+    for layers, between, inside in (
+        (1, 1, 1),
+        (2, 1, 0),
+        (2, 1, 1),
+        (4, 4, 0),
+        (6, 1, 0),
+        (9, 1, 0),
+        (6, 1, 13),
+        (16, 3, 1),
+        (96, 1, 13),
+    ):
         peaks = {k: _peak(layers, between, inside, k) for k in range(1, layers + 1)}
         best = min(peaks, key=lambda k: peaks[k])
         yield f"segments of {best} need the least, {peaks[best]}", close(answer(layers, between, inside), best, 0)
