@@ -26,7 +26,8 @@ def grade_12_1(answer: Answer) -> Checks:
 def grade_12_2(answer: Answer) -> Checks:
     """Every batch is tried."""
     for d, c, itemsize, peak, bandwidth in (
-        (1, 1, 4, 1, 10), (4, 4, 4, 1, 2), (8, 16, 2, 3, 1), (64, 64, 4, 10, 1), (2, 2, 4, 9, 1), (4, 4, 4, 1, 1), (512, 2048, 4, 13, 1),
+        (1, 1, 4, 1, 10), (4, 4, 4, 1, 2), (8, 16, 2, 3, 1), (64, 64, 4, 10, 1), (2, 2, 4, 9, 1), (4, 4, 4, 1, 1),
+        (512, 2048, 4, 13, 1),
     ):  # fmt: skip
         products = (Product(1, batch, d, c) for batch in range(1, 5000))
         fits = (p.rows for p in products if p.flops * bandwidth >= itemsize * p.numbers * peak)
