@@ -241,6 +241,19 @@ def test_attention_names_its_rows_and_columns(learned):
     assert found.weights.shape[-2:] == (len(found.target), len(found.source))
 
 
+def test_attention_of_a_translation_that_is_given():
+    speaker = translator(2)
+    found = speaker.attention("the old dog", "eine Katze liest")
+    source, target = (torch.tensor([TOKENIZER.encode(text)]) for text in ("the old dog", "eine Katze liest"))
+    looked = torch.cat([torch.tensor([[TOKENIZER.bos_id]]), target[:, :-1]], dim=1)
+    with torch.no_grad():
+        expected = weights_by_hand(speaker.model, source, looked)
+    torch.testing.assert_close(found.weights, expected, rtol=0, atol=1e-12)
+    assert "".join(found.target).replace("␣", "") == "eineKatzeliest<eos>"
+    long = speaker.attention("a dog", "Hund " * MAX_LEN)  # cut, as a sentence is
+    assert len(long.target) == long.weights.size(2) == MAX_LEN
+
+
 def test_only_the_end_is_called_the_end():
     """Two blanks: one is a token of its own."""
     found = translator().attention("a  dog")

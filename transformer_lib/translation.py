@@ -133,11 +133,12 @@ class Translator:
         return answers
 
     @torch.no_grad()
-    def attention(self, sentence: str) -> Attention:
+    def attention(self, sentence: str, translation: str | None = None) -> Attention:
         """Translate one sentence and record where each decoder layer looked in the source.
 
         Args:
             sentence: not blank.
+            translation: look at the source with this one, whoever wrote it; None = with the model's own.
 
         Returns:
             The tokens of source and translation, and the weights (layers, heads, target length, source length); row i
@@ -151,8 +152,11 @@ class Translator:
         bos, eos = self.tokenizer.bos_id, self.tokenizer.eos_id
         longest = self.model.config.max_len
         source = torch.tensor([_cut(self.tokenizer.encode(sentence), longest)], device=self.device)  # (1, n)
-        best = beam_search(self.model, source, bos_id=bos, eos_id=eos, beam_size=5)[0][0]
-        predicted = [*best.tokens, eos] if best.finished else best.tokens  # (m)
+        if translation is None:
+            best = beam_search(self.model, source, bos_id=bos, eos_id=eos, beam_size=5)[0][0]
+            predicted = [*best.tokens, eos] if best.finished else best.tokens  # (m)
+        else:
+            predicted = _cut(self.tokenizer.encode(translation), longest)
         recorded: list[Tensor] = []
         hooks = []
         looks = [m for name, m in self.model.decoder.named_modules() if name.endswith(".memory_attention")]

@@ -1,0 +1,200 @@
+"""What the last chapter says about the recorded translator is measured by functions that are right on small cases."""
+
+import json
+import random
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+import torch
+from reference import randomise
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tools"))
+import analysis
+
+from transformer_lib.data import ParallelCorpus, Tokenizer
+from transformer_lib.model import Transformer, TransformerConfig
+from transformer_lib.translation import Translator
+
+TEXT = ["a little dog runs", "two dogs run", "ein kleiner Hund läuft", "zwei Hunde laufen schnell"]
+TOKENIZER = Tokenizer.train(TEXT, 300)
+
+
+def small_model(seed=0, **options):
+    torch.manual_seed(seed)
+    sizes = {"d_model": 12, "num_heads": 3, "d_ff": 20, "num_encoder_layers": 1, "num_decoder_layers": 2}
+    size = TOKENIZER.vocab_size
+    return randomise(Transformer(TransformerConfig(size, size, 0, **(sizes | options)))).eval()
+
+
+def pairs():
+    ids = [(TOKENIZER.encode(TEXT[n]), [1, *TOKENIZER.encode(TEXT[n + 2])]) for n in (0, 1)]
+    return [*ids, (ids[1][0], ids[0][1])]
+
+
+# --- scores ---
+
+
+def test_statistics_are_what_bleu_adds_up():
+    said = ["ein Hund läuft schnell .", "zwei Hunde"]
+    meant = ["ein Hund läuft langsam .", "zwei Katzen und zwei Hunde"]
+    stored = analysis.statistics(analysis.sacrebleu.BLEU(), said, meant)
+    assert stored == {
+        "length": [5, 2], "reference": [5, 5], "shared 1": [4, 2], "shared 2": [2, 1], "shared 3": [1, 0],
+        "shared 4": [0, 0],
+    }  # fmt: skip
+
+
+def test_recall_counts_each_word_in_its_bin_and_no_more_often_than_it_was_said():
+    seen = Counter({"der": 5000, "Hund": 100, "bellt": 9, "Katze": 1})
+    reference = [["der", "Hund", "und", "der", "Hund"], ["Katze", "bellt"]]
+    said = [["der", "der", "der", "Hund"], ["bellt", "bellt"]]
+    found = analysis.recall_by_frequency(said, reference, seen)
+    assert found == {"from": [0, 1, 10, 100, 1000], "words": [1, 2, 0, 2, 2], "found": [0, 1, 0, 1, 2]}
+
+
+def test_the_ten_are_taken_by_rank():
+    scores = [float(n) for n in range(200)]
+    order = random.Random(0).sample(range(200), 200)
+    shuffled = [scores[n] for n in order]
+    assert [shuffled[n] for n in analysis.spaced(shuffled)] == [0, 10, 20, 30, 40, 50, 60, 70, 80, 90]
+    assert analysis.spaced([0.5] * 300) == list(range(0, 100, 10))  # ties: in the order of the file
+
+
+# --- calibration ---
+
+
+def test_calibration_bins():
+    confidence = torch.tensor([0.0, 0.24, 0.25, 0.6, 0.99, 1.0])
+    right = torch.tensor([False, True, True, False, True, False])
+    assert analysis.calibration(confidence, right, bins=4) == {
+        "count": [2, 1, 1, 2], "confidence": [0.24, 0.25, 0.6, 1.99], "right": [1.0, 1.0, 0.0, 1.0],
+    }  # fmt: skip
+
+
+def test_guesses_are_those_of_each_real_next_token():
+    model = small_model()
+    expected = []
+    for source, target in pairs():
+        logits = model(torch.tensor([source]), torch.tensor([target[:-1]]))[0]
+        for row, label in zip(logits.softmax(-1), target[1:]):
+            expected.append((round(row.max().item(), 4), row.argmax().item() == label))
+    confidence, right = analysis.best_guesses(model, pairs())
+    assert sorted((round(c, 4), r) for c, r in zip(confidence.tolist(), right.tolist())) == sorted(expected)
+
+
+# --- attention ---
+
+
+@pytest.mark.parametrize("text", ["ein kleiner Hund, läuft!", "Ölgötze", "\u6f22 dog"])
+def test_each_token_belongs_to_the_word_that_it_is_a_piece_of(text):
+    tokens, of = TOKENIZER.encode(text), analysis.words(text)
+    numbers = analysis.word_of_each_token(TOKENIZER, tokens, of)
+    assert numbers[-1] == -1  # the end token
+    pieces = [[token for token, number in zip(tokens, numbers) if number == word] for word in range(len(of))]
+    assert [TOKENIZER.decode(own).strip() for own in pieces] == of
+
+
+def test_weights_between_words_are_means_of_sums():
+    weights = torch.tensor([[0.1, 0.2, 0.3, 0.4], [0.5, 0.1, 0.1, 0.3], [0.25, 0.25, 0.25, 0.25]])
+    between = analysis.between_words(weights, [0, 0, 1], [0, 1, 1, -1])
+    assert torch.allclose(between, torch.tensor([[0.3, 0.35], [0.25, 0.5]]))
+
+
+def test_hits_count_links_whose_source_has_the_most_weight():
+    first = torch.tensor([[0.7, 0.2, 0.1], [0.5, 0.1, 0.4], [0.1, 0.3, 0.6]])
+    weights = torch.stack([first, first.flip(1)])[None]  # (1 layer, 2 heads, 3, 3)
+    assert analysis.hits(weights, [(0, 0), (2, 1), (2, 2)]).tolist() == [[2, 1]]
+    assert analysis.hits(weights, []).tolist() == [[0, 0]]
+
+
+def test_agreement_tells_the_row_that_predicts_from_the_row_that_reads(monkeypatch):
+    """A translator whose one head looks at the word to be predicted, and then at the one after it."""
+    source, target = "a little dog", "ein kleiner Hund"
+    tokens = TOKENIZER.encode(source), TOKENIZER.encode(target)
+    owners = [analysis.word_of_each_token(TOKENIZER, ids, t.split()) for ids, t in zip(tokens, (source, target))]
+    weights = torch.zeros(1, 1, len(tokens[1]), len(tokens[0]))
+    for row, word in enumerate(owners[1]):
+        weights[0, 0, row, owners[0].index(word)] = 1
+    speaker = Translator(small_model(num_heads=1, num_decoder_layers=1), TOKENIZER)
+    monkeypatch.setattr(speaker, "attention", lambda *_: analysis_attention(weights))
+    corpus = ParallelCorpus([source], [target])
+    found = analysis.alignment(speaker, corpus, [[(0, 0), (1, 1), (2, 2)]])
+    assert found["predicting"] == [[1.0, 1.0]]  # the head, and the mean of the one head
+    assert found["reading"][0][0] < 1
+    assert found["links"] == 3
+    assert found["off the diagonal"]["links"] == 0
+    found = analysis.alignment(speaker, corpus, [[(0, 0), (2, 0)]])
+    assert found["predicting"] == [[0.5, 0.5]]
+    assert found["off the diagonal"]["predicting"] == [[0.0, 0.0]]
+    assert found["off the diagonal"]["links"] == 1
+
+
+def analysis_attention(weights):
+    return type("Look", (), {"weights": weights})
+
+
+# --- heads ---
+
+
+@pytest.mark.parametrize("norm_first", [False, True])
+def test_cutting_a_head_equals_removing_it(norm_first):
+    """Removing: its columns of the output projection are gone, so that nothing of it can arrive."""
+    source, target = (torch.tensor([side]) for side in pairs()[0])
+    for name, head in analysis.all_heads(small_model(norm_first=norm_first))[1::4]:
+        model, smaller = small_model(norm_first=norm_first), small_model(norm_first=norm_first)
+        whole = model(source, target)
+        with torch.no_grad():
+            smaller.get_submodule(name).out_projection.weight[:, 4 * head : 4 * head + 4] = 0
+        with analysis.without_heads(model, [(name, head)]):
+            cut = model(source, target)
+        assert torch.allclose(cut, smaller(source, target), atol=1e-5)
+        assert not torch.allclose(cut, whole, atol=1e-3)
+        assert torch.equal(model(source, target), whole)  # grown again
+
+
+def test_all_heads_are_listed_once():
+    heads = analysis.all_heads(small_model())
+    assert len(set(heads)) == len(heads) == 3 * (1 + 2 * 2)
+    assert heads[0] == ("encoder.layers.0.self_attention", 0)
+
+
+def test_cuts_are_priced_alone_and_together(monkeypatch):
+    """With a loss that is made up: every head costs its number, two heads of the same attention cost 1 more."""
+    model, cut = small_model(), []
+    price = {head: n * 0.004 for n, head in enumerate(analysis.all_heads(model))}
+
+    def loss(*_):
+        names = [name for name, _ in cut]
+        return 2.0 + sum(price[head] for head in cut) + (len(names) - len(set(names)))
+
+    class Cut:
+        def __init__(self, _, heads):
+            self.heads = list(heads)
+
+        def __enter__(self):
+            cut[:] = self.heads
+
+        def __exit__(self, *_):
+            cut.clear()
+
+    monkeypatch.setattr(analysis, "without_heads", Cut)
+    monkeypatch.setattr(analysis, "validation_loss", loss)
+    found = analysis.cut_heads(model, pairs())
+    assert found["loss"] == 2.0
+    assert found["alone"]["encoder.layers.0.self_attention"] == [0.0, 0.004, 0.008]
+    assert found["order"][:2] == analysis.all_heads(model)[:2]
+    assert found["together"][:2] == [0.0, 1.004]
+    assert len(found["together"]) == 2  # beyond one nat nobody looks
+    assert found["free"] == 1
+
+
+# --- the file ---
+
+
+def test_the_file_is_json_with_a_line_for_each_entry():
+    value = {"a": {"b": [1, 2], "c": {"d": 1}}, "e": "ä"}
+    text = analysis.readable(value)
+    assert json.loads(text) == value
+    assert len(text.splitlines()) == 7
