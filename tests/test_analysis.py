@@ -12,6 +12,7 @@ from reference import randomise
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tools"))
 import analysis
+import heads
 
 from transformer_lib.data import ParallelCorpus, Tokenizer
 from transformer_lib.model import Transformer, TransformerConfig
@@ -90,7 +91,7 @@ def test_guesses_are_those_of_each_real_next_token():
 @pytest.mark.parametrize("text", ["ein kleiner Hund, läuft!", "Ölgötze", "\u6f22 dog"])
 def test_each_token_belongs_to_the_word_that_it_is_a_piece_of(text):
     tokens, of = TOKENIZER.encode(text), analysis.words(text)
-    numbers = analysis.word_of_each_token(TOKENIZER, tokens, of)
+    numbers = heads.word_of_each_token(TOKENIZER, tokens, of)
     assert numbers[-1] == -1  # the end token
     pieces = [[token for token, number in zip(tokens, numbers) if number == word] for word in range(len(of))]
     assert [TOKENIZER.decode(own).strip() for own in pieces] == of
@@ -98,40 +99,40 @@ def test_each_token_belongs_to_the_word_that_it_is_a_piece_of(text):
 
 def test_weights_between_words_are_means_of_sums():
     weights = torch.tensor([[0.1, 0.2, 0.3, 0.4], [0.5, 0.1, 0.1, 0.3], [0.25, 0.25, 0.25, 0.25]])
-    between = analysis.between_words(weights, [0, 0, 1], [0, 1, 1, -1])
+    between = heads.between_words(weights, [0, 0, 1], [0, 1, 1, -1])
     assert torch.allclose(between, torch.tensor([[0.3, 0.35], [0.25, 0.5]]))
 
 
 def test_hits_count_links_whose_source_has_the_most_weight():
     first = torch.tensor([[0.7, 0.2, 0.1], [0.5, 0.1, 0.4], [0.1, 0.3, 0.6]])
     weights = torch.stack([first, first.flip(1)])[None]  # (1 layer, 2 heads, 3, 3)
-    assert analysis.hits(weights, [(0, 0), (2, 1), (2, 2)]).tolist() == [[2, 1]]
-    assert analysis.hits(weights, []).tolist() == [[0, 0]]
+    assert heads.hits(weights, [(0, 0), (2, 1), (2, 2)]).tolist() == [[2, 1]]
+    assert heads.hits(weights, []).tolist() == [[0, 0]]
 
 
 def test_agreement_tells_the_row_that_predicts_from_the_row_that_reads(monkeypatch):
     """A translator whose one head looks at the word to be predicted, and then at the one after it."""
     source, target = "a little dog", "ein kleiner Hund"
     tokens = TOKENIZER.encode(source), TOKENIZER.encode(target)
-    owners = [analysis.word_of_each_token(TOKENIZER, ids, t.split()) for ids, t in zip(tokens, (source, target))]
+    owners = [heads.word_of_each_token(TOKENIZER, ids, t.split()) for ids, t in zip(tokens, (source, target))]
     weights = torch.zeros(1, 1, len(tokens[1]), len(tokens[0]))
     for row, word in enumerate(owners[1]):
         weights[0, 0, row, owners[0].index(word)] = 1
     speaker = Translator(small_model(num_heads=1, num_decoder_layers=1), TOKENIZER)
-    monkeypatch.setattr(speaker, "attention", lambda *_: analysis_attention(weights))
+    monkeypatch.setattr(speaker, "attention", lambda *_: look_with(weights))
     corpus = ParallelCorpus([source], [target])
-    found = analysis.alignment(speaker, corpus, [[(0, 0), (1, 1), (2, 2)]])
+    found = heads.alignment(speaker, corpus, [[(0, 0), (1, 1), (2, 2)]])
     assert found["predicting"] == [[1.0, 1.0]]  # the head, and the mean of the one head
     assert found["reading"][0][0] < 1
     assert found["links"] == 3
     assert found["off the diagonal"]["links"] == 0
-    found = analysis.alignment(speaker, corpus, [[(0, 0), (2, 0)]])
+    found = heads.alignment(speaker, corpus, [[(0, 0), (2, 0)]])
     assert found["predicting"] == [[0.5, 0.5]]
     assert found["off the diagonal"]["predicting"] == [[0.0, 0.0]]
     assert found["off the diagonal"]["links"] == 1
 
 
-def analysis_attention(weights):
+def look_with(weights):
     return type("Look", (), {"weights": weights})
 
 
@@ -142,12 +143,12 @@ def analysis_attention(weights):
 def test_cutting_a_head_equals_removing_it(norm_first):
     """Removing: its columns of the output projection are gone, so that nothing of it can arrive."""
     source, target = (torch.tensor([side]) for side in pairs()[0])
-    for name, head in analysis.all_heads(small_model(norm_first=norm_first))[1::4]:
+    for name, head in heads.all_heads(small_model(norm_first=norm_first))[1::4]:
         model, smaller = small_model(norm_first=norm_first), small_model(norm_first=norm_first)
         whole = model(source, target)
         with torch.no_grad():
             smaller.get_submodule(name).out_projection.weight[:, 4 * head : 4 * head + 4] = 0
-        with analysis.without_heads(model, [(name, head)]):
+        with heads.without_heads(model, [(name, head)]):
             cut = model(source, target)
         assert torch.allclose(cut, smaller(source, target), atol=1e-5)
         assert not torch.allclose(cut, whole, atol=1e-3)
@@ -155,15 +156,15 @@ def test_cutting_a_head_equals_removing_it(norm_first):
 
 
 def test_all_heads_are_listed_once():
-    heads = analysis.all_heads(small_model())
-    assert len(set(heads)) == len(heads) == 3 * (1 + 2 * 2)
-    assert heads[0] == ("encoder.layers.0.self_attention", 0)
+    every = heads.all_heads(small_model())
+    assert len(set(every)) == len(every) == 3 * (1 + 2 * 2)
+    assert every[0] == ("encoder.layers.0.self_attention", 0)
 
 
 def test_cuts_are_priced_alone_and_together(monkeypatch):
     """With a loss that is made up: every head costs its number, two heads of the same attention cost 1 more."""
     model, cut = small_model(), []
-    price = {head: n * 0.004 for n, head in enumerate(analysis.all_heads(model))}
+    price = {head: n * 0.004 for n, head in enumerate(heads.all_heads(model))}
 
     def loss(*_):
         names = [name for name, _ in cut]
@@ -179,12 +180,12 @@ def test_cuts_are_priced_alone_and_together(monkeypatch):
         def __exit__(self, *_):
             cut.clear()
 
-    monkeypatch.setattr(analysis, "without_heads", Cut)
-    monkeypatch.setattr(analysis, "validation_loss", loss)
-    found = analysis.cut_heads(model, pairs())
+    monkeypatch.setattr(heads, "without_heads", Cut)
+    monkeypatch.setattr(heads, "validation_loss", loss)
+    found = heads.cut_heads(model, pairs())
     assert found["loss"] == 2.0
     assert found["alone"]["encoder.layers.0.self_attention"] == [0.0, 0.004, 0.008]
-    assert found["order"][:2] == analysis.all_heads(model)[:2]
+    assert found["order"][:2] == heads.all_heads(model)[:2]
     assert found["together"][:2] == [0.0, 1.004]
     assert len(found["together"]) == 2  # beyond one nat nobody looks
     assert found["free"] == 1
