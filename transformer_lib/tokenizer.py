@@ -78,7 +78,9 @@ class Tokenizer:
 
     @classmethod
     def load(cls, path: str | Path) -> Tokenizer:
-        """Read what `save` wrote. Only the merges are taken over; all else in the file must be what follows from them.
+        """Read what `save` wrote. Only the merges are taken over.
+
+        The vocabulary and the kinds of the tokenizer's parts must fit them; all else in the file is ignored.
 
         Raises:
             UserError: there is no such file, or it holds something else, or only a part.

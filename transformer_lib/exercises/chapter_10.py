@@ -5,6 +5,7 @@
 """The graders of chapter 10: loss, optimiser, updates, going on."""
 
 import json
+import math
 import random
 
 import torch
@@ -38,14 +39,15 @@ def grade_10_2(answer: Answer) -> Checks:
 
 # chapters/10_training.md: Exercises
 def grade_10_3(answer: Answer) -> Checks:
-    """Three steps beside torch's AdamW."""
+    """Three steps beside torch's AdamW: usual gradients, one that is always zero, and one as small as epsilon."""
     generator = torch.Generator().manual_seed(0)
-    for n in (1, 3):
+    for sizes in ([1.0], [1.0, 1.0, 0.0, 1e-9]):
+        n, size = len(sizes), torch.tensor(sizes, dtype=torch.float64)
         theta = torch.nn.Parameter(torch.randn(n, generator=generator, dtype=torch.float64) + 2)
         torchs = torch.optim.AdamW([theta], lr=0.1, betas=(0.9, 0.98), eps=1e-9, weight_decay=0.1)
         m, u = torch.zeros(2, n, dtype=torch.float64)
         for k in (1, 2, 3):
-            theta.grad = torch.randn(n, generator=generator, dtype=torch.float64)
+            theta.grad = size * torch.randn(n, generator=generator, dtype=torch.float64)
             before = theta.detach().clone()
             torchs.step()
             state = torchs.state[theta]
@@ -68,23 +70,32 @@ def grade_10_4(answer: Answer) -> Checks:
         gradients = [part.mean(dim=0) for part in tokens.split(counts)]
         result = answer([gradient.clone() for gradient in gradients], list(counts))
         yield "the answer is the mean over all tokens", close(result, tokens.mean(dim=0), 1e-12)
+    broken = torch.full((2,), math.nan, dtype=torch.float64)
+    result = answer([torch.ones(2, dtype=torch.float64), broken.clone()], [1, 3])
+    yield "what is not a number shows, if it comes from tokens", close(result, broken)
 
 
 # chapters/10_training.md: Exercises
 def grade_10_5(answer: Answer) -> Checks:
-    """Steps in one go and in parts give the same number, to the last bit."""
+    """Steps in one go, in parts, and beside another run give the same number."""
+    asked: list[int] = []
 
     def noise(k: int) -> float:
+        asked.append(k)
         return random.Random(k).gauss(0, 1)
 
-    for parts in ([1], [2], [1, 1], [2, 3], [1, 4, 2, 3]):
-        x, v = 1.0, 0.0
-        for k in range(1, sum(parts) + 1):
-            v = 0.9 * v + x + noise(k)
-            x -= 0.1 * v
-        state, got = None, None
-        for steps in parts:
-            result = answer(state, steps, noise)
-            yield "it returns x and a state", isinstance(result, tuple | list) and len(result) == 2
-            got, state = result[0], json.loads(json.dumps(result[1]))
-        yield f"after {' and '.join(map(str, parts))} steps x is what it should be", close(got, x, 1e-12)
+    right, v = [1.0], 0.0  # x after 0, 1, 2, … steps
+    for k in range(1, 11):
+        v = 0.9 * v + right[-1] + noise(k)
+        right.append(right[-1] - 0.1 * v)
+    files: dict[int, str] = {0: "null"}  # a state after so many steps, as the file holds it
+    for start, steps in ((0, 1), (0, 2), (1, 1), (2, 3), (0, 1), (1, 4), (5, 2), (7, 3), (1, 2), (5, 5)):
+        asked.clear()
+        result = answer(json.loads(files[start]), steps, noise)
+        yield "it returns x and a state", isinstance(result, tuple | list) and len(result) == 2
+        yield (
+            f"after {start} and {steps} more steps x is what it should be",
+            close(result[0], right[start + steps], 1e-12),
+        )
+        yield "it asks for the noise of its own steps, once each", asked == list(range(start + 1, start + steps + 1))
+        files[start + steps] = json.dumps(result[1])
