@@ -450,7 +450,7 @@ def test_unknown_corpus_or_split(fails, model, multi30k):
     fails(*evaluate, "multi30k", "--split", "test", words=["'test'", "test_2016_flickr"])
     fails(*evaluate, "multi30k", "--split", "val", "--source", "fr", words=["fr", "de"])
     for corpus in ("toy", "multi30k"):
-        fails(*evaluate, corpus, words=["--split"])
+        fails(*evaluate, corpus, words=["--split", "test_2016_flickr"])
 
 
 def test_cuda_without_cuda(fails, own, model, monkeypatch):
@@ -603,13 +603,20 @@ def test_an_error_of_several_lines_becomes_one(fails, model, monkeypatch):
     assert fails("translate", "--model", model, "a", words=[model]).endswith(": one two three\n")
 
 
-def test_our_own_mistakes_are_not_hidden(run, model, monkeypatch):
+@pytest.mark.parametrize("error", [ZeroDivisionError("two\nlines"), RuntimeError("shapes"), ValueError("x")])
+def test_our_own_mistakes_are_not_hidden(run, model, monkeypatch, error):
+    """A traceback, one line behind it, and a status that nobody takes for the answer of `check`, which is 1."""
+
     def fail(*_, **__):
-        raise ZeroDivisionError
+        raise error
 
     monkeypatch.setattr(Translator, "translate", fail)
-    with pytest.raises(ZeroDivisionError):
-        run("translate", "--model", model, "a")
+    status, out, err = run("translate", "--model", model, "a")
+    assert (status, out) == (2, "")
+    assert err.startswith("Traceback (most recent call last):\n")
+    assert ", in fail\n" in err
+    assert err.splitlines()[-1].startswith(f"error: {type(error).__name__}: ")
+    assert "report" in err.splitlines()[-1]
 
 
 def test_standard_input_that_cannot_be_read(fails, run, model, monkeypatch, tmp_path):

@@ -11,7 +11,17 @@ import torch
 from reference import small_config, small_model
 from torch import nn
 
-from transformer_lib.files import UserError, atomic_path, atomic_write, load_weights, remove_parts, save_weights
+from transformer_lib.files import (
+    UserError,
+    atomic_path,
+    atomic_write,
+    load_state,
+    load_weights,
+    remove_parts,
+    save_state,
+    save_weights,
+    weights_of,
+)
 from transformer_lib.model import Transformer
 
 
@@ -84,6 +94,19 @@ def test_a_folder_whose_list_cannot_be_pushed_is_no_error(tmp_path, monkeypatch)
     monkeypatch.setattr(os, "fsync", refuse)
     atomic_write(tmp_path / "a", "x")
     assert content(tmp_path) == {"a": b"x"}
+
+
+@pytest.mark.parametrize("mode", [0o600, 0o640, 0o444])
+def test_a_file_keeps_its_permissions(tmp_path, mode):
+    """A private file stays private, and one that can only be read is replaced by such a one."""
+    atomic_write(tmp_path / "a", "old")
+    (tmp_path / "a").chmod(mode)
+    atomic_write(tmp_path / "a", "new")
+    assert stat.S_IMODE((tmp_path / "a").stat().st_mode) == mode
+    assert content(tmp_path) == {"a": b"new"}
+    save_weights(tmp_path / "b", nn.Linear(2, 2))
+    atomic_write(tmp_path / "c", "x")
+    assert (tmp_path / "b").stat().st_mode == (tmp_path / "c").stat().st_mode  # a new file has a new file's
 
 
 @pytest.mark.parametrize("error", [KeyError("x"), KeyboardInterrupt(), UserError("x")])
@@ -268,3 +291,40 @@ def test_weights_of_another_configuration(tmp_path, change, backwards):
         load_weights(tmp_path / "m", model)
     one_line(caught, tmp_path / "m", "another configuration")
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())  # not half filled
+
+
+# --- the state of a run ------------------------------------------------------------------------------------------
+
+
+def stepped(kind, **options):
+    """A model and its optimiser after one step."""
+    model = nn.Linear(2, 2)
+    optimizer = kind(model.parameters(), lr=0.1, **options)
+    model(torch.ones(1, 2)).sum().backward()
+    optimizer.step()
+    return model, optimizer
+
+
+def test_moments_that_the_optimiser_refuses_change_nothing(tmp_path):
+    """Adam takes the moments of gradient descent over before it misses its own."""
+    save_state(tmp_path / "s", *stepped(torch.optim.SGD, momentum=0.9), {})
+    model, adam = stepped(torch.optim.AdamW)
+    before = repr(model.state_dict()), repr(adam.state_dict())
+    with pytest.raises(UserError) as caught:
+        load_state(tmp_path / "s", model, adam)
+    one_line(caught, tmp_path / "s", "step")
+    assert (repr(model.state_dict()), repr(adam.state_dict())) == before
+
+
+def test_a_state_comes_back(tmp_path):
+    model, adam = stepped(torch.optim.AdamW)
+    save_state(tmp_path / "s", model, adam, {"step": 1}, recent=[weights_of(model)])
+    loaded, other = stepped(torch.optim.AdamW)
+    progress, (recent,) = load_state(tmp_path / "s", loaded, other)
+    assert progress == {"step": 1}
+    for ours, theirs in zip(adam.state.values(), other.state.values(), strict=True):
+        assert ours.keys() == theirs.keys()
+        assert all(torch.equal(ours[name], theirs[name]) for name in ours)
+    for name, value in model.named_parameters():
+        assert torch.equal(dict(loaded.named_parameters())[name], value)
+        assert torch.equal(recent[name], value)

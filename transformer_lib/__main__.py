@@ -13,6 +13,7 @@ import json
 import math
 import os
 import sys
+import traceback
 import warnings
 from collections.abc import Callable
 from contextlib import redirect_stdout
@@ -188,7 +189,8 @@ def _translations(arguments: argparse.Namespace, translator: Translator, sentenc
 
 def _evaluate(arguments: argparse.Namespace) -> None:
     if arguments.corpus is not None and arguments.split is None:
-        raise UserError(f"--corpus {arguments.corpus} needs --split: the name of the part to evaluate on")
+        parts = "such as test for toy, test_2016_flickr for multi30k"
+        raise UserError(f"--corpus {arguments.corpus} needs --split: the name of the part to evaluate on, {parts}")
     if arguments.corpus is None and arguments.split is not None:
         raise UserError(f"--split {arguments.split} needs --corpus: two files have no parts")
     corpus = _corpus(arguments, arguments.split)
@@ -306,7 +308,7 @@ def _is_out_of_memory(error: Exception) -> bool:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run a command and return its exit status: 0, 1 if `check` fails, 2 after an error, 130 after Ctrl-C."""
+    """Run a command and return its exit status: 0, 1 if `check` fails, 2 after an error, 130 if it was stopped."""
     status = 0
     try:
         warnings.showwarning = _warn  # type: ignore[assignment]
@@ -327,10 +329,11 @@ def main(argv: list[str] | None = None) -> int:
         if error.filename is None:  # a full disk behind our output
             _discard_output()
         return _fail(f"cannot use {error.filename or 'standard output'}: {error.strerror or error}")
-    except (MemoryError, RuntimeError) as error:
-        if not _is_out_of_memory(error):
-            raise
-        return _fail("not enough memory: choose a smaller --beam or --preset, or shorter sentences")
+    except Exception as error:
+        if _is_out_of_memory(error):
+            return _fail("not enough memory: choose a smaller --beam or --preset, or shorter sentences")
+        _say(traceback.format_exc())
+        return _fail(f"{one_line(error)}; this is a mistake of the library: please report it, with the lines above")
     return status
 
 

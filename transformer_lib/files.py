@@ -1,7 +1,7 @@
 # Generated from chapters/A2_files.md: edit the chapter, not this file, then run `make export`.
 
 
-# chapters/A2_files.md: One kind of error for the reader's own mistakes
+# chapters/A2_files.md: One kind of error for what is not the library's fault
 """Files that are either whole or not there, weights without pickle, and errors that say what to do."""
 
 import copy
@@ -19,7 +19,7 @@ from safetensors.torch import save_model as _save_from
 from torch import Tensor, nn
 
 
-# chapters/A2_files.md: One kind of error for the reader's own mistakes
+# chapters/A2_files.md: One kind of error for what is not the library's fault
 class UserError(ValueError):
     """Something outside the library is wrong: the message is one line that says what, where and what to do."""
 
@@ -35,7 +35,7 @@ def atomic_path(path: str | Path) -> Iterator[Path]:
     """Give a temporary name to write to; rename it to `path` if the block succeeds, delete it if not.
 
     Args:
-        path: the file to create or replace. Its folder is made if it is missing.
+        path: the file to create, or to replace with its permissions kept. Its folder is made if it is missing.
 
     Raises:
         UserError: the folder or the file cannot be written (read-only, full disk, no such place).
@@ -46,10 +46,10 @@ def atomic_path(path: str | Path) -> Iterator[Path]:
         path.parent.mkdir(parents=True, exist_ok=True)
         try:
             part.touch()
-            mode = part.stat().st_mode
+            mode = (path if path.exists() else part).stat().st_mode
             yield part
-            part.chmod(mode)  # some writers make their files private
             with part.open("rb+") as file:
+                part.chmod(mode)  # some writers make their files private; and somebody may have made the old one so
                 os.fsync(file.fileno())
             part.replace(path)
             _push_names(path.parent)
@@ -152,7 +152,7 @@ def save_state(
 
     Args:
         path: the file.
-        model: its parameters are stored.
+        model: its parameters are stored, a shared one once. Its buffers are not: those of this library are constants.
         optimizer: its moments are stored.
         progress: what else to remember; plain numbers, strings, lists and dictionaries.
         recent: weights of earlier checkpoints, each as `weights_of` gives them.
@@ -182,6 +182,8 @@ def _numbered(tensors: dict[str, Tensor], prefix: str) -> dict[int, dict[str, Te
 def load_state(path: str | Path, model: nn.Module, optimizer: torch.optim.Optimizer) -> tuple[dict, list[Weights]]:
     """Fill a model and its optimiser from `path`; return the stored `progress` and the `recent` weights.
 
+    The optimiser must be of the kind whose moments are stored: some kinds take the moments of another in silence.
+
     Raises:
         UserError: the file is missing, damaged, or belongs to a model of another configuration. Model and optimiser
             are then as they were.
@@ -203,8 +205,10 @@ def load_state(path: str | Path, model: nn.Module, optimizer: torch.optim.Optimi
             raise ValueError("moments of the optimiser are missing")
         if not all(value.isfinite().all() for value in tensors.values()):
             raise ValueError("it holds numbers that are not finite")
+        state = {"state": moments, "param_groups": optimizer.state_dict()["param_groups"]}
+        copy.deepcopy(optimizer).load_state_dict(state)  # it may raise when it has changed half of itself
+        optimizer.load_state_dict(state)
         set_weights(model, weights)
-        optimizer.load_state_dict({"state": moments, "param_groups": optimizer.state_dict()["param_groups"]})
     except (OSError, safetensors.SafetensorError, IndexError, KeyError, TypeError, ValueError, RuntimeError) as error:
         reason = " ".join(str(error).split())[:200]
         raise UserError(f"{path} is not the state of this training run ({reason}): train into another place") from error
