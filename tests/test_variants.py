@@ -440,6 +440,11 @@ def test_generation_has_no_dropout_and_restores_the_mode():
     assert model.stack.training
     assert tracked
     assert not any(tracked)
+    model.stack.eval()
+    written = model.generate(prompt, 9)
+    assert model.training
+    assert not model.stack.training  # each module's own mode
+    model(written).sum().backward()  # what was written can be trained on
 
 
 def test_generation_refuses_padding_nothing_and_too_much():
@@ -448,7 +453,8 @@ def test_generation_refuses_padding_nothing_and_too_much():
         with pytest.raises(ValueError, match="without padding"):
             model.generate(prompt, 9)
     with pytest.raises(ValueError, match="max_len is 32"):
-        model.generate(padded_batch((3, 3)), 40)
+        model.train().generate(padded_batch((3, 3)), 40)
+    assert model.training  # also after an error
     prompt = padded_batch((3, 3))
     assert torch.equal(model.generate(prompt, 2), prompt)  # already longer
 

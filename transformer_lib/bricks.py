@@ -24,7 +24,7 @@ def rotary(
     Args:
         x: queries or keys (…, length, d_k), d_k even.
         offset: the position of the first one.
-        base: the slowest pairs turn about once in 2π · base positions.
+        base: the slowest pair turns once in 2π · base^(1 - 2 / d_k) positions.
 
     Returns:
         (…, length, d_k), of the same lengths; a query's product with a key depends on the distance of their positions.

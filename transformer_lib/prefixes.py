@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 import torch
 from jaxtyping import Float, Float64, Int
-from torch import Tensor
+from torch import Tensor, nn
 
 from transformer_lib.files import UserError
 from transformer_lib.model import Transformer
@@ -20,7 +20,7 @@ from transformer_lib.written_out import WrittenOutSteps, can_be_written_out
 
 # chapters/11_decoding.md: Many sentences at once
 @contextmanager
-def evaluation(model: Transformer) -> Iterator[None]:
+def evaluation(model: nn.Module) -> Iterator[None]:
     """No dropout and no gradients inside; every module's own mode is restored afterwards."""
     training = [module for module in model.modules() if module.training]
     for module in training:

@@ -14,6 +14,7 @@ from transformer_lib.cache import KeyValueCache
 from transformer_lib.masks import padding_mask
 from transformer_lib.model import DecoderCache, Encoder, TransformerConfig
 from transformer_lib.positions import LearnedPositionalEncoding
+from transformer_lib.prefixes import evaluation
 
 
 # chapters/13_variants.md: Who sees whom
@@ -51,7 +52,8 @@ class EncoderOnly(_OneStack):
         """Score every token at every position.
 
         Args:
-            tokens: (batch, length), padded with the configuration's `pad_id`, on either side.
+            tokens: (batch, length), padded with the configuration's `pad_id` on the right. Padding on the left is
+                masked as well, but moves the tokens to later positions, and so changes the result.
 
         Returns:
             Logits (batch, length, source_vocab_size).
@@ -144,7 +146,6 @@ class DecoderOnly(_OneStack):
         mask = torch.ones(1, 1, new, old + new, dtype=torch.bool, device=tokens.device).tril(diagonal=old)
         return self.output_projection(self.stack(self._embed(tokens, old), mask=mask, cache=cache))
 
-    @torch.no_grad()
     def generate(
         self,
         prompt: Int[Tensor, "batch n"],
@@ -172,23 +173,21 @@ class DecoderOnly(_OneStack):
         pad = self.config.pad_id
         if prompt.size(1) == 0 or (prompt == pad).any():
             raise ValueError("expected prompts of one length or more, without padding")
-        training = self.training
-        self.eval()
         cache = KeyValueCache(self.config.num_encoder_layers) if use_cache else None
         tokens = new = prompt
         ended = torch.zeros_like(prompt[:, :1], dtype=torch.bool)  # (batch, 1)
-        while tokens.size(1) < length and not ended.all():
-            logits = self(tokens if cache is None else new, cache=cache)[:, -1]  # (batch, vocabulary)
-            logits[:, pad] = -torch.inf  # padding is never a word
-            if generator is None:
-                new = logits.argmax(dim=-1, keepdim=True)  # (batch, 1)
-            else:
-                new = torch.multinomial(logits.softmax(dim=-1), 1, generator=generator)  # (batch, 1)
-            new = new.masked_fill(ended, pad)
-            ended = ended | (new == eos_id) if eos_id is not None else ended
-            tokens = torch.cat([tokens, new], dim=1)
-        self.train(training)
-        return tokens
+        with evaluation(self):
+            while tokens.size(1) < length and not ended.all():
+                logits = self(tokens if cache is None else new, cache=cache)[:, -1]  # (batch, vocabulary)
+                logits[:, pad] = -torch.inf  # padding is never a word
+                if generator is None:
+                    new = logits.argmax(dim=-1, keepdim=True)  # (batch, 1)
+                else:
+                    new = torch.multinomial(logits.softmax(dim=-1), 1, generator=generator)  # (batch, 1)
+                new = new.masked_fill(ended, pad)
+                ended = ended | (new == eos_id) if eos_id is not None else ended
+                tokens = torch.cat([tokens, new], dim=1)
+        return tokens.clone()  # copied outside, so that a model may be trained on it
 
 
 # chapters/13_variants.md: All at once: a Llama

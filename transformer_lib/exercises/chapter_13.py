@@ -67,6 +67,9 @@ def grade_13_4(answer: Answer) -> Checks:
         ours_q, ours_k = answer(query.clone()), answer(key.clone())
         shapes = [getattr(weight, "shape", None) for weight in (ours_q, ours_k)]
         yield "the shape stays", shapes == [query.shape, key.shape]
+        pairs = ((ours_q, query), (ours_k, key))
+        same = all(sorted(ours.tolist()) == sorted(theirs.tolist()) for ours, theirs in pairs)
+        yield "the rows are those of the library, in some order", same
         scores = rotary(x @ ours_q.double().T) @ rotary(x @ ours_k.double().T).T
         yield "all scores are those of the library", close(scores, theirs(x @ query.T) @ theirs(x @ key.T).T, 1e-9)
 
@@ -106,3 +109,6 @@ def grade_13_6(answer: Answer) -> Checks:
         yield "the function gives floats of the shape of x", isinstance(again, torch.Tensor) and again.shape == x.shape
         within = (again.double() - x).abs() <= (high - low) / 510 + 1e-12
         yield "no entry moves by more than half a step", bool(within.all())
+        for byte, end in ((0, low), (255, high)):
+            claim = f"the function turns bytes {byte} into the {'smallest' if byte == 0 else 'largest'}"
+            yield claim, close(back(torch.full_like(numbers, byte)).double(), end.expand(x.shape), 1e-5)
