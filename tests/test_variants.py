@@ -522,7 +522,7 @@ def test_swiglu_is_its_formula_and_as_large_as_promised():
 
 def full_attention(grouped):
     """The ordinary attention with each group's keys and values for all of its heads."""
-    h, g, d_k = grouped.num_heads, grouped.num_groups, grouped.d_k
+    h, g, d_k = grouped.num_heads, grouped.num_groups, grouped.d_model // grouped.num_heads
     full = MultiHeadAttention(h * d_k, h, bias=False).double()
     rows = [i * g // h * d_k + c for i in range(h) for c in range(d_k)]
     parts = grouped.query_projection.weight, grouped.key_projection.weight[rows], grouped.value_projection.weight[rows]
@@ -540,6 +540,8 @@ def test_grouped_queries_are_full_attention_with_repeated_keys(heads, groups):
         output, weights = grouped(x, x, x, **options)
         equal(output, full(x, x, x, **options)[0])
         assert weights is None
+        for ours, theirs in zip(*(layer(x, x, x, need_weights=True, **options) for layer in (grouped, full))):
+            equal(ours, theirs)
 
 
 def test_grouped_queries_cache_only_their_groups():
@@ -567,7 +569,7 @@ def test_grouped_queries_depend_on_distances_only():
 @pytest.mark.bad_input
 def test_grouped_queries_refuse_what_does_not_fit():
     for sizes in ((24, 5, 1), (24, 6, 4), (0, 1, 1), (24, 6, 0)):
-        with pytest.raises(ValueError, match="must divide"):
+        with pytest.raises(ValueError, match="must be a positive multiple"):
             GroupedQueryAttention(*sizes)
     layer, x = GroupedQueryAttention(24, 6, 2), torch.randn(2, 5, 24)
     with pytest.raises(ValueError, match="one tensor"):

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from torch import Tensor, nn
 
-from transformer_lib.attention import check_mask
-from transformer_lib.multi_head import AttentionCache
+from transformer_lib.multi_head import AttentionCache, MultiHeadAttention
 
 
 # chapters/13_variants.md: Rotary positions
@@ -64,8 +63,11 @@ class SwiGLU(nn.Module):
 
 
 # chapters/13_variants.md: Grouped-query attention
-class GroupedQueryAttention(nn.Module):
+class GroupedQueryAttention(MultiHeadAttention):
     """Self-attention whose query heads share keys and values in groups (Ainslie et al. 2023, section 2.2).
+
+    It is called like `MultiHeadAttention`, with one tensor as query, key and value; a cache holds (batch, groups,
+    length, d_k).
 
     Args:
         d_model: width of the tokens, a multiple of `num_heads`.
@@ -74,54 +76,27 @@ class GroupedQueryAttention(nn.Module):
         base: of rotary positions; None = no positions.
 
     Raises:
-        ValueError: a number does not divide as it should.
+        ValueError: a number does not divide as it should; when called: key or value is another tensor than query.
     """
 
     def __init__(self, d_model: int, num_heads: int, num_groups: int, *, base: float | None = 10000.0) -> None:
-        super().__init__()
-        if min(d_model, num_heads, num_groups) < 1 or d_model % num_heads or num_heads % num_groups:
-            raise ValueError(
-                f"num_groups must divide num_heads, and num_heads d_model; got {num_groups}, {num_heads}, {d_model}"
-            )
-        self.d_k, self.num_heads, self.num_groups, self.base = d_model // num_heads, num_heads, num_groups, base
+        super().__init__(d_model, num_heads, bias=False)
+        if num_groups < 1 or num_heads % num_groups:
+            raise ValueError(f"num_heads must be a positive multiple of num_groups; got {num_heads} and {num_groups}")
+        self.num_groups, self.base = num_groups, base
+        del self.in_projection  # three of different sizes instead
         self.query_projection = nn.Linear(d_model, d_model, bias=False)
-        self.key_projection = nn.Linear(d_model, num_groups * self.d_k, bias=False)
-        self.value_projection = nn.Linear(d_model, num_groups * self.d_k, bias=False)
-        self.out_projection = nn.Linear(d_model, d_model, bias=False)
-        for linear in (self.query_projection, self.key_projection, self.value_projection, self.out_projection):
+        self.key_projection, self.value_projection = (
+            nn.Linear(d_model, num_groups * (d_model // num_heads), bias=False) for _ in range(2)
+        )
+        for linear in (self.query_projection, self.key_projection, self.value_projection):
             nn.init.xavier_uniform_(linear.weight)
 
-    def forward(
-        self,
-        query: Float[Tensor, "batch n d_model"],
-        key: Float[Tensor, "batch n d_model"],
-        value: Float[Tensor, "batch n d_model"],
-        *,
-        mask: Bool[Tensor, "#batch #heads #n #keys"] | None = None,
-        is_causal: bool = False,
-        cache: AttentionCache | None = None,
-    ) -> tuple[Float[Tensor, "batch n d_model"], None]:
-        """Attend, like `MultiHeadAttention.forward`, from tokens to themselves.
-
-        Args:
-            query: (batch, length, d_model); key and value must be the same tensor.
-            key: the same.
-            value: the same.
-            mask: boolean, True = may attend, four dimensions.
-            is_causal: query i may attend to keys 0 … i; instead of a mask.
-            cache: keys and values of earlier calls, (batch, groups, length, d_k).
-
-        Returns:
-            The output (batch, length, d_model) and None, for the weights.
-
-        Raises:
-            TypeError: the mask is not boolean.
-            ValueError: key or value is another tensor, the mask does not fit, or `is_causal` comes with mask or cache.
-        """
+    def _project(
+        self, query: Tensor, key: Tensor, value: Tensor, cache: AttentionCache | None
+    ) -> tuple[Tensor, Tensor, Tensor]:
         if key is not query or value is not query:
             raise ValueError("grouped-query attention is self-attention: query, key and value must be one tensor")
-        if is_causal and (mask is not None or cache is not None):
-            raise ValueError("is_causal=True goes neither with a mask nor with a cache: put causality into the mask")
         q = self.query_projection(query).unflatten(-1, (self.num_heads, -1)).transpose(1, 2)  # (b, h, n, d_k)
         k = self.key_projection(query).unflatten(-1, (self.num_groups, -1)).transpose(1, 2)  # (b, g, n, d_k)
         v = self.value_projection(query).unflatten(-1, (self.num_groups, -1)).transpose(1, 2)  # (b, g, n, d_k)
@@ -130,8 +105,5 @@ class GroupedQueryAttention(nn.Module):
             q, k = rotary(q, offset=offset, base=self.base), rotary(k, offset=offset, base=self.base)
         if cache is not None:
             k, v = cache.update(k, v)
-        if mask is not None:
-            check_mask(mask, (q.size(0), self.num_heads, q.size(2), k.size(2)))
-        k, v = (x.repeat_interleave(self.num_heads // self.num_groups, dim=1) for x in (k, v))  # (b, h, m, d_k)
-        heads = F.scaled_dot_product_attention(q, k, v, mask, is_causal=is_causal)  # (b, h, n, d_k)
-        return self.out_projection(heads.transpose(1, 2).flatten(2)), None
+        each = self.num_heads // self.num_groups
+        return q, k.repeat_interleave(each, dim=1), v.repeat_interleave(each, dim=1)  # (b, h, n or m, d_k)

@@ -89,17 +89,7 @@ class MultiHeadAttention(nn.Module):
         """
         if is_causal and (mask is not None or cache is not None):
             raise ValueError("is_causal=True goes neither with a mask nor with a cache: put causality into the mask")
-        if cache is not None and cache.static and cache.key is not None and cache.value is not None:
-            (q,), k, v = self._heads(query, 0, 1), cache.key, cache.value
-        else:
-            if query is key and key is value:
-                q, k, v = self._heads(query, 0, 3)
-            elif key is value:
-                (q,), (k, v) = self._heads(query, 0, 1), self._heads(key, 1, 3)
-            else:
-                (q,), (k,), (v,) = self._heads(query, 0, 1), self._heads(key, 1, 2), self._heads(value, 2, 3)
-            if cache is not None:
-                k, v = cache.update(k, v)
+        q, k, v = self._project(query, key, value, cache)  # (b, h, n or m, d_k)
         if k.size(2) != v.size(2):  # a fused kernel may not notice
             raise ValueError(f"keys and values come in pairs; got {k.size(2)} keys and {v.size(2)} values")
         shape = (q.size(0), self.num_heads, q.size(2), k.size(2))  # (b, h, n, m)
@@ -116,6 +106,20 @@ class MultiHeadAttention(nn.Module):
         else:
             heads = F.scaled_dot_product_attention(q, k, v, mask, dropout_p=dropout, is_causal=is_causal)
         return self.out_projection(heads.transpose(1, 2).flatten(2)), weights  # (b, n, h, d_k) -> (b, n, d_model)
+
+    def _project(
+        self, query: Tensor, key: Tensor, value: Tensor, cache: AttentionCache | None
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries, keys and values of all heads; those in the cache come first."""
+        if cache is not None and cache.static and cache.key is not None and cache.value is not None:
+            return self._heads(query, 0, 1)[0], cache.key, cache.value
+        if query is key and key is value:
+            q, k, v = self._heads(query, 0, 3)
+        elif key is value:
+            (q,), (k, v) = self._heads(query, 0, 1), self._heads(key, 1, 3)
+        else:
+            (q,), (k,), (v,) = self._heads(query, 0, 1), self._heads(key, 1, 2), self._heads(value, 2, 3)
+        return (q, k, v) if cache is None else (q, *cache.update(k, v))
 
     def _heads(
         self, x: Float[Tensor, "batch length d_model"], start: int, stop: int

@@ -37,7 +37,7 @@ def grade_13b_2(answer: Answer) -> Checks:
             means.append(v)
         found = answer(list(gradients), beta2)
         a_list = isinstance(found, list) and len(found) == len(gradients)
-        yield "there is one number for each step", a_list
+        yield "it is a list with one number for each step", a_list
         yield "the first is that of Adam", close(found[0], means[0], 1e-12)
         yield "they never shrink", all(bool(later >= earlier) for earlier, later in pairwise(found))
         yield "each is the largest mean so far", close(found, [max(means[: t + 1]) for t in range(len(means))], 1e-12)
