@@ -93,8 +93,16 @@ class GroupedQueryAttention(MultiHeadAttention):
             nn.init.xavier_uniform_(linear.weight)
 
     def _project(
-        self, query: Tensor, key: Tensor, value: Tensor, cache: AttentionCache | None
-    ) -> tuple[Tensor, Tensor, Tensor]:
+        self,
+        query: Float[Tensor, "batch n d_model"],
+        key: Float[Tensor, "batch m d_model"],
+        value: Float[Tensor, "batch m d_model"],
+        cache: AttentionCache | None,
+    ) -> tuple[
+        Float[Tensor, "batch heads n d_k"],
+        Float[Tensor, "batch heads keys d_k"],
+        Float[Tensor, "batch heads values d_k"],
+    ]:
         if key is not query or value is not query:
             raise ValueError("grouped-query attention is self-attention: query, key and value must be one tensor")
         q = self.query_projection(query).unflatten(-1, (self.num_heads, -1)).transpose(1, 2)  # (b, h, n, d_k)

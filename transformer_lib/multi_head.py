@@ -108,8 +108,16 @@ class MultiHeadAttention(nn.Module):
         return self.out_projection(heads.transpose(1, 2).flatten(2)), weights  # (b, n, h, d_k) -> (b, n, d_model)
 
     def _project(
-        self, query: Tensor, key: Tensor, value: Tensor, cache: AttentionCache | None
-    ) -> tuple[Tensor, Tensor, Tensor]:
+        self,
+        query: Float[Tensor, "batch n d_model"],
+        key: Float[Tensor, "batch m d_model"],
+        value: Float[Tensor, "batch m d_model"],
+        cache: AttentionCache | None,
+    ) -> tuple[
+        Float[Tensor, "batch heads n d_k"],
+        Float[Tensor, "batch heads keys d_k"],
+        Float[Tensor, "batch heads values d_k"],
+    ]:
         """Queries, keys and values of all heads; those in the cache come first."""
         if cache is not None and cache.static and cache.key is not None and cache.value is not None:
             return self._heads(query, 0, 1)[0], cache.key, cache.value
