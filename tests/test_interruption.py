@@ -38,6 +38,14 @@ LONG = {"steps": 40, "evaluate_every": 7, "average": 3}
 FILES = ["log.jsonl", "model.safetensors", "state.safetensors"]
 
 
+@pytest.fixture(autouse=True)
+def _ctrl_c_arrives():
+    """A shell makes what it starts in the background deaf to Ctrl-C, and children inherit that."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 @pytest.fixture(scope="module")
 def children():
     """Hand a job to the process that forks; get the statuses and answers of its children."""
