@@ -1,10 +1,5 @@
 """The word aligner of the record: it must find links that a reader can check."""
 
-import sys
-from pathlib import Path
-
-sys.path.append(str(Path(__file__).resolve().parent.parent / "tools"))
-
 from aligner import align, dictionary, words
 
 SENTENCES = {

@@ -2,17 +2,13 @@
 
 import json
 import random
-import sys
 from collections import Counter
-from pathlib import Path
 
+import analysis
+import heads
 import pytest
 import torch
 from reference import randomise
-
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tools"))
-import analysis
-import heads
 
 from transformer_lib.data import ParallelCorpus, Tokenizer
 from transformer_lib.model import Transformer, TransformerConfig

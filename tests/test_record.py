@@ -16,7 +16,9 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+import record as tool
 import torch
+from model_card import model_card
 from safetensors.torch import load_file
 from test_translation import BOOK, translator
 
@@ -25,10 +27,6 @@ from transformer_lib.data import load_multi30k
 from transformer_lib.translation import Translator, evaluate_bleu
 
 ROOT = Path(__file__).resolve().parent.parent
-sys.path.append(str(ROOT / "tools"))
-import record as tool  # noqa: E402
-from model_card import model_card  # noqa: E402
-
 FOLDER = ROOT / "book" / "runs" / "multi30k-en-de"
 TEST, VAL = tool.SPLITS
 recorded = pytest.mark.skipif(not FOLDER.is_dir(), reason=f"there is no record {FOLDER.relative_to(ROOT)} yet")
