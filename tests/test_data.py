@@ -292,7 +292,10 @@ def files(folder):
 
 
 def test_downloads_once_into_the_cache(multi30k):
+    assert corpora_module.find_multi30k("val", "de") is None
     assert load_multi30k("val") == VAL
+    cached = multi30k / "cache" / "transformer_lib" / "multi30k"
+    assert corpora_module.find_multi30k("val", "de") == cached / "val.de.gz"
     assert files(multi30k / "cache") == ["transformer_lib/multi30k/val.de.gz", "transformer_lib/multi30k/val.en.gz"]
     for file in (multi30k / "remote").iterdir():
         file.unlink()
@@ -308,6 +311,7 @@ def test_the_data_folder_comes_first_and_the_cache_second(multi30k, monkeypatch)
     monkeypatch.setattr(corpora_module, "MULTI30K_URL", (multi30k / "nowhere").as_uri())
     assert load_multi30k("val") == VAL  # not in the folder, but in the cache
     (mine / "val.en.gz").write_bytes(b"broken")
+    assert corpora_module.find_multi30k("val", "en") == mine / "val.en.gz"
     with pytest.raises(UserError, match=re.escape(str(mine / "val.en.gz"))):
         load_multi30k("val")
 

@@ -124,8 +124,7 @@ def analysis(folder: Path) -> dict:
     return {
         "weights": hashlib.sha256((folder / "model.safetensors").read_bytes()).hexdigest(),
         "sentences": [
-            {"number": n, "rank": rank * 10, "chrf": round(scores[n], 1), "source": test.source[n]}
-            for rank, n in enumerate(spaced(scores))
+            {"number": n, "chrf": round(scores[n], 1), "source": test.source[n]} for n in spaced(scores)
         ],
         "interval": {
             "cased": interval(bleu, said, test.target),

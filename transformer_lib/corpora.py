@@ -166,21 +166,28 @@ def load_multi30k(split: str, *, source: str = "en", target: str = "de") -> Para
     return ParallelCorpus(*(_multi30k_lines(split, language) for language in (source, target)))
 
 
+def find_multi30k(split: str, language: str) -> Path | None:
+    """The file of Multi30k that `load_multi30k` reads, or None if it has to be downloaded first."""
+    given, cache = os.environ.get("TRANSFORMER_LIB_DATA"), _cache()
+    places = [Path(given, "multi30k"), cache] if given else [cache]
+    return next((file for place in places if (file := place / f"{split}.{language}.gz").exists()), None)
+
+
+def _cache() -> Path:
+    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "transformer_lib" / "multi30k"
+
+
 def _multi30k_lines(split: str, language: str) -> list[str]:
     if (split, language) not in MULTI30K_SHA256:
         known = "; ".join(f"{split} {language}" for split, language in MULTI30K_SHA256)
         raise UserError(f"unknown part of multi30k: {split!r} {language!r}: expected one of {known}")
-    name = f"{split}.{language}.gz"
-    cached = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "transformer_lib" / "multi30k" / name
-    given = os.environ.get("TRANSFORMER_LIB_DATA")
-    for path in ([Path(given, "multi30k", name)] if given else []) + [cached]:
-        if path.exists():
-            data = _checked(read_bytes(path), MULTI30K_SHA256[split, language], f"{path}: delete it, or replace it")
-            break
+    name, expected = f"{split}.{language}.gz", MULTI30K_SHA256[split, language]
+    path, url = find_multi30k(split, language), f"{MULTI30K_URL}/{split}.{language}.gz"
+    if path:
+        data = _checked(read_bytes(path), expected, f"{path}: delete it, or replace it")
     else:
-        url = f"{MULTI30K_URL}/{name}"
-        data = _checked(_download(url), MULTI30K_SHA256[split, language], f"{url}: try again later")
-        atomic_write(cached, data)
+        data = _checked(_download(url), expected, f"{url}: try again later")
+        atomic_write(_cache() / name, data)
     return read_lines(name, gzip.decompress(data))
 
 

@@ -101,8 +101,8 @@ def load_weights(path: str | Path, model: nn.Module) -> None:
     """Fill a model with the weights stored at `path`.
 
     Raises:
-        UserError: the file is missing, cut short or damaged, or belongs to a model of another configuration. The model
-            is then as it was.
+        UserError: the file is missing or cut short, its table of contents is damaged (changed numbers go unnoticed),
+            or it belongs to a model of another configuration. The model is then as it was.
     """
     if not Path(path).is_file():
         raise UserError(
