@@ -51,6 +51,10 @@ def test_recall_counts_each_word_in_its_bin_and_no_more_often_than_it_was_said()
     assert found == {"from": [0, 1, 10, 100, 1000], "words": [1, 2, 0, 2, 2], "found": [0, 1, 0, 1, 2]}
 
 
+def test_words_are_counted_over_all_sentences():
+    assert analysis.how_often(["a dog, a cat", "a dog."]) == {"a": 3, "dog": 2, ",": 1, "cat": 1, ".": 1}
+
+
 def test_the_ten_are_taken_by_rank():
     scores = [float(n) for n in range(200)]
     order = random.Random(0).sample(range(200), 200)

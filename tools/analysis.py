@@ -64,6 +64,11 @@ def recall_by_frequency(
     return {"from": EDGES, "words": total, "found": found}
 
 
+def how_often(sentences: Iterable[str]) -> Counter[str]:
+    """How often each word stands in some sentences."""
+    return Counter(word for text in sentences for word in words(text))
+
+
 def spaced(scores: Sequence[float], pool: int = 100, step: int = 10) -> list[int]:
     """Every tenth of the hundred sentences with the lowest score, the lowest first: where the ten are taken from."""
     return sorted(range(len(scores)), key=lambda n: (scores[n], n))[:pool:step]
@@ -114,6 +119,10 @@ def analysis(folder: Path) -> dict:
     scores = [chrf.sentence_score(ours, [theirs]).score for ours, theirs in zip(said, test.target)]
     val_pairs, test_pairs = (encode_pairs(part, tokenizer, max_len=model.config.max_len)[0] for part in (val, test))
     links = align([(words(s), words(t)) for part in (val, train) for s, t in zip(part.source, part.target)])
+    said_words, meant_words = ([words(text) for text in side] for side in (said, test.target))
+    in_source, in_target = how_often(text.lower() for text in train.source), how_often(train.target)
+    recall = recall_by_frequency(said_words, meant_words, in_target)
+    others = said_words[len(said) // 2 :] + said_words[: len(said) // 2]  # translations of other sentences
     heads = cut_heads(model, val_pairs)
     for name, gone in (("whole", []), ("cut", heads["order"][: heads["free"]])):
         with without_heads(model, gone):
@@ -124,7 +133,8 @@ def analysis(folder: Path) -> dict:
     return {
         "weights": hashlib.sha256((folder / "model.safetensors").read_bytes()).hexdigest(),
         "sentences": [
-            {"number": n, "chrf": round(scores[n], 1), "source": test.source[n]} for n in spaced(scores)
+            {"number": n, "chrf": round(scores[n], 1), "source": test.source[n],
+             "seen": {word: in_source[word] for word in words(test.source[n].lower())}} for n in spaced(scores)
         ],
         "interval": {
             "cased": interval(bleu, said, test.target),
@@ -134,9 +144,7 @@ def analysis(folder: Path) -> dict:
         "source words": [len(words(sentence)) for sentence in test.source],
         "statistics": {name: statistics(bleu, answers, test.target) for name, answers in
                        (("beam", said), ("greedy", greedy))},
-        "recall": recall_by_frequency(
-            map(words, said), map(words, test.target), Counter(word for text in train.target for word in words(text))
-        ),
+        "recall": recall | {"by chance": recall_by_frequency(others, meant_words, in_target)["found"]},
         "calibration": calibration(*best_guesses(model, test_pairs)),
         "alignment": alignment(translator, val, links[: len(val)]),
         "heads": heads,

@@ -18,6 +18,7 @@ def grade_14b_1(answer: Answer) -> Checks:
     generator = random.Random(0)
     cases: list[tuple[list[float], list[bool], int]] = [
         ([0.75], [True], 1), ([0.75, 0.75], [True, False], 1), ([0.5, 0.25], [True, True], 2), ([1.0], [False], 4),
+        ([0.5, 0.4], [False, True], 2), ([1.0, 0.9], [False, True], 2),
         ([0.9, 0.9, 0.9, 0.9, 0.5], [True, True, False, True, True], 10),
     ]  # fmt: skip
     cases += [([generator.random() for _ in range(40)], [generator.random() < 0.6 for _ in range(40)], 8)]
@@ -57,15 +58,18 @@ def grade_14b_3(answer: Answer) -> Checks:
     small = [(1, 2), (3, 10)], [(2, 2), (1, 10)]  # by sentences B is ahead; by sums A is
     cases: list[tuple[list[tuple[int, int]], list[tuple[int, int]], list[list[int]], float]] = [
         ([(1, 2)], [(0, 2)], [[0]], 1.0), ([(1, 2)], [(1, 2)], [[0]], 0.0), ([(0, 2)], [(1, 2)], [[0]], 0.0),
+        ([(3, 10)], [(2, 4)], [[0]], 0.0),
         (*small, [[0, 1]], 1.0), (*small, [[0, 0, 1]], 0.0), (*small, [[0, 1], [0, 0, 1], [1, 1], [0, 0]], 0.5),
     ]  # fmt: skip
     for a, b, draws, expected in cases:
         yield f"the share is {expected}", close(answer(list(a), list(b), draws), expected, 1e-9)
-    possible = [generator.randint(5, 30) for _ in range(20)]
-    a, b = ([(generator.randint(0, most), most) for most in possible] for _ in "ab")
+    a, b = ([(generator.randint(0, most), most) for most in generator.choices(range(5, 30), k=20)] for _ in "ab")
     draws = [generator.choices(range(20), k=20) for _ in range(50)]
-    ahead = [sum(a[k][0] for k in draw) > sum(b[k][0] for k in draw) for draw in draws]  # the same possible counts
-    yield f"the share is {sum(ahead) / 50}", close(answer(a, b, draws), sum(ahead) / 50, 1e-9)
+    ahead = 0
+    for draw in draws:
+        (shared_a, all_a), (shared_b, all_b) = ([sum(system[k][n] for k in draw) for n in (0, 1)] for system in (a, b))
+        ahead += shared_a * all_b > shared_b * all_a
+    yield f"the share is {ahead / 50}", close(answer(a, b, draws), ahead / 50, 1e-9)
 
 
 # chapters/14b_multi30k.md: Exercises
