@@ -250,8 +250,11 @@ def test_attention_of_a_translation_that_is_given():
         expected = weights_by_hand(speaker.model, source, looked)
     torch.testing.assert_close(found.weights, expected, rtol=0, atol=1e-12)
     assert "".join(found.target).replace("␣", "") == "eineKatzeliest<eos>"
-    long = speaker.attention("a dog", "Hund " * MAX_LEN)  # cut, as a sentence is
-    assert len(long.target) == long.weights.size(2) == MAX_LEN
+    for long in (("a dog", "Hund " * MAX_LEN), ("dog " * MAX_LEN, "Hund")):
+        with pytest.warns(UserWarning, match=rf"longer than {MAX_LEN} tokens were cut: 1$"):
+            found = speaker.attention(*long)
+        assert found.weights.shape[2:] == (len(found.target), len(found.source))
+        assert max(found.weights.shape[2:]) == MAX_LEN
 
 
 def test_only_the_end_is_called_the_end():
@@ -519,6 +522,14 @@ def test_hypotheses_and_references_are_not_exchanged():
     short, long = [GERMAN[0][:16]], [GERMAN[0]]
     assert evaluate_bleu(short, long)["bleu"] == sacrebleu.corpus_bleu(short, [long]).score
     assert evaluate_bleu(short, long)["bleu"] != pytest.approx(evaluate_bleu(long, short)["bleu"])
+
+
+@pytest.mark.bad_input
+@pytest.mark.parametrize(("hypotheses", "references"), [("abc", ["abd"]), (["abc"], "a"), ("abc", "abd")])
+def test_one_string_is_no_list_of_sentences(hypotheses, references):
+    with pytest.raises(TypeError, match="expected a list of sentences; got one string, 'a") as caught:
+        evaluate_bleu(hypotheses, references)
+    one_line(caught)
 
 
 @pytest.mark.parametrize(("hypotheses", "references"), [([], []), (["a"], []), (["a"], ["a", "b"]), ([], ["a"])])

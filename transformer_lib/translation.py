@@ -137,8 +137,8 @@ class Translator:
         """Translate one sentence and record where each decoder layer looked in the source.
 
         Args:
-            sentence: not blank.
-            translation: look at the source with this one, whoever wrote it; None = with the model's own.
+            sentence: not blank. One that is longer than the model's `max_len` is cut, with a warning.
+            translation: look at the source with this one, whoever wrote it, cut likewise; None = with the model's own.
 
         Returns:
             The tokens of source and translation, and the weights (layers, heads, target length, source length); row i
@@ -150,13 +150,12 @@ class Translator:
         if not sentence.strip():
             raise ValueError("expected a sentence; got a blank one")
         bos, eos = self.tokenizer.bos_id, self.tokenizer.eos_id
-        longest = self.model.config.max_len
-        source = torch.tensor([_cut(self.tokenizer.encode(sentence), longest)], device=self.device)  # (1, n)
+        source = torch.tensor([self._encode(sentence)], device=self.device)  # (1, n)
         if translation is None:
             best = beam_search(self.model, source, bos_id=bos, eos_id=eos, beam_size=5)[0][0]
             predicted = [*best.tokens, eos] if best.finished else best.tokens  # (m)
         else:
-            predicted = _cut(self.tokenizer.encode(translation), longest)
+            predicted = self._encode(translation)
         recorded: list[Tensor] = []
         hooks = []
         looks = [m for name, m in self.model.decoder.named_modules() if name.endswith(".memory_attention")]
@@ -171,6 +170,12 @@ class Translator:
             for hook in hooks:
                 hook.remove()
         return Attention(self._pieces(source[0].tolist()), self._pieces(predicted), torch.stack(recorded).cpu())
+
+    def _encode(self, text: str) -> list[int]:
+        tokens, longest = self.tokenizer.encode(text), self.model.config.max_len
+        if len(tokens) > longest:
+            warnings.warn(f"sentences longer than {longest} tokens were cut: 1", stacklevel=3)
+        return _cut(tokens, longest)
 
     def _pieces(self, tokens: list[int]) -> list[str]:
         eos = self.tokenizer.eos_id
@@ -217,10 +222,14 @@ def evaluate_bleu(hypotheses: Sequence[str], references: Sequence[str]) -> dict[
         "bleu" and "chrf" between 0 and 100, and the "signature" that says how BLEU was computed (Post 2018).
 
     Raises:
+        TypeError: one of them is one string.
         ValueError: there are not as many translations as references, or none at all.
     """
     import sacrebleu  # here, so that importing the library stays fast
 
+    for texts in (hypotheses, references):
+        if isinstance(texts, str):
+            raise TypeError(f"expected a list of sentences; got one string, {texts!r}")
     if len(hypotheses) != len(references) or not references:
         raise ValueError(f"expected one reference a translation; got {len(hypotheses)} and {len(references)}")
     bleu = sacrebleu.BLEU()

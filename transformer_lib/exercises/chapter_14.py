@@ -13,7 +13,8 @@ def grade_14_1(answer: Answer) -> Checks:
     """Short lists by hand, then a mistake that is planted."""
     for said, right, expected in (
         (["a"], ["b"], 0), (["a"], ["a"], None), (["a", "b"], ["a", "c"], 1), (["a"], ["a", "b"], 1),
-        (["a", "b"], ["a"], 1), ([], ["a"], 0), (["a", "b", "c"], ["a", "x", "c"], 1),
+        (["a", "b"], ["a"], 1), ([], ["a"], 0), (["b", "a"], ["a", "b"], 0), (["a", "a"], ["a", "b"], 1),
+        (["x", "b"], ["a", "b", "c"], 0), (["a", "b", "c"], ["a", "x", "c"], 1), ([], [], None),
     ):  # fmt: skip
         given = answer(list(said), list(right))
         yield f"it is {expected}", given is None if expected is None else close(given, expected, 0)
@@ -31,6 +32,7 @@ def grade_14_2(answer: Answer) -> Checks:
     generator = random.Random(0)
     cases = [([list("abcd")], [list("abcd")]), ([list("abcd")], [list("abcde")]), ([list("abcde")], [list("abcd")]),
              ([list("aabcd")], [list("abcd")]), ([list("abcd"), list("ab")], [list("abcd"), list("ac")]),
+             ([list("abcdef"), list("abcd")], [list("abcde"), list("abcde")]),
              ([list("abcd"), list("abcdexyz")], [list("abcdefgh"), list("abcdeuvw")])]  # fmt: skip
     references = [generator.choices("abcdef", k=generator.randint(6, 14)) for _ in range(8)]
     cases += [([[w if generator.random() < 0.8 else "x" for w in words] for words in references], references)]
@@ -54,8 +56,12 @@ def grade_14_3(answer: Answer) -> Checks:
             return [sentence.upper() for sentence in batch]
 
         given = answer(list(sentences), upper, size)
+        yield "the result is a list", isinstance(given, list)
         yield "each sentence has its own answer, in its place", given == [sentence.upper() for sentence in sentences]
         lengths = [len(sentence) for batch in batches for sentence in batch]
         yield "the batches go from short to long", lengths == sorted(map(len, sentences))
         most = -(-len(sentences) // size)
-        yield f"{most} batches of at most {size} are enough", len(batches) == most and max(map(len, batches)) <= size
+        yield (
+            f"lists of at most {size}: as few as possible are {most}",
+            len(batches) == most and max(map(len, batches)) <= size,
+        )
