@@ -182,7 +182,7 @@ def _multi30k_lines(split: str, language: str) -> list[str]:
         known = "; ".join(f"{split} {language}" for split, language in MULTI30K_SHA256)
         raise UserError(f"unknown part of multi30k: {split!r} {language!r}: expected one of {known}")
     name, expected = f"{split}.{language}.gz", MULTI30K_SHA256[split, language]
-    path, url = find_multi30k(split, language), f"{MULTI30K_URL}/{split}.{language}.gz"
+    path, url = find_multi30k(split, language), f"{MULTI30K_URL}/{name}"
     if path:
         data = _checked(read_bytes(path), expected, f"{path}: delete it, or replace it")
     else:

@@ -106,18 +106,12 @@ class Translator:
             TypeError: `sentences` is one string.
             ValueError: `batch_size` or `beam_size` is below 1.
         """
-        if isinstance(sentences, str):
-            raise TypeError(f"expected a list of sentences; got one string, {sentences!r}")
+        _demand_list(sentences)
         if batch_size < 1:
             raise ValueError(f"batch_size must be at least 1; got {batch_size}")
         pad, bos, eos = self.tokenizer.pad_id, self.tokenizer.bos_id, self.tokenizer.eos_id
-        tokens = {n: self.tokenizer.encode(text) for n, text in enumerate(sentences) if text.strip()}
-        longest = self.model.config.max_len
-        too_long = [n for n in tokens if len(tokens[n]) > longest]
-        for n in too_long:
-            tokens[n] = _cut(tokens[n], longest)
-        if too_long:
-            warnings.warn(f"sentences longer than {longest} tokens were cut: {len(too_long)}", stacklevel=2)
+        spoken = [n for n, text in enumerate(sentences) if text.strip()]
+        tokens = dict(zip(spoken, self._encode([sentences[n] for n in spoken])))
         answers = [""] * len(sentences)
         order = sorted(tokens, key=lambda n: len(tokens[n]))
         for start in range(0, len(order), batch_size):
@@ -150,12 +144,12 @@ class Translator:
         if not sentence.strip():
             raise ValueError("expected a sentence; got a blank one")
         bos, eos = self.tokenizer.bos_id, self.tokenizer.eos_id
-        source = torch.tensor([self._encode(sentence)], device=self.device)  # (1, n)
+        source = torch.tensor(self._encode([sentence]), device=self.device)  # (1, n)
         if translation is None:
             best = beam_search(self.model, source, bos_id=bos, eos_id=eos, beam_size=5)[0][0]
             predicted = [*best.tokens, eos] if best.finished else best.tokens  # (m)
         else:
-            predicted = self._encode(translation)
+            (predicted,) = self._encode([translation])
         recorded: list[Tensor] = []
         hooks = []
         looks = [m for name, m in self.model.decoder.named_modules() if name.endswith(".memory_attention")]
@@ -171,20 +165,22 @@ class Translator:
                 hook.remove()
         return Attention(self._pieces(source[0].tolist()), self._pieces(predicted), torch.stack(recorded).cpu())
 
-    def _encode(self, text: str) -> list[int]:
-        tokens, longest = self.tokenizer.encode(text), self.model.config.max_len
-        if len(tokens) > longest:
-            warnings.warn(f"sentences longer than {longest} tokens were cut: 1", stacklevel=3)
-        return _cut(tokens, longest)
+    def _encode(self, texts: Sequence[str]) -> list[list[int]]:
+        """The tokens of each text. Of one that is too long, the beginning and the end token, with a warning."""
+        tokens, longest = [self.tokenizer.encode(text) for text in texts], self.model.config.max_len
+        too_long = sum(len(own) > longest for own in tokens)
+        if too_long:
+            warnings.warn(f"sentences longer than {longest} tokens were cut: {too_long}", stacklevel=3)
+        return [own if len(own) <= longest else own[: longest - 1] + own[-1:] for own in tokens]
 
     def _pieces(self, tokens: list[int]) -> list[str]:
         eos = self.tokenizer.eos_id
         return ["<eos>" if token == eos else self.tokenizer.decode([token]).strip() or "␣" for token in tokens]
 
 
-def _cut(tokens: list[int], longest: int) -> list[int]:
-    """The beginning and the end token of a sentence that is too long."""
-    return tokens if len(tokens) <= longest else tokens[: longest - 1] + tokens[-1:]
+def _demand_list(texts: Sequence[str]) -> None:
+    if isinstance(texts, str):
+        raise TypeError(f"expected a list of sentences; got one string, {texts!r}")
 
 
 def _read_config(folder: Path) -> TransformerConfig:
@@ -227,9 +223,8 @@ def evaluate_bleu(hypotheses: Sequence[str], references: Sequence[str]) -> dict[
     """
     import sacrebleu  # here, so that importing the library stays fast
 
-    for texts in (hypotheses, references):
-        if isinstance(texts, str):
-            raise TypeError(f"expected a list of sentences; got one string, {texts!r}")
+    _demand_list(hypotheses)
+    _demand_list(references)
     if len(hypotheses) != len(references) or not references:
         raise ValueError(f"expected one reference a translation; got {len(hypotheses)} and {len(references)}")
     bleu = sacrebleu.BLEU()
