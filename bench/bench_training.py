@@ -13,6 +13,7 @@ import time
 import pytest
 import torch
 import torch.nn.functional as F
+from baseline import torch_stacks
 from side_by_side import interleaved
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
@@ -44,19 +45,24 @@ def batches(*, bucketed: bool) -> tuple[Tokenizer, list[Batch]]:
     return tokenizer, [Batch(*(side.to(DEVICE) for side in token_batches(group, 10**9)[0])) for group in chosen]
 
 
+def config(vocabulary: int, pad: int) -> TransformerConfig:
+    """The sizes of everybody's model."""
+    return TransformerConfig(
+        vocabulary, vocabulary, pad, d_model=WIDTH, num_heads=HEADS, d_ff=INNER, num_encoder_layers=LAYERS,
+        num_decoder_layers=LAYERS, dropout=DROPOUT, tie_embeddings="all",
+    )  # fmt: skip
+
+
 def ours(*, keep_memory: bool = True):
     if keep_memory and DEVICE.type == "cpu":
         _keep_memory()  # as `python -m transformer_lib train` does
     tokenizer, ready = batches(bucketed=True)
-    config = TrainingConfig(steps=1, label_smoothing=SMOOTHING)
-    model = Transformer(TransformerConfig(
-        tokenizer.vocab_size, tokenizer.vocab_size, tokenizer.pad_id, d_model=WIDTH, num_heads=HEADS, d_ff=INNER,
-        num_encoder_layers=LAYERS, num_decoder_layers=LAYERS, dropout=DROPOUT, tie_embeddings="all",
-    )).to(DEVICE).train()  # fmt: skip
-    loss, optimizer = SummedLoss(model, SMOOTHING), adamw(model, config)
+    model = Transformer(config(tokenizer.vocab_size, tokenizer.pad_id)).to(DEVICE).train()
+    training = TrainingConfig(steps=1, label_smoothing=SMOOTHING)
+    loss, optimizer = SummedLoss(model, SMOOTHING), adamw(model, training)
 
     def step(batch: Batch) -> None:
-        update(loss, [batch], real_targets(batch.target, tokenizer.pad_id), optimizer, config, 1)
+        update(loss, [batch], real_targets(batch.target, tokenizer.pad_id), optimizer, training, 1)
 
     return steps(step, ready, tokenizer.pad_id)
 
@@ -102,15 +108,10 @@ class TorchTransformer(nn.Module):
         self.embedding = nn.Embedding(vocabulary, WIDTH)
         self.positions = SinusoidalPositionalEncoding(WIDTH, 256)
         self.dropout = nn.Dropout(DROPOUT)
-        self.transformer = nn.Transformer(WIDTH, HEADS, LAYERS, LAYERS, INNER, DROPOUT, batch_first=True)
+        self.transformer = torch_stacks(config(vocabulary, pad))
         self.projection = nn.Linear(WIDTH, vocabulary, bias=False)
         self.projection.weight = self.embedding.weight
         nn.init.normal_(self.embedding.weight, std=WIDTH**-0.5)
-        for module in self.transformer.modules():  # leave dropout where ours is
-            if isinstance(module, nn.MultiheadAttention):
-                module.dropout = 0.0
-            if isinstance(module, nn.TransformerEncoderLayer | nn.TransformerDecoderLayer):
-                module.dropout = nn.Identity()
 
     def forward(self, source, target):
         causal = torch.ones(target.size(1), target.size(1), dtype=torch.bool, device=target.device).triu(1)

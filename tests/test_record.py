@@ -197,14 +197,15 @@ def test_the_shipped_weights_give_the_recorded_scores(split):
 @with_data
 def test_baselines_have_the_recorded_scores():
     said, target = record(), record()["target"]
-    assert said["baselines"].keys() == {"copy the source", "untrained model", "word-by-word dictionary"}
+    easy = {name: both for name, both in said["baselines"].items() if name != "torch.nn.Transformer"}
+    assert easy.keys() == {"copy the source", "untrained model", "word-by-word dictionary"}
     for name, answers in {
         "copy the source": data(TEST).source,
         "word-by-word dictionary": tool.word_by_word(data("train"), data(TEST).source),
     }.items():
-        assert tool.scores(answers, data(TEST).target, target) == said["baselines"][name]
-    assert said["baselines"]["untrained model"]["papers"]["bleu"] < 0.5
-    assert all(both["papers"]["bleu"] < 20 for both in said["baselines"].values())
+        assert tool.scores(answers, data(TEST).target, target) == easy[name]
+    assert easy["untrained model"]["papers"]["bleu"] < 0.5
+    assert all(both["papers"]["bleu"] < 20 for both in easy.values())
     assert said["scores"][TEST]["papers"]["bleu"] >= 38
 
 

@@ -1,0 +1,78 @@
+"""PyTorch's own Transformer, trained as ours for comparison: the same function, with dropout in the same places."""
+
+import pytest
+import torch.nn.functional as F
+from baseline import TorchTransformer
+from reference import equal, padded_batch, randomise, small_config
+from torch import nn
+
+from transformer_lib.decoding import beam_search
+from transformer_lib.loss import translation_loss
+from transformer_lib.model import Transformer
+
+NAMES = {
+    "self_attention.in_projection.": "self_attn.in_proj_",
+    "self_attention.out_projection": "self_attn.out_proj",
+    "memory_attention.in_projection.": "multihead_attn.in_proj_",
+    "memory_attention.out_projection": "multihead_attn.out_proj",
+    "feed_forward.linear": "linear",
+    "self_attention_norm": "norm1",
+    "memory_attention_norm": "norm2",
+}
+
+
+def their_name(name):
+    """What our parameter is called in the other model."""
+    for ours, theirs in NAMES.items():
+        name = name.replace(ours, theirs)
+    last = {"encoder": "norm2", "decoder": "norm3"}.get(name.split(".")[0], "")
+    return ("stacks." if last else "") + name.replace("feed_forward_norm", last)
+
+
+@pytest.fixture
+def pair():
+    """Our model and theirs with the same random weights, in float64."""
+    config = small_config(norm_first=True, tie_embeddings="all")
+    ours, theirs = randomise(Transformer(config)).double(), TorchTransformer(config).double()
+    renamed = {their_name(name): value for name, value in ours.state_dict().items()}
+    theirs.load_state_dict(renamed)
+    return ours, theirs
+
+
+def test_same_loss_and_gradients(pair):
+    source, target = padded_batch((7, 4, 5)), padded_batch((6, 8, 2))
+    losses = [translation_loss(model, source, target, label_smoothing=0.1) for model in pair]
+    equal(losses[0], losses[1])
+    for loss in losses:
+        loss.backward()
+    theirs = dict(pair[1].named_parameters())
+    for name, parameter in pair[0].named_parameters():
+        equal(theirs[their_name(name)].grad, parameter.grad, atol=1e-12)
+
+
+def test_same_translations(pair):
+    ids = {"bos_id": 1, "eos_id": 2, "beam_size": 3, "max_length": 9}
+    source = padded_batch((7, 4, 5))
+    ours, theirs = (beam_search(model.eval(), source, use_cache=model is pair[0], **ids) for model in pair)
+    for a, b in zip(ours, theirs, strict=True):
+        assert [one.tokens for one in a] == [one.tokens for one in b]
+        assert [one.score for one in a] == pytest.approx([one.score for one in b], abs=1e-12)
+
+
+def test_dropout_in_the_same_places(monkeypatch):
+    """The same calls of dropout in the same order: one for each embedding and each sub-layer."""
+    config, calls = small_config(dropout=0.3), []
+
+    def dropout(x, p, *_):
+        if p:
+            calls.append((x.shape, p))
+        return x
+
+    monkeypatch.setattr(F, "dropout", dropout)
+    source, target = padded_batch((7, 4, 5)), padded_batch((6, 8, 2))
+    for model in (Transformer(config), TorchTransformer(config)):
+        translation_loss(model.train(), source, target)
+    assert len(calls) == 2 * (2 + 2 * 2 + 2 * 3)
+    assert calls[:12] == calls[12:]
+    inner = [module.dropout for module in model.modules() if isinstance(module, nn.MultiheadAttention)]
+    assert inner == [0.0] * 6
