@@ -172,11 +172,12 @@ def test_a_user_error_is_a_value_error():
 
 
 def test_only_what_killed_writers_left_is_removed(tmp_path):
-    for name in (".a.1.part", ".b.22.part", "c.part", ".d", "e"):
+    for name in (".a.1.part", ".b.22.part", "c.part", ".d", "e", ".download.iso.part"):
         (tmp_path / name).write_text("x")
+    (tmp_path / ".f.3.part").mkdir()
     remove_parts(tmp_path)
     remove_parts(tmp_path / "nowhere")
-    assert sorted(content(tmp_path)) == [".d", "c.part", "e"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".d", ".download.iso.part", ".f.3.part", "c.part", "e"]
 
 
 # --- weights -----------------------------------------------------------------------------------------------------
@@ -316,8 +317,15 @@ def test_moments_that_the_optimiser_refuses_change_nothing(tmp_path):
     assert (repr(model.state_dict()), repr(adam.state_dict())) == before
 
 
+def test_a_state_that_is_not_there(tmp_path):
+    with pytest.raises(UserError) as caught:
+        load_state(tmp_path / "s", *stepped(torch.optim.AdamW))
+    one_line(caught, "there is no file", tmp_path / "s")
+
+
 def test_a_state_comes_back(tmp_path):
     model, adam = stepped(torch.optim.AdamW)
+    model.weight.data = model.weight.data.T.contiguous().T  # lies in memory column by column
     save_state(tmp_path / "s", model, adam, {"step": 1}, recent=[weights_of(model)])
     loaded, other = stepped(torch.optim.AdamW)
     progress, (recent,) = load_state(tmp_path / "s", loaded, other)

@@ -254,17 +254,25 @@ def test_a_stopped_run_that_has_nothing_more_to_do_is_validated(tmp_path):
     assert same(*(load_file(tmp_path / name / "model.safetensors") for name in ("stopped", "one")))
 
 
-def test_a_signal_in_the_last_update_changes_nothing(whole, tmp_path):
-    updates = []
+@pytest.mark.parametrize("moment", ["last update", "last validation"])
+def test_a_signal_at_the_very_end_is_not_lost(whole, tmp_path, monkeypatch, moment):
+    """Everything is written all the same, and whoever asked is told."""
+    name = {"last update": "update", "last validation": "validation_loss"}[moment]
+    function, calls = getattr(training, name), []
+    last = 8 if name == "update" else len(whole.log)
 
-    def ask(_):
-        updates.append(1)
-        if len(updates) == 8:
+    def ask(*arguments):
+        calls.append(1)
+        if len(calls) == last:
             os.kill(os.getpid(), signal.SIGTERM)
+        return function(*arguments)
 
-    with watched_steps(ask):
-        _, log = trained(tmp_path)
-    assert timeless(log) == whole.log
+    monkeypatch.setattr(training, name, ask)
+    with pytest.raises(KeyboardInterrupt, match="after step 8"):
+        trained(tmp_path)
+    assert len(calls) == last
+    assert timeless(logged(tmp_path)) == whole.log
+    ends_like(whole, tmp_path)
 
 
 def test_without_a_place_ctrl_c_is_pythons_own(monkeypatch):

@@ -14,6 +14,7 @@ import torch.nn.functional as F
 from reference import PAD, equal, randomise, small_config, small_model
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
+from torch import nn
 from torch.nn.utils import clip_grad_norm_
 from torch.nn.utils.rnn import pad_sequence
 from torch.optim.optimizer import register_optimizer_step_pre_hook
@@ -147,6 +148,43 @@ def test_loss_is_torchs_cross_entropy_of_the_whole_model(tie, norm_first, smooth
         equal(a.grad, b.grad)
 
 
+def test_a_projection_of_another_kind_is_called():
+    """One with a bias, say: what is trained is what the model computes."""
+    model, (source, target) = small_model(), batch()
+    model.output_projection = randomise(nn.Linear(12, VOCABULARY).double())
+    logits = model(source, target[:, :-1]).flatten(0, 1)
+    equal(translation_loss(model, source, target), F.cross_entropy(logits, target[:, 1:].flatten(), ignore_index=PAD))
+
+
+def test_loss_has_no_second_derivative_and_says_so():
+    model = small_model()
+    loss = translation_loss(model, *batch())
+    with pytest.raises(RuntimeError, match="first derivatives only; got create_graph=True"):
+        torch.autograd.grad(loss, model.output_projection.weight, create_graph=True)
+
+
+@pytest.mark.parametrize("gradients", [True, False])
+@pytest.mark.parametrize("reduction", ["none", "summ"])
+def test_a_reduction_is_mean_or_sum(reduction, gradients):
+    with torch.set_grad_enabled(gradients), pytest.raises(ValueError, match=f"mean.*sum.*got '{reduction}'"):
+        translation_loss(small_model(), *batch(), reduction=reduction)
+
+
+def test_loss_is_taken_in_float32_under_autocast():
+    """What the layers make in bfloat16 is widened; the products of the loss itself are not narrowed."""
+    hidden, weight, labels = torch.randn(5, 7).bfloat16(), torch.randn(11, 7), torch.randint(11, (5,))
+    results = []
+    for enabled in (False, True):
+        h, w = hidden.to(torch.bfloat16 if enabled else torch.float32).requires_grad_(), weight.clone().requires_grad_()
+        with torch.autocast("cpu", torch.bfloat16, enabled=enabled):
+            total = _CrossEntropy.apply(h, w, labels, 0.1)
+        results.append([total, torch.autograd.grad(total, w)[0]])
+    for plain, under_autocast in zip(*results):
+        equal(under_autocast, plain, atol=0)
+    with torch.autocast("cpu", torch.bfloat16):
+        translation_loss(small_model(torch.float32), *batch()).backward()
+
+
 @pytest.mark.parametrize("tokens", [0, 1, 255, 256, 257, 600])
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
 def test_loss_and_gradients_a_few_tokens_at_a_time_are_those_of_all_at_once(tokens, smoothing):
@@ -275,8 +313,9 @@ def test_adam_has_two_betas():
 )
 def test_counts_are_whole_numbers(name):
     """A run of 2.5 steps would never meet its last one."""
-    with pytest.raises(ValueError, match=f"{name} .*got 2.5"):
-        TrainingConfig(**({"steps": 5} | {name: 2.5}))
+    for value in (2.5, "5"):
+        with pytest.raises(ValueError, match=f"{name} .*got {value!r}"):
+            TrainingConfig(**({"steps": 5} | {name: value}))
 
 
 # --- a run ---
@@ -578,6 +617,13 @@ def test_validation_loss_is_the_mean_over_tokens_without_dropout(was_training, b
     assert loss == pytest.approx(sum(sums) / sum(len(target) - 1 for _, target in VAL_PAIRS), abs=1e-10)
 
 
+def test_validation_puts_the_mode_back_after_an_error():
+    model = fresh_model().train()
+    with pytest.raises(UserError, match="batch_tokens = 3"):
+        validation_loss(model, VAL_PAIRS, 3)
+    assert model.training
+
+
 # --- going on after an interruption ---
 
 
@@ -685,6 +731,24 @@ def test_free_settings_may_change_on_the_way(tmp_path):
     changed = replace(CONFIG, steps=8, evaluate_every=4, recompute=True, average=3, patience=100, minutes=50.0)
     log = train(fresh_model(), PAIRS, changed, val_pairs=VAL_PAIRS, out=tmp_path, resume=True)
     assert [row["step"] for row in log] == [3, 4, 8]
+
+
+def test_a_run_with_a_frozen_parameter_goes_on(tmp_path):
+    log = []
+    for steps in (3, 6):
+        model = fresh_model()
+        model.source_embedding.weight.requires_grad_(False)
+        log = train(model, PAIRS, replace(CONFIG, steps=steps), out=tmp_path, resume=True)
+    assert [row["step"] for row in log] == [3, 6]
+    assert torch.equal(model.source_embedding.weight, fresh_model().source_embedding.weight)
+
+
+def test_pairs_may_come_as_lists_or_tuples(tmp_path):
+    train(fresh_model(), PAIRS, replace(CONFIG, steps=3), out=tmp_path)
+    pairs = json.loads(json.dumps(PAIRS))  # tuples become lists
+    assert [
+        row["step"] for row in train(fresh_model(), pairs, replace(CONFIG, steps=6), out=tmp_path, resume=True)
+    ] == [3, 6]
 
 
 @pytest.mark.parametrize("name", CHANGES)
@@ -821,6 +885,31 @@ def test_a_gradient_that_is_not_finite_is_not_saved(tmp_path):
     ):
         train(model, PAIRS, replace(CONFIG, steps=2), out=tmp_path)
     assert state_of(tmp_path)[1]["progress"]["step"] == 0
+
+
+def test_a_gradient_that_is_not_finite_leaves_the_weights_alone():
+    model = fresh_model()
+    model.output_projection.weight.register_hook(lambda gradient: gradient * math.nan)
+    before = tensors_of(model)
+    with pytest.raises(UserError, match="gradient's length is nan at step 1"):
+        train(model, PAIRS, CONFIG)
+    assert same(tensors_of(model), before)
+
+
+LONG = ([3] * 33, [BOS, EOS])  # the model's max_len is 32
+
+
+@pytest.mark.parametrize(("pair", "words"), [
+    (LONG, "max_len = 32; got 33 and 2"), (([3], [BOS] * 34), "max_len = 32; got 1 and 34"),
+    (([3] * 20, [BOS, EOS]), "batch_tokens = 19 .*got 20 and 2"), (([3], [BOS]), "2 tokens or more"),
+])  # fmt: skip
+@pytest.mark.parametrize("where", ["pairs", "val_pairs"])
+def test_a_pair_that_does_not_fit_is_found_before_the_first_step(pair, words, where, monkeypatch):
+    monkeypatch.setattr(training, "update", lambda *_: pytest.fail("it trained first"))
+    config = replace(CONFIG, batch_tokens=19 if "19" in words else 60)
+    given = {"pairs": PAIRS, "val_pairs": VAL_PAIRS}
+    with pytest.raises(UserError, match=words):
+        train(fresh_model(), config=config, **given | {where: [*given[where], pair]})
 
 
 def test_a_place_that_cannot_be_written_is_found_before_the_first_step(tmp_path, monkeypatch):

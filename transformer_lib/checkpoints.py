@@ -100,8 +100,9 @@ class Run:
         self.at, self.log = Progress(), list[dict[str, float]]()
         self.recent = deque[Weights](maxlen=config.average)
         free = ("steps", "minutes", "evaluate_every", "recompute", "average", "patience")  # may change on the way
+        pairs = [(list(source), list(target)) for source, target in pairs]
         settings = {name: value for name, value in asdict(config).items() if name not in free}
-        settings |= {"adam_betas": list(config.adam_betas), "corpus": zlib.crc32(repr(list(pairs)).encode())}
+        settings |= {"adam_betas": list(config.adam_betas), "corpus": zlib.crc32(repr(pairs).encode())}
         self.settings = settings
 
     def begin(self, *, resume: bool) -> None:

@@ -72,8 +72,9 @@ def _push_names(folder: Path) -> None:
 
 def remove_parts(folder: str | Path) -> None:
     """Delete what a writer that was killed in the middle has left in a folder, if there is such a folder."""
-    for part in Path(folder).glob(".*.part"):
-        part.unlink(missing_ok=True)
+    for part in Path(folder).glob(".*.[0-9]*.part"):
+        with suppress(OSError):  # a folder of that name, or somebody else's
+            part.unlink()
 
 
 def atomic_write(path: str | Path, data: bytes | str) -> None:
@@ -165,6 +166,7 @@ def save_state(
         tensors |= {f"optimizer.{number}.{name}": value for name, value in moments.items()}
     for number, weights in enumerate(recent):
         tensors |= {f"recent.{number}.{name}": value for name, value in weights.items()}
+    tensors = {name: value.contiguous() for name, value in tensors.items()}  # the only form that safetensors stores
     with atomic_path(path) as part:
         save_file(tensors, part, metadata={"progress": json.dumps(progress)})
 
@@ -188,6 +190,8 @@ def load_state(path: str | Path, model: nn.Module, optimizer: torch.optim.Optimi
         UserError: the file is missing, damaged, or belongs to a model of another configuration. Model and optimiser
             are then as they were.
     """
+    if not Path(path).is_file():
+        raise UserError(f"there is no file {path}: expected the state that a training run keeps beside its weights")
     try:
         with safetensors.safe_open(str(path), "pt") as file:
             tensors = {name: file.get_tensor(name) for name in file.keys()}

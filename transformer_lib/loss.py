@@ -10,7 +10,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float, Int
-from torch import Tensor
+from torch import Tensor, nn
 
 from transformer_lib.data import token_batches
 from transformer_lib.masks import padding_mask
@@ -24,6 +24,7 @@ class _CrossEntropy(torch.autograd.Function):
     """The summed cross-entropy of `hidden @ weight.T`, 256 tokens at a time, and its gradients in the same visit."""
 
     @staticmethod
+    @torch.amp.custom_fwd(device_type="cpu", cast_inputs=torch.float32)
     def forward(ctx: Any, hidden: Tensor, weight: Tensor, labels: Tensor, smoothing: float) -> Tensor:
         """Return a scalar from hidden (tokens, d), weight (V, d) and labels (tokens,)."""
         spread, total = smoothing / len(weight), torch.zeros((), dtype=torch.float64)
@@ -41,6 +42,8 @@ class _CrossEntropy(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, None, None]:
         """Scale the gradients by the one that comes back; labels and smoothing have none."""
+        if torch.is_grad_enabled():  # they would be taken for constants
+            raise RuntimeError("the loss has first derivatives only; got create_graph=True")
         grad_hidden, grad_weight = ctx.saved_tensors
         return grads[0] * grad_hidden, grads[0] * grad_weight, None, None
 
@@ -65,17 +68,23 @@ def translation_loss(
 
     Returns:
         A scalar, in nats.
+
+    Raises:
+        ValueError: `reduction` is neither "mean" nor "sum".
     """
+    if reduction not in ("mean", "sum"):
+        raise ValueError(f'reduction must be "mean" or "sum"; got {reduction!r}')
     inputs, labels = target[:, :-1], target[:, 1:]
     memory_mask = padding_mask(source, model.config.pad_id)
     memory = model.encode(source, mask=memory_mask)
     hidden = model.decode(inputs, memory, memory_mask=memory_mask, is_causal=True)  # (b, m, d)
     real = labels != model.config.pad_id
-    hidden, labels, weight = hidden[real], labels[real], model.output_projection.weight  # (real tokens, d), …, (V, d)
-    if hidden.requires_grad and hidden.device.type == "cpu":  # a GPU's kernels are at their best with the plain form
-        total = _CrossEntropy.apply(hidden, weight, labels, label_smoothing)
+    hidden, labels, project = hidden[real], labels[real], model.output_projection  # (real tokens, d), (real tokens,)
+    plain = type(project) is nn.Linear and project.bias is None
+    if plain and hidden.requires_grad and hidden.device.type == "cpu":  # a GPU is at its best with the usual form
+        total = _CrossEntropy.apply(hidden, project.weight, labels, label_smoothing)
         return total if reduction == "sum" else total / len(labels)
-    return F.cross_entropy(F.linear(hidden, weight), labels, label_smoothing=label_smoothing, reduction=reduction)
+    return F.cross_entropy(project(hidden), labels, label_smoothing=label_smoothing, reduction=reduction)
 
 
 # chapters/10_training.md: If padding counted
@@ -85,10 +94,12 @@ def validation_loss(model: Transformer, pairs: Pairs, batch_tokens: int) -> floa
     device, was_training = model.output_projection.weight.device, model.training
     model.eval()
     total, count = 0.0, 0
-    for source, target in token_batches(pairs, batch_tokens, pad_id=model.config.pad_id):
-        total += translation_loss(model, source.to(device), target.to(device), reduction="sum").item()
-        count += real_targets(target, model.config.pad_id)
-    model.train(was_training)
+    try:
+        for source, target in token_batches(pairs, batch_tokens, pad_id=model.config.pad_id):
+            total += translation_loss(model, source.to(device), target.to(device), reduction="sum").item()
+            count += real_targets(target, model.config.pad_id)
+    finally:
+        model.train(was_training)
     return total / count
 
 

@@ -77,13 +77,13 @@ class TrainingConfig:
         if self.steps is None and self.minutes is None:
             raise ValueError("give steps, minutes or both: how long to train")
         counts = ("batch_tokens", "accumulate", "warmup_steps", "steps", "evaluate_every", "average", "patience")
+        for name in counts:
+            if not isinstance(getattr(self, name), int | None):
+                raise ValueError(f"{name} must be a whole number; got {getattr(self, name)!r}")
         for name in (*counts, "peak_lr", "clip_norm", "minutes"):
             value = getattr(self, name)
             if value is not None and not 0 < value < math.inf:
                 raise ValueError(f"{name} must be positive and finite; got {value}")
-        for name in counts:
-            if not isinstance(getattr(self, name), int | None):
-                raise ValueError(f"{name} must be a whole number; got {getattr(self, name)}")
         if not 0 <= self.label_smoothing < 1:
             raise ValueError(f"label_smoothing must be at least 0 and below 1; got {self.label_smoothing}")
         if not 0 <= self.weight_decay < math.inf:
@@ -94,8 +94,9 @@ class TrainingConfig:
 
 # chapters/10_training.md: The settings of a run
 def adamw(model: nn.Module, config: TrainingConfig) -> torch.optim.AdamW:
-    """AdamW with the epsilon of Vaswani et al. 2017, section 5.3; only matrices decay."""
-    matrices = [parameter for parameter in model.parameters() if parameter.dim() > 1]
-    vectors = [parameter for parameter in model.parameters() if parameter.dim() <= 1]
+    """AdamW with the epsilon of Vaswani et al. 2017, section 5.3; only matrices decay, and what is frozen stays out."""
+    moving = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    matrices = [parameter for parameter in moving if parameter.dim() > 1]
+    vectors = [parameter for parameter in moving if parameter.dim() <= 1]
     groups: list[dict] = [{"params": matrices}, {"params": vectors, "weight_decay": 0.0}]
     return torch.optim.AdamW(groups, betas=config.adam_betas, eps=1e-9, weight_decay=config.weight_decay, fused=True)

@@ -50,6 +50,16 @@ class _Clock:
         return time.monotonic() + 1.2 * self.slowest > self.deadline
 
 
+def _demand_usable(pairs: Pairs, batch_tokens: int, max_len: int) -> None:
+    """Refuse before the first update what would stop the run in the middle."""
+    for source, target in pairs:
+        if max(len(source), len(target)) > batch_tokens or max(len(source), len(target) - 1) > max_len:
+            limits = f"at most batch_tokens = {batch_tokens} tokens, and the model's max_len = {max_len}"
+            raise UserError(f"expected pairs of {limits}; got {len(source)} and {len(target)}")
+        if len(target) < 2:
+            raise UserError(f"expected targets of 2 tokens or more, <bos> … <eos>; got {target}")
+
+
 def _demand_finite(kind: str, value: float, at: Progress) -> None:
     if not math.isfinite(value):
         where = f"step {at.step} (epoch {at.epoch}, batch {at.batch})"
@@ -98,7 +108,7 @@ def train(
     update. With `out`, Ctrl-C and SIGTERM let the update at hand finish, and save where it stands.
 
     Args:
-        model: the model; it is moved to `device` and changed in place.
+        model: the model; it is moved to `device`, changed in place, and left in training mode.
         pairs: (source, target) token lists, as `encode_pairs` gives them; at least one.
         config: how to train.
         val_pairs: pairs for validation; may be empty.
@@ -112,8 +122,8 @@ def train(
         training and validation loss in nats a token.
 
     Raises:
-        UserError: `out` cannot be written, its state does not belong to this run, or a loss or a gradient is no
-            longer finite.
+        UserError: a pair does not fit into a batch or the model or has nothing to predict, `out` cannot be written, its
+            state does not belong to this run, or a loss or a gradient is no longer finite.
         ValueError: there is no pair, or `patience` without `val_pairs`.
         KeyboardInterrupt: after Ctrl-C or SIGTERM.
     """
@@ -123,6 +133,7 @@ def train(
         raise ValueError("expected at least one pair to train on; got none")
     if config.patience is not None and not val_pairs:
         raise ValueError("patience waits for a better validation loss: give val_pairs")
+    _demand_usable([*pairs, *val_pairs], config.batch_tokens, model.config.max_len)
     clock, pad_id = _Clock(config.minutes), model.config.pad_id
     model.to(device).train()
     run = Run(model, adamw(model, config), config, pairs, out)
@@ -152,13 +163,15 @@ def train(
             if last or at.step % config.evaluate_every == 0:
                 row = _checkpoint(run, config, val_pairs, clock)
                 bar.set_postfix({name: f"{row[name]:.3f}" for name in ("train_loss", "val_loss") if name in row})
-                (late,) = add_up(clock.late())
-                if last or late or at.waited >= patience:
-                    return run.log
-            if stop:
+                late, stop = add_up(clock.late(), len(signals))
+                last = bool(last or late or at.waited >= patience)
+            elif stop:
                 at.seconds = clock.seconds()
                 run.save()
+            if stop:
                 raise KeyboardInterrupt(f"stopped after step {at.step}: resume goes on from there")
+            if last:
+                return run.log
 
 
 __all__ = ["TrainingConfig", "inverse_sqrt_schedule", "translation_loss", "train"]

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import math
 import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
@@ -82,7 +83,7 @@ def update(
 
     Returns:
         This process's part of the mean loss, in nats a token (the parts of all processes add up to it), and the
-        length that the whole gradient had before it was clipped.
+        length that the whole gradient had before it was clipped. If that is not finite, the weights stay as they were.
     """
     rank, world = place()
     device = next(loss.parameters()).device
@@ -99,6 +100,7 @@ def update(
     norm = nn.utils.clip_grad_norm_(loss.parameters(), config.clip_norm)
     for group in optimizer.param_groups:
         group["lr"] = inverse_sqrt_schedule(step, peak=config.peak_lr, warmup=config.warmup_steps)
-    optimizer.step()
     part, length = torch.stack([sum(part.detach() for part in parts), norm]).tolist()  # one wait for a GPU, not two
+    if math.isfinite(length):
+        optimizer.step()
     return part, length
