@@ -1,6 +1,8 @@
 """The families and the newer bricks: equal to torch's and Hugging Face's, causal, cached, and right at their edges."""
 
 import math
+import re
+from unittest import mock
 
 import pytest
 import torch
@@ -10,6 +12,7 @@ from torch import nn
 
 from transformer_lib.bricks import GroupedQueryAttention, SwiGLU, rotary
 from transformer_lib.cache import KeyValueCache
+from transformer_lib.files import UserError
 from transformer_lib.layers import EncoderLayer, FeedForward
 from transformer_lib.masks import causal_mask
 from transformer_lib.model import Encoder
@@ -302,6 +305,15 @@ def test_dropout_falls_on_the_embeddings():
         assert 0.45 < (x == 0).double().mean() < 0.55
 
 
+@pytest.mark.bad_input
+@pytest.mark.parametrize("tokens", [torch.rand(2, 3), torch.tensor([1, 2, 3])], ids=["floats", "one dimension"])
+def test_all_that_takes_tokens_refuses_what_are_none(tokens):
+    encoder = make(EncoderOnly)
+    for use in (encoder, encoder.encode, encoder.sentence_vector, lambda prompt: make(DecoderOnly).generate(prompt, 9)):
+        with pytest.raises(ValueError, match=r"whole token numbers \(batch, length\); got torch"):
+            use(tokens)
+
+
 # --- masking tokens -----------------------------------------------------------------------------------------------
 
 
@@ -449,14 +461,30 @@ def test_generation_has_no_dropout_and_restores_the_mode():
 
 def test_generation_refuses_padding_nothing_and_too_much():
     model = make(DecoderOnly)
-    for prompt in (padded_batch((3, 2)), torch.ones(2, 0, dtype=torch.long)):
-        with pytest.raises(ValueError, match="without padding"):
+    for prompt, got in ((padded_batch((3, 2)), "(2, 3), of which 1"), (torch.ones(2, 0).long(), "(2, 0), of which 0")):
+        with pytest.raises(ValueError, match=re.escape(f"without padding; got shape {got} padding")):
             model.generate(prompt, 9)
-    with pytest.raises(ValueError, match="max_len is 32"):
-        model.train().generate(padded_batch((3, 3)), 40)
-    assert model.training  # also after an error
     prompt = padded_batch((3, 3))
+    with pytest.raises(ValueError, match=f"eos_id must differ .* got {PAD} for both"):
+        model.generate(prompt, 9, eos_id=PAD)
+    with (
+        mock.patch.object(model, "forward", side_effect=AssertionError("it began")),
+        pytest.raises(ValueError, match="max_len, 32; got 33"),
+    ):
+        model.generate(prompt, 33)
+    assert model.generate(prompt, 32).shape == (2, 32)
     assert torch.equal(model.generate(prompt, 2), prompt)  # already longer
+
+
+@pytest.mark.parametrize("generator", [None, torch.Generator()], ids=["best", "sample"])
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+@each_writer
+def test_generation_refuses_logits_that_are_not_finite(writer, value, generator):
+    model = writer().train()
+    nn.init.constant_(model.output_projection.weight, value)
+    with pytest.raises(UserError, match="infinite or not numbers"):
+        model.generate(padded_batch((3, 3)), 9, generator=generator)
+    assert model.training  # also after an error
 
 
 # --- the stack's new arguments ------------------------------------------------------------------------------------

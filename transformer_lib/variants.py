@@ -14,7 +14,7 @@ from transformer_lib.cache import KeyValueCache
 from transformer_lib.masks import padding_mask
 from transformer_lib.model import DecoderCache, Encoder, TransformerConfig
 from transformer_lib.positions import LearnedPositionalEncoding
-from transformer_lib.prefixes import evaluation
+from transformer_lib.prefixes import check_finite, evaluation
 
 
 # chapters/13_variants.md: Who sees whom
@@ -65,7 +65,8 @@ class EncoderOnly(_OneStack):
 
     def encode(self, tokens: Int[Tensor, "batch n"]) -> Float[Tensor, "batch n d_model"]:
         """Turn tokens into hidden states (batch, length, d_model); arguments as in `forward`."""
-        return self.stack(self._embed(tokens), mask=padding_mask(tokens, self.config.pad_id))
+        mask = padding_mask(tokens, self.config.pad_id)  # first: it refuses what are no tokens
+        return self.stack(self._embed(tokens), mask=mask)
 
     def sentence_vector(self, tokens: Int[Tensor, "batch n"]) -> Float[Tensor, "batch d_model"]:
         """Average the hidden states of each sentence's real tokens; zeros if it has none.
@@ -76,8 +77,9 @@ class EncoderOnly(_OneStack):
         Returns:
             (batch, d_model).
         """
+        hidden = self.encode(tokens)  # (batch, n, d_model)
         real = (tokens != self.config.pad_id)[:, :, None]  # (batch, n, 1)
-        return (self.encode(tokens) * real).sum(dim=1) / real.sum(dim=1).clamp(min=1)  # (batch, d_model)
+        return (hidden * real).sum(dim=1) / real.sum(dim=1).clamp(min=1)  # (batch, d_model)
 
 
 # chapters/13_variants.md: Encoder-only: what is missing?
@@ -159,7 +161,7 @@ class DecoderOnly(_OneStack):
 
         Args:
             prompt: (batch, prompt length), without padding.
-            length: the largest number of tokens, the prompt's included.
+            length: the largest number of tokens, the prompt's included; at most `max_len`.
             eos_id: the token after which a row holds only padding; None = there is none.
             generator: where the random numbers of a sample come from; None = take the most probable token.
             use_cache: False computes all earlier positions anew at each step; the result is the same.
@@ -168,17 +170,26 @@ class DecoderOnly(_OneStack):
             Prompts and continuations (batch, `length` or fewer if all rows ended).
 
         Raises:
-            ValueError: a prompt is empty or holds padding, or a token would stand beyond `max_len`.
+            ValueError: the prompts are not whole numbers in two dimensions, are empty or hold padding, `eos_id` is
+                padding, or `length` is above `max_len`.
+            UserError: the logits are not finite.
         """
         pad = self.config.pad_id
-        if prompt.size(1) == 0 or (prompt == pad).any():
-            raise ValueError("expected prompts of one length or more, without padding")
+        real = padding_mask(prompt, pad)  # (batch, 1, 1, prompt length)
+        if prompt.size(1) == 0 or not real.all():
+            got = f"shape {tuple(prompt.shape)}, of which {int((~real).sum())} padding"
+            raise ValueError(f"expected prompts of one token or more, without padding; got {got}")
+        if eos_id == pad:
+            raise ValueError(f"eos_id must differ from the model's pad_id; got {eos_id} for both")
+        if hasattr(self, "positions") and length > self.config.max_len:
+            raise ValueError(f"length must be at most the model's max_len, {self.config.max_len}; got {length}")
         cache = KeyValueCache(self.config.num_encoder_layers) if use_cache else None
         tokens = new = prompt
         ended = torch.zeros_like(prompt[:, :1], dtype=torch.bool)  # (batch, 1)
         with evaluation(self):
             while tokens.size(1) < length and not ended.all():
                 logits = self(tokens if cache is None else new, cache=cache)[:, -1]  # (batch, vocabulary)
+                check_finite(logits.amax(dim=-1))
                 logits[:, pad] = -torch.inf  # padding is never a word
                 if generator is None:
                     new = logits.argmax(dim=-1, keepdim=True)  # (batch, 1)
@@ -200,11 +211,12 @@ class ModernDecoderOnly(DecoderOnly):
     On the same weights it computes what Llama does (Touvron et al. 2023, section 2.2).
 
     Args:
-        config: as in `DecoderOnly`, with `norm_first=True`; `d_ff` is the SwiGLU's inner width.
+        config: as in `DecoderOnly`, with `norm_first=True`; `d_ff` is the SwiGLU's inner width. `max_len` does not
+            count: rotary positions have no table that ends.
         num_groups: key and value heads; None = as many as heads.
 
     Raises:
-        ValueError: `config.norm_first` is False, or num_groups does not divide the heads.
+        ValueError: `config.norm_first` is False, num_groups does not divide the heads, or a head's width is odd.
     """
 
     def __init__(self, config: TransformerConfig, *, num_groups: int | None = None) -> None:
