@@ -305,6 +305,14 @@ def test_dropout_falls_on_the_embeddings():
         assert 0.45 < (x == 0).double().mean() < 0.55
 
 
+@pytest.mark.parametrize("kind", [DecoderOnly, ModernDecoderOnly])
+def test_attention_dropout_acts_while_training_only(kind):
+    model = kind(small_config(d_model=16, num_heads=4, norm_first=True, attention_dropout=0.5)).train()
+    tokens = padded_batch((7, 7))
+    assert not torch.equal(model(tokens), model(tokens))
+    assert torch.equal(model.eval()(tokens), model(tokens))
+
+
 @pytest.mark.bad_input
 @pytest.mark.parametrize("tokens", [torch.rand(2, 3), torch.tensor([1, 2, 3])], ids=["floats", "one dimension"])
 def test_all_that_takes_tokens_refuses_what_are_none(tokens):
@@ -599,6 +607,10 @@ def test_grouped_queries_refuse_what_does_not_fit():
     for sizes in ((24, 5, 1), (24, 6, 4), (0, 1, 1), (24, 6, 0)):
         with pytest.raises(ValueError, match="must be a positive multiple"):
             GroupedQueryAttention(*sizes)
+    with pytest.raises(ValueError, match="even d_model / num_heads; got 6 / 2"):
+        GroupedQueryAttention(6, 2, 1)
+    x = torch.randn(2, 5, 6)
+    assert GroupedQueryAttention(6, 2, 1, base=None)(x, x, x)[0].shape == x.shape
     layer, x = GroupedQueryAttention(24, 6, 2), torch.randn(2, 5, 24)
     with pytest.raises(ValueError, match="one tensor"):
         layer(x, x.clone(), x)

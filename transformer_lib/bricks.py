@@ -73,16 +73,21 @@ class GroupedQueryAttention(MultiHeadAttention):
         d_model: width of the tokens, a multiple of `num_heads`.
         num_heads: number of query heads, a multiple of `num_groups`.
         num_groups: number of key and value heads; 1 is multi-query attention, `num_heads` is the ordinary one.
-        base: of rotary positions; None = no positions.
+        base: of rotary positions, for which d_model / num_heads must be even; None = no positions.
+        dropout: probability of dropping an attention weight while training.
 
     Raises:
         ValueError: a number does not divide as it should; when called: key or value is another tensor than query.
     """
 
-    def __init__(self, d_model: int, num_heads: int, num_groups: int, *, base: float | None = 10000.0) -> None:
-        super().__init__(d_model, num_heads, bias=False)
+    def __init__(
+        self, d_model: int, num_heads: int, num_groups: int, *, base: float | None = 10000.0, dropout: float = 0.0
+    ) -> None:
+        super().__init__(d_model, num_heads, dropout=dropout, bias=False)
         if num_groups < 1 or num_heads % num_groups:
             raise ValueError(f"num_heads must be a positive multiple of num_groups; got {num_heads} and {num_groups}")
+        if base is not None and d_model // num_heads % 2:
+            raise ValueError(f"rotary positions need an even d_model / num_heads; got {d_model} / {num_heads}")
         self.num_groups, self.base = num_groups, base
         del self.in_projection  # three of different sizes instead
         self.query_projection = nn.Linear(d_model, d_model, bias=False)

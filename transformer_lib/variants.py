@@ -226,7 +226,10 @@ class ModernDecoderOnly(DecoderOnly):
         del self.positions  # attention itself knows them
         for layer in self.stack.layers:
             layer.self_attention = GroupedQueryAttention(
-                config.d_model, config.num_heads, config.num_heads if num_groups is None else num_groups
+                config.d_model,
+                config.num_heads,
+                config.num_heads if num_groups is None else num_groups,
+                dropout=config.attention_dropout,
             )
             layer.feed_forward = SwiGLU(config.d_model, config.d_ff)
             layer.self_attention_norm = nn.RMSNorm(config.d_model, eps=1e-6)
