@@ -606,6 +606,83 @@ def test_torchs_components_pass():
     assert report.holds, report
 
 
+@pytest.mark.parametrize("norm_first", [False, True])
+def test_torchs_layers_pass_in_both_orders(norm_first):
+    def inverted(mask):
+        return None if mask is None else ~mask.expand(-1, -1, 5, -1)[0, 0]
+
+    encoder = nn.TransformerEncoderLayer(12, 3, 20, batch_first=True, norm_first=norm_first)
+    report = check_encoder_layer(Adapted(encoder, lambda m, x, *, mask=None: m(x, src_mask=inverted(mask))), 12)
+    assert report.holds, report
+    decoder = Adapted(
+        nn.TransformerDecoderLayer(12, 3, 20, batch_first=True, norm_first=norm_first),
+        lambda m, x, memory, *, mask=None, memory_mask=None: m(x, memory, inverted(mask), inverted(memory_mask)),
+    )
+    report = check_decoder_layer(decoder, 12)
+    assert report.holds, report
+
+
+class Gain(nn.Module):
+    """A norm with names of its own."""
+
+    def __init__(self, gain):
+        super().__init__()
+        self.gain = nn.Parameter(gain)
+
+    def forward(self, x):
+        return self.gain * F.layer_norm(x, x.shape[-1:])
+
+
+def with_norms(norm):
+    layer = EncoderLayer(12, 3, 20)
+    layer.self_attention_norm, layer.feed_forward_norm = norm(), norm()
+    return layer
+
+
+def test_right_layers_pass_with_other_norms_and_trained_ones():
+    def trained(norm):
+        norm.weight.data += 0.3 * torch.randn(12)
+        return norm
+
+    for norm in (
+        lambda: trained(nn.LayerNorm(12)),
+        lambda: nn.RMSNorm(12),
+        lambda: trained(nn.RMSNorm(12)),
+        lambda: Gain(torch.ones(12)),
+    ):
+        report = check_encoder_layer(with_norms(norm), 12)
+        assert report.holds, report
+        assert "post-norm" in str(report)
+    report = check_encoder_layer(with_norms(lambda: Gain(1 + 0.3 * torch.randn(12))), 12)
+    assert report.holds, report
+    assert [f.name for f in report.findings if f.verdict == "not applicable"] == ["input is carried through"]
+
+
+def test_a_table_made_in_float32_passes():
+    """Its angles are off in proportion to the position: by 0.0001 at the last of 3000."""
+    speeds = torch.exp(torch.arange(0, 12, 2) * (-math.log(10000.0) / 12))
+    angles = torch.arange(3000.0)[:, None] * speeds
+    table = torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(1)
+    assert (table - SinusoidalPositionalEncoding(12, 3000).table).abs().max() > 3e-5
+    layer = SinusoidalPositionalEncoding(12, 3000)
+    layer.table = table
+    report = check_positional_encoding(layer, 12, max_len=3000)
+    assert report.holds, report
+
+
+def test_an_empty_row_with_a_gradient_of_nan_is_named():
+    def added(query, key, value, mask):
+        scores = query @ key.transpose(-2, -1) / math.sqrt(query.size(-1))
+        if mask is not None:
+            scores = scores + torch.zeros(mask.shape, dtype=scores.dtype).masked_fill(~mask, -math.inf)
+        return scores.softmax(dim=-1).nan_to_num(0.0) @ value
+
+    (finding,) = (f for f in check_attention(added).findings if f.verdict == "fail")
+    assert finding.name == "empty rows are zero"
+    assert "gradients are not finite" in finding.evidence
+    assert "gradients are finite" in str(check_attention(scaled_dot_product_attention))
+
+
 def formula(query, key, value, mask=None, *, scale=None, dim=-1, filling=None):
     scores = query @ key.transpose(-2, -1) * (query.size(-1) ** -0.5 if scale is None else scale)
     if mask is not None:
@@ -623,6 +700,8 @@ def formula(query, key, value, mask=None, *, scale=None, dim=-1, filling=None):
     (lambda q, k, v, m: formula(q, k, v, m), "empty rows are zero"),
     (lambda q, k, v, m: formula(q, k, v, m, filling=-1e9), "half precision"),
     (lambda q, k, v, m: scaled_dot_product_attention(q, k.flip(-2), v, m), "agrees with the formula"),
+    (lambda q, k, v, m: formula(q, k, v, m, scale=v.size(-1) ** -0.5), "agrees with the formula"),
+    (lambda q, k, v, m: scaled_dot_product_attention(q, k, v, m)[0] + 1e-11, "agrees with the formula"),
 ])  # fmt: skip
 def test_broken_attention(attention, failing):
     fails(check_attention(attention), failing)
@@ -647,6 +726,16 @@ class Unmasked(MultiHeadAttention):
         return super().forward(query, key, value)
 
 
+class LastRowOfTheMask(MultiHeadAttention):
+    def forward(self, query, key, value, *, mask=None):
+        return super().forward(query, key, value, mask=None if mask is None else mask[..., -1:, :])
+
+
+class FirstMaskForAll(MultiHeadAttention):
+    def forward(self, query, key, value, *, mask=None):
+        return super().forward(query, key, value, mask=None if mask is None else mask[:1])
+
+
 class Scaled(MultiHeadAttention):
     def forward(self, query, key, value, *, mask=None):
         return super().forward(query / 2, key, value, mask=mask)
@@ -662,6 +751,8 @@ def uniform_rows(module, query, key, value, *, mask=None):
     (Reshaped(12, 3), "keys are a set"),
     (Swapped(12, 3), "equal values need no keys"),
     (Unmasked(12, 3), "masked keys are left out"),
+    (LastRowOfTheMask(12, 3), "masked keys are left out"),
+    (FirstMaskForAll(12, 3), "masked keys are left out"),
     (Adapted(MultiHeadAttention(12, 3), uniform_rows), "empty queries read nothing"),
     (Scaled(12, 3), "agrees with its weights"),
 ])  # fmt: skip
@@ -693,6 +784,7 @@ TABLE = SinusoidalPositionalEncoding(12, 20).table
     (lambda x: x + torch.randn(x.shape, generator=torch.Generator().manual_seed(0)), "only positions are added"),
     (lambda x: x + TABLE[:1], "positions differ"),
     (lambda x: x + TABLE[: x.size(1)].roll(1, -1), "agrees with the table"),
+    (lambda x: x + F.pad(TABLE[:12], (0, 0, 0, 8))[: x.size(1)], "agrees with the table"),
     (lambda x: x + TABLE[: x.size(1)], "table moves along"),  # a float32 table makes float32 of half precision
     (lambda x: x + TABLE[torch.arange(x.size(1)) % 20], "too many positions raise"),
 ])  # fmt: skip
@@ -713,6 +805,7 @@ def test_broken_positions(layer, failing):
     (padding_mask, lambda n: causal_mask(n + 1), decoder_mask, "the future is hidden"),
     (padding_mask, causal_mask, lambda t, p: padding_mask(t, p) | causal_mask(t.size(1)), "both are combined"),
     (padding_mask, causal_mask, lambda t, p: causal_mask(t.size(1)), "both are combined"),
+    (padding_mask, causal_mask, lambda t, p: decoder_mask(t, 0), "both are combined"),
 ])  # fmt: skip
 @pytest.mark.bad_input
 def test_broken_masks(padding, causal, decoder, failing):
@@ -722,6 +815,39 @@ def test_broken_masks(padding, causal, decoder, failing):
 class DropoutLast(EncoderLayer):
     def _add(self, x, norm, sublayer):
         return self.dropout(norm(x + sublayer(x)))
+
+
+class DropoutOfTheSum(EncoderLayer):
+    def _add(self, x, norm, sublayer):
+        return norm(self.dropout(x + sublayer(x)))
+
+
+class DropoutAfterTheFirstNorm(EncoderLayer):
+    def _add(self, x, norm, sublayer):
+        x = super()._add(x, norm, sublayer)
+        return self.dropout(x) if norm is self.self_attention_norm else x
+
+
+class TwiceInPostNorm(EncoderLayer):
+    def _add(self, x, norm, sublayer):
+        return norm(x + x + self.dropout(sublayer(x)))
+
+
+class TwiceInPreNorm(EncoderLayer):
+    def _add(self, x, norm, sublayer):
+        return x + x + self.dropout(sublayer(norm(x)))
+
+
+class TwiceOnce(EncoderLayer):
+    def _add(self, x, norm, sublayer):
+        return super()._add(x * (1 + (norm is self.self_attention_norm)), norm, sublayer)
+
+
+class LooseNorm(EncoderLayer):
+    """Off by 0.0001 of the norm: more than any epsilon."""
+
+    def _add(self, x, norm, sublayer):
+        return 1.0001 * super()._add(x, norm, sublayer)
 
 
 class NoResidual(EncoderLayer):
@@ -747,7 +873,13 @@ class NormOfTheBatch(EncoderLayer):
 
 @pytest.mark.parametrize(("kind", "failing"), [
     (DropoutLast, "dropout before the sum"),
+    (DropoutOfTheSum, "dropout before the sum"),
+    (DropoutAfterTheFirstNorm, "dropout before the sum"),
     (NoResidual, "input is carried through"),
+    (TwiceInPostNorm, "input is carried through"),
+    (TwiceInPreNorm, "input is carried through"),
+    (TwiceOnce, "input is carried through"),
+    (LooseNorm, "input is carried through"),
     (AttentionOverwritten, "tokens hear each other"),
     (MaskForgotten, "mask is obeyed"),
     (NormOfTheBatch, "order is free"),

@@ -166,7 +166,7 @@ def test_dropout_after_the_norm_is_seen_by_the_check_of_a_layer():
 
     found = failures(check, "dropout-place")
     assert set(found) == {"dropout before the sum"}
-    assert 45 < int(found["dropout before the sum"].split("%")[0]) < 55
+    assert float(found["dropout before the sum"].split()[-1]) > 1
 
 
 def test_an_embedding_twice_is_seen_by_the_check_of_positions():

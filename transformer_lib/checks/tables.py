@@ -44,12 +44,16 @@ def positions_differ(layer: Part) -> Outcome:
 
 @holds_for(POSITIONS, "sines and cosines stand elsewhere, or the speeds are others", "positions")
 def agrees_with_the_table(layer: Part) -> Outcome:
-    """It adds this book's sinusoidal table, as far as float32 holds it."""
+    """It adds this book's sinusoidal table, up to `max_len`, as far as float32 holds it."""
     if not layer.known["sinusoidal"]:
         raise NotApplicable("the table is learned, or of another kind")
-    d = layer.known["d_model"]
-    moved = apart(layer(torch.zeros(1, 12, d).double())[0], sinusoidal_table(12, d))
-    return moved < 1e-5, f"it differs from the table by {'less than 1e-05' if moved < 1e-5 else shown(moved)}"
+    length, d = layer.known["max_len"] or 12, layer.known["d_model"]
+    places = torch.arange(1, length + 1)[:, None]  # an angle in float32 is off in proportion to its position
+    moved = apart(layer(torch.zeros(1, length, d).double())[0] / places, sinusoidal_table(length, d) / places)
+    return (
+        moved < 1e-6,
+        f"it differs from the table, per place, by {'less than 1e-06' if moved < 1e-6 else shown(moved)}",
+    )
 
 
 @holds_for(POSITIONS, "the table is a plain attribute; register_buffer makes it move with the module", "buffer")
@@ -144,10 +148,12 @@ def both_are_combined(masks: Part) -> Outcome:
     """The decoder's mask allows what both masks allow."""
     if masks.known["decoder_mask"] is None:
         raise NotApplicable("no decoder_mask was given")
-    tokens = _sentences(0)
-    wanted = ours.decoder_mask(tokens, 0).expand(4, 2, 5, 5)
-    wrong = _same("the decoder's mask", masks.known["decoder_mask"](tokens, 0), wanted)
-    return not wrong, wrong or "the decoder's mask is right in every cell"
+    for pad_id in (0, 3):
+        tokens = _sentences(pad_id)
+        wanted = ours.decoder_mask(tokens, pad_id).expand(4, 2, 5, 5)
+        if wrong := _same("the decoder's mask", masks.known["decoder_mask"](tokens, pad_id), wanted):
+            return False, wrong
+    return True, "the decoder's mask is right in every cell"
 
 
 def check_masks(

@@ -37,7 +37,10 @@ def grade_08b_1(answer: Answer) -> Checks:
         for scale, axis in ((d**-0.5, 1), (1.0, 1), (-0.3, 1), (0.5, 0)):
             weights, attention = _attention(scale, axis)
             found = answer(attention, query, key)
-            yield f"these are the function's own weights, {n} by {m}", close(found, weights(query, key), 1e-12)
+            yield (
+                f"these are the function's own weights, {n} by {m}, to twelve digits",
+                close(found, weights(query, key), 1e-12),
+            )
 
 
 # chapters/08b_parts.md: Exercises
@@ -46,5 +49,6 @@ def grade_08b_2(answer: Answer) -> Checks:
     for d in (1, 4, 9):
         for factor in (d**-0.5, 1.0, 1 / d, 0.0, -0.7, math.pi):
             found = answer(_attention(factor)[1], d)
-            plain = isinstance(found, float) and math.isfinite(found)
-            yield f"the factor is {factor:.4g}", plain and abs(found - factor) <= 1e-8 * max(1, abs(factor))
+            yield f"the factor is a float, not of type {type(found).__name__}", isinstance(found, float)
+            off = abs(found - factor)
+            yield f"the factor is {factor:.10g} (this is off by {off:.1g})", off <= 1e-8 * max(1, abs(factor))
