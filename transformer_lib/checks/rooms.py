@@ -152,7 +152,7 @@ class Repeated(Plain):
 class Stale(Plain):
     def decoder_layer(self, layer: Any, x: Tensor, memory: Tensor, mask: Tensor, memory_mask: Tensor) -> Tensor:
         y = self.add(layer["own"], x, self.attend(layer["own"], x, x, mask))
-        y = self.add(layer["memory"], x, self.attend(layer["memory"], x, memory, memory_mask))  # not x: y
+        y = self.add(layer["memory"], x, self.attend(layer["memory"], x, memory, memory_mask))  # wrong: x for y
         return self.add(layer["feed"], y, self.feed(layer["feed"], y))
 
 

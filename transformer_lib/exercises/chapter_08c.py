@@ -45,7 +45,10 @@ def grade_08c_1(answer: Answer) -> Checks:
     )
     for kind in (*honest, *others, *honest):
         found = answer(_loss(kind))
-        yield f"{kind not in honest} for {kind}", isinstance(found, bool) and found == (kind not in honest)
+        yield (
+            f"the answer is {kind not in honest} for {kind}",
+            isinstance(found, bool) and found == (kind not in honest),
+        )
 
 
 # chapters/08c_gallery.md: Exercises
@@ -75,5 +78,5 @@ def grade_08c_2(answer: Answer) -> Checks:
                 what = (
                     f"layers {pair} of {depth} share a copied {copied}" if copied else f"{depth} layers are drawn anew"
                 )
-                yield f"{bool(copied)}, where {what}", isinstance(found, bool) and found == bool(copied)
-    yield "False for a single layer", answer(_layers(1, "", (0, 0), 1.0)) is False
+                yield f"the answer is {bool(copied)} where {what}", isinstance(found, bool) and found == bool(copied)
+    yield "the answer is False for a single layer", answer(_layers(1, "", (0, 0), 1.0)) is False
