@@ -1,9 +1,11 @@
 """Data: the grammar speaks German, splits keep apart, files are read strictly, texts come back, no pair is lost."""
 
+import copy
 import gzip
 import hashlib
 import json
 import os
+import pickle
 import random
 import re
 import subprocess
@@ -316,6 +318,24 @@ def test_the_data_folder_comes_first_and_the_cache_second(multi30k, monkeypatch)
         load_multi30k("val")
 
 
+def test_a_tilde_is_the_home_directory(multi30k, monkeypatch):
+    (multi30k / "mine").mkdir()
+    (multi30k / "remote").rename(multi30k / "mine" / "multi30k")
+    monkeypatch.setenv("HOME", str(multi30k))
+    monkeypatch.setenv("TRANSFORMER_LIB_DATA", "~/mine")
+    assert load_multi30k("val") == VAL
+
+
+def test_without_a_home_directory(multi30k, monkeypatch):
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.setattr(os.path, "expanduser", lambda path: path)  # as it does where nobody says what home is
+    with pytest.raises(UserError, match=r"^there is no home directory for ~/\.cache: set TRANSFORMER_LIB_DATA .*$"):
+        load_multi30k("val")
+    (multi30k / "remote").rename(multi30k / "multi30k")
+    monkeypatch.setenv("TRANSFORMER_LIB_DATA", str(multi30k))
+    assert load_multi30k("val") == VAL
+
+
 def test_a_wrong_download_leaves_nothing(multi30k):
     (multi30k / "remote" / "val.en.gz").write_bytes(b"<html>Too many requests</html>")
     with pytest.raises(UserError, match=r"expected the SHA-256 .*val\.en\.gz"):
@@ -393,14 +413,27 @@ def test_special_tokens_in_the_training_text_are_text():
     assert greedy.decode(greedy.encode("<eos> <pad><bos>")) == "<eos> <pad><bos>"
 
 
+@pytest.mark.parametrize("again", [lambda value: pickle.loads(pickle.dumps(value)), copy.copy, copy.deepcopy])
+def test_special_tokens_are_text_for_a_copy_too(tokenizer, again):
+    assert again(tokenizer).encode("<eos> x") == tokenizer.encode("<eos> x")
+    assert again(tokenizer).to_json() == tokenizer.to_json()
+
+
+@pytest.mark.bad_input
+def test_half_a_surrogate_pair_is_named(tokenizer):
+    for call in (tokenizer.encode, lambda text: Tokenizer.train(["a dog", text], vocab_size=300)):
+        with pytest.raises(UserError, match=r"^expected Unicode text; got 'a \\ud800 cat'$"):
+            call("a \ud800 cat")
+
+
 def test_decoding_stops_at_the_end_and_leaves_out_the_rest(tokenizer):
     ids = tokenizer.encode("The dog.")
     assert tokenizer.decode([BOS, *ids, *tokenizer.encode("never"), PAD]) == "The dog."
     assert tokenizer.decode([PAD, BOS, PAD, *ids[:-1]]) == "The dog."
     assert tokenizer.decode([]) == tokenizer.decode([EOS]) == ""
     for wrong in (-1, tokenizer.vocab_size):
-        with pytest.raises(ValueError, match=f"expected tokens from 0 to {tokenizer.vocab_size - 1}"):
-            tokenizer.decode([wrong])
+        with pytest.raises(ValueError, match=f"expected tokens from 0 to {tokenizer.vocab_size - 1}; got {wrong}$"):
+            tokenizer.decode([*ids, wrong, 5])
 
 
 def test_a_stored_tokenizer_is_the_same(tokenizer, tmp_path):

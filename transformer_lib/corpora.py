@@ -160,21 +160,31 @@ def load_multi30k(split: str, *, source: str = "en", target: str = "de") -> Para
         The pairs, of which the three splits have 29,000, 1,014 and 1,000.
 
     Raises:
-        UserError: the split or a language is unknown, the download fails or cannot be stored, or a file does not have
-            the checksum that it must have.
+        UserError: the split or a language is unknown, the download fails or cannot be stored, a file does not have
+            the checksum that it must have, or there is no home directory to look in.
     """
     return ParallelCorpus(*(_multi30k_lines(split, language) for language in (source, target)))
 
 
 def find_multi30k(split: str, language: str) -> Path | None:
     """The file of Multi30k that `load_multi30k` reads, or None if it has to be downloaded first."""
-    given, cache = os.environ.get("TRANSFORMER_LIB_DATA"), _cache()
-    places = [Path(given, "multi30k"), cache] if given else [cache]
-    return next((file for place in places if (file := place / f"{split}.{language}.gz").exists()), None)
+    name, given = f"{split}.{language}.gz", os.environ.get("TRANSFORMER_LIB_DATA")
+    if given and (file := _expanded(given) / "multi30k" / name).exists():
+        return file
+    return file if (file := _cache() / name).exists() else None
 
 
 def _cache() -> Path:
-    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "transformer_lib" / "multi30k"
+    return _expanded(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "transformer_lib" / "multi30k"
+
+
+def _expanded(path: str) -> Path:
+    try:
+        return Path(path).expanduser()
+    except RuntimeError as error:
+        raise UserError(
+            f"there is no home directory for {path}: set TRANSFORMER_LIB_DATA to the folder that holds multi30k"
+        ) from error
 
 
 def _multi30k_lines(split: str, language: str) -> list[str]:

@@ -33,6 +33,10 @@ class Tokenizer:
         engine.encode_special_tokens = True  # not stored in the file, so it is set here
         self._engine = engine
 
+    def __reduce__(self) -> tuple[type[Tokenizer], tuple[Engine]]:
+        """Pickle and copy by way of `__init__`, for the same reason."""
+        return type(self), (self._engine,)
+
     @classmethod
     def train(cls, sentences: Iterable[str], vocab_size: int) -> Tokenizer:
         """Learn the pieces from sentences.
@@ -45,7 +49,7 @@ class Tokenizer:
             The tokenizer. Few sentences may give fewer tokens than asked for.
 
         Raises:
-            UserError: `vocab_size` is below 259.
+            UserError: `vocab_size` is below 259, or a sentence holds half a surrogate pair, which is no Unicode text.
         """
         from tokenizers import pre_tokenizers, trainers  # here, so that importing the library stays fast
 
@@ -58,7 +62,10 @@ class Tokenizer:
         )
         longest = 1000  # the trainer's time grows with the square of a word's length, and a line may be one word
         parts = (text[at : at + longest] for text in sentences for at in range(0, len(text), longest))
-        engine.train_from_iterator(parts, trainer)
+        try:
+            engine.train_from_iterator(parts, trainer)
+        except UnicodeEncodeError as error:
+            raise UserError(f"expected Unicode text; got {error.object!r}") from error
         return cls(engine)
 
     @classmethod
@@ -136,7 +143,8 @@ class Tokenizer:
             ValueError: there is no token of such a number.
         """
         numbers = list(ids)
-        if any(not 0 <= number < self.vocab_size for number in numbers):
-            raise ValueError(f"expected tokens from 0 to {self.vocab_size - 1}; got {numbers}")
+        for number in numbers:
+            if not 0 <= number < self.vocab_size:
+                raise ValueError(f"expected tokens from 0 to {self.vocab_size - 1}; got {number}")
         end = numbers.index(self.eos_id) if self.eos_id in numbers else len(numbers)
         return self._engine.decode(numbers[:end], skip_special_tokens=True)
