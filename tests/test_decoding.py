@@ -14,6 +14,7 @@ from transformer_lib.decoding import Hypothesis, KeyValueCache, _Beam, beam_sear
 from transformer_lib.files import UserError
 from transformer_lib.masks import padding_mask
 from transformer_lib.model import Transformer, TransformerConfig
+from transformer_lib.multi_head import MultiHeadAttention
 from transformer_lib.prefixes import best_few, best_one, log_normalizer
 from transformer_lib.sampling import sample_decode
 from transformer_lib.steps import ModuleSteps
@@ -272,6 +273,60 @@ def test_what_was_changed_is_not_bypassed(change):
     change(model)
     assert not can_be_written_out(model)
     assert greedy_decode(model, source, **TOKENS) == wanted
+
+
+def biased(model):
+    model.output_projection = torch.nn.Linear(16, 12, dtype=torch.float64)
+
+
+def of_other_heads(model):
+    model.decoder.layers[0].self_attention = MultiHeadAttention(16, 2).double()
+
+
+def without_a_network(model):
+    model.decoder.layers[1].feed_forward = torch.nn.Identity()
+
+
+def with_a_linear_norm(model):
+    model.decoder.norm = torch.nn.Linear(16, 16, dtype=torch.float64)
+
+
+def of_a_largest_norm(model):
+    model.target_embedding = torch.nn.Embedding(12, 16, max_norm=0.5, dtype=torch.float64)
+
+
+def with_another_dropout(model):
+    model.encoder.layers[0].dropout = torch.nn.LayerNorm(16, dtype=torch.float64)
+
+
+@pytest.mark.parametrize("change", [
+    biased, of_other_heads, without_a_network, with_a_linear_norm, of_a_largest_norm, with_another_dropout,
+])  # fmt: skip
+def test_what_was_replaced_by_something_else_counts(change):
+    model, source = random_model(2), random_source(2)
+    change(model)
+    assert not can_be_written_out(model)
+    assert greedy_decode(model, source, **TOKENS) == greedy_decode(model, source, **TOKENS, use_cache=False)
+
+
+@pytest.mark.parametrize("register", [
+    torch.nn.modules.module.register_module_forward_hook, torch.nn.modules.module.register_module_forward_pre_hook,
+])  # fmt: skip
+def test_hooks_of_all_modules_are_called(register):
+    model, source, seen = random_model(2), random_source(2), []
+    handle = register(lambda module, *_: seen.append(module))
+    try:
+        greedy_decode(model, source, **TOKENS)
+    finally:
+        handle.remove()
+    assert model.decoder.norm in seen
+    assert can_be_written_out(model)
+
+
+def test_asking_what_may_be_written_out_draws_no_random_numbers():
+    model, state = random_model(2, max_len=23), torch.random.get_rng_state()
+    assert can_be_written_out(model)
+    assert torch.equal(torch.random.get_rng_state(), state)
 
 
 def test_nothing_is_written_out_under_autocast():
@@ -701,6 +756,7 @@ def test_bad_arguments_are_named(options, message):
         ({"length_penalty": -0.5}, "length_penalty.*got -0.5"),
         ({"length_penalty": math.nan}, "length_penalty.*got nan"),
         ({"length_penalty": math.inf}, "length_penalty.*got inf"),
+        ({"length_penalty": 500.0}, "length_penalty must be from 0 to 50; got 500.0"),
     ],
 )
 def test_bad_search_options_are_named(options, message):
@@ -708,10 +764,35 @@ def test_bad_search_options_are_named(options, message):
         beam_search(random_model(0), random_source(0), **TOKENS, **options)
 
 
-def test_a_source_without_a_batch_is_refused():
-    for call in both(random_model(0), torch.tensor([3, 4])):
-        with pytest.raises(ValueError, match=r"\(batch, length\); got shape \(2,\)"):
+@pytest.mark.bad_input
+@pytest.mark.parametrize("use_cache", [True, False])
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        (torch.tensor([3, 4]), r"token ids \(batch, length\), .*; got torch.int64 \(2,\)"),
+        (torch.ones(2, 3), r"int64 or int32; got torch.float32 \(2, 3\)"),
+        (torch.ones(2, 3, dtype=torch.bool), r"int64 or int32; got torch.bool \(2, 3\)"),
+        (torch.ones(2, 3, dtype=torch.uint8), r"int64 or int32; got torch.uint8 \(2, 3\)"),
+        (torch.full((1, 65), 3), "at most as long as the model's 64; got 65"),
+    ],
+)
+def test_a_source_that_is_none_is_refused(source, message, use_cache):
+    model, options = random_model(0), TOKENS | {"use_cache": use_cache}
+    for call in (*both(model, source, **options), lambda: sample_decode(model, source, **options, seed=0)):
+        with pytest.raises(ValueError, match=f"^source must be .*{message}$"):
             call()
+
+
+def test_a_source_of_int32_is_one_of_int64():
+    model, source = random_model(0), random_source(0)
+    for call, other in zip(both(model, source), both(model, source.int()), strict=True):
+        assert call() == other()
+
+
+def test_the_largest_length_penalty_overflows_nowhere():
+    assert _Beam(size=1, length_penalty=50.0, max_length=2**20, eos_id=EOS).hypotheses() == [Hypothesis([], 0.0, False)]
+    ((best, *_),) = beam_search(random_model(0), torch.tensor([[3]]), **TOKENS, length_penalty=50)
+    assert math.isfinite(best.score)
 
 
 def test_a_cache_needs_a_layer():

@@ -44,8 +44,9 @@ def greedy_decode(
         For each sentence its tokens, without bos_id and eos_id.
 
     Raises:
-        ValueError: source is not (batch, n), an id is not in the target vocabulary, eos_id is padding,
-            max_length is below 1 or above the model's max_len.
+        ValueError: source is not (batch, n), not of whole numbers (int64 or int32) or longer than the model's
+            max_len; bos_id or eos_id is not in the target vocabulary; eos_id is padding; max_length is below 1 or
+            above the model's max_len.
         UserError: the logits are not finite.
     """
     limits = length_limits(model, source, bos_id, eos_id, max_length)
@@ -144,7 +145,7 @@ def beam_search(
         bos_id: the token every target begins with.
         eos_id: the token that ends a sentence.
         beam_size: how many slots each sentence has.
-        length_penalty: α in score = log-probability / length^α; 0 favours short sentences.
+        length_penalty: α in score = log-probability / length^α, from 0 to 50; 0 favours short sentences.
         max_length: as in `greedy_decode`.
         use_cache: as in `greedy_decode`.
 
@@ -153,12 +154,12 @@ def beam_search(
         first. If none finished, those that reached max_length, marked `finished=False`.
 
     Raises:
-        ValueError: beam_size is below 1, length_penalty is negative or infinite, or as in `greedy_decode`.
+        ValueError: beam_size is below 1, length_penalty is negative or above 50, or as in `greedy_decode`.
     """
     if beam_size < 1:
         raise ValueError(f"beam_size must be at least 1; got {beam_size}")
-    if not 0 <= length_penalty < math.inf:
-        raise ValueError(f"length_penalty must be a finite number, 0 or more; got {length_penalty}")
+    if not 0 <= length_penalty <= 50:  # a million tokens to the power of 50 are still a float
+        raise ValueError(f"length_penalty must be from 0 to 50; got {length_penalty}")
     limits = length_limits(model, source, bos_id, eos_id, max_length)
     beams = [_Beam(beam_size, length_penalty, limit, eos_id) for limit in limits]
     if not beams:

@@ -21,7 +21,7 @@ from transformer_lib.written_out import WrittenOutSteps, can_be_written_out
 # chapters/11_decoding.md: Many sentences at once
 @contextmanager
 def evaluation(model: nn.Module) -> Iterator[None]:
-    """No dropout and no gradients inside; every module's own mode is restored afterwards."""
+    """No dropout and no gradients inside; every module's own mode is restored afterwards. For one thread at a time."""
     training = [module for module in model.modules() if module.training]
     for module in training:
         module.training = False
@@ -38,8 +38,12 @@ def length_limits(
 ) -> list[int]:
     """Check the arguments; each sentence's largest number of tokens, the end token counted."""
     config = model.config
-    if source.dim() != 2:
-        raise ValueError(f"source must be token ids (batch, length); got shape {tuple(source.shape)}")
+    if source.dim() != 2 or source.dtype not in (torch.int64, torch.int32):
+        raise ValueError(
+            f"source must be token ids (batch, length), int64 or int32; got {source.dtype} {tuple(source.shape)}"
+        )
+    if source.size(1) > config.max_len:
+        raise ValueError(f"source must be at most as long as the model's {config.max_len}; got {source.size(1)}")
     for name, token in (("bos_id", bos_id), ("eos_id", eos_id)):
         if not 0 <= token < config.target_vocab_size:
             raise ValueError(f"{name} must be from 0 to {config.target_vocab_size - 1}; got {token}")
