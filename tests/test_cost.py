@@ -112,6 +112,17 @@ def test_operations_of_the_fused_kernel_and_of_recomputation(config):
     assert counted(step, model, *inputs, formulas=FUSED) == training_flops(config, 5, 3, **options, recompute=True)
 
 
+@pytest.mark.parametrize("norm_first", [False, True])
+def test_recomputation_without_dropout_stops_before_a_pre_norm_layers_last_product(norm_first):
+    config = TransformerConfig(11, 17, pad_id=0, **SIZES, dropout=0.0, norm_first=norm_first)
+    model, parts = Transformer(config), matrix_products(config, 5, 3, batch=2)
+    for layer in (*model.encoder.layers, *model.decoder.layers):
+        layer.forward = _again(layer.forward)
+    left_out = norm_first * (parts["encoder network"][1].flops + parts["decoder network"][1].flops)
+    asked = training_flops(config, 5, 3, batch=2, fused=True, recompute=True)
+    assert counted(step, model, tokens(2, 5), tokens(2, 3), formulas=FUSED) == asked - left_out
+
+
 def _again(forward):
     return lambda *args, **options: checkpoint(forward, *args, use_reentrant=False, **options)
 
@@ -144,6 +155,14 @@ def test_decoding_equals_the_counter(config, cached):
     for batch, n, steps in ((1, 1, 1), (2, 5, 1), (2, 5, 6)):
         flops = counted(write, batch, n, steps, formulas=FUSED)
         assert decoding_flops(config, n, steps, batch=batch, cached=cached) == flops
+
+
+@pytest.mark.bad_input
+@pytest.mark.parametrize("cached", [True, False])
+@pytest.mark.parametrize(("n", "m"), [(5, 0), (0, 5), (5, -1)])
+def test_nothing_is_decoded_in_no_step(n, m, cached):
+    with pytest.raises(ValueError, match=f"^expected lengths of at least 1; got {n} and {m}$"):
+        decoding_flops(BASE, n, m, cached=cached)
 
 
 # --- bytes -------------------------------------------------------------------------------------------------------

@@ -113,6 +113,7 @@ def training_flops(
         batch: sentences.
         fused: also count the scores that the fused kernel computes a second time (Dao et al. 2022, section 3.1).
         recompute: also count a second forward pass of every layer (activation checkpointing, Chen et al. 2016).
+            In a pre-norm model without dropout, PyTorch's own stops before a layer's last product, counted here.
     """
     parts = matrix_products(config, source_length, target_length, batch=batch)
     total = 3 * _flops(parts)
@@ -135,7 +136,12 @@ def decoding_flops(
         target_length: steps, each of which writes one token.
         batch: sentences.
         cached: False processes all earlier positions anew at each step.
+
+    Raises:
+        ValueError: a length is below 1.
     """
+    if min(source_length, target_length) < 1:
+        raise ValueError(f"expected lengths of at least 1; got {source_length} and {target_length}")
     if cached:
         total = _flops(matrix_products(config, source_length, 1, batch=batch))  # the encoder and the first step
         for length in range(2, target_length + 1):
