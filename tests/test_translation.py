@@ -184,6 +184,8 @@ def test_sizes_are_positive(options):
     ((name, value),) = options.items()
     with pytest.raises(ValueError, match=f"{name} .*got.* {value}"):
         translator().translate(["a dog runs"], **options)
+    with pytest.raises(ValueError, match=f"{name} .*got.* {value}"):
+        translator().translate([" "], **options)
 
 
 def test_one_string_is_not_a_list_of_sentences():
@@ -231,6 +233,24 @@ def test_attention_is_the_softmax_of_queries_and_keys(norm_first):
     torch.testing.assert_close(found.weights, expected, rtol=0, atol=1e-12)
     torch.testing.assert_close(found.weights.sum(dim=-1), torch.ones(found.weights.shape[:-1], dtype=torch.float64))
     assert not found.weights.requires_grad
+
+
+def test_attention_is_without_dropout_and_leaves_the_mode():
+    speaker = translator(2, dropout=0.5)
+    wanted = speaker.attention("the old dog")
+    speaker.model.train()
+    found = speaker.attention("the old dog")
+    assert speaker.model.training
+    assert torch.equal(found.weights, wanted.weights)
+    assert not found.weights.is_inference()
+
+
+def test_the_warning_about_a_cut_points_to_the_caller():
+    speaker = translator()
+    for call in (lambda: speaker.translate(["q" * 30]), lambda: speaker.attention("q" * 30)):
+        with pytest.warns(UserWarning, match="cut: 1$") as found:
+            call()
+        assert [warning.filename for warning in found] == [__file__]
 
 
 def test_attention_names_its_rows_and_columns(learned):
@@ -515,6 +535,11 @@ def test_case_counts_and_perfect_is_100():
     assert evaluate_bleu(GERMAN, GERMAN)["chrf"] == pytest.approx(100)
     assert evaluate_bleu([text.lower() for text in GERMAN], GERMAN)["bleu"] < 90
     assert evaluate_bleu(["", "", ""], GERMAN)["bleu"] == 0
+
+
+def test_no_score_is_above_100():
+    assert sacrebleu.corpus_bleu(["a b c d"], [["a b c d"]]).score > 100
+    assert evaluate_bleu(["a b c d"], ["a b c d"])["bleu"] == 100
 
 
 def test_hypotheses_and_references_are_not_exchanged():

@@ -20,6 +20,7 @@ from transformer_lib.data import Tokenizer
 from transformer_lib.decoding import beam_search
 from transformer_lib.files import UserError, atomic_write, load_weights, one_line, save_weights
 from transformer_lib.model import Transformer, TransformerConfig
+from transformer_lib.prefixes import evaluation
 
 
 # chapters/14_translation.md: The code
@@ -32,7 +33,7 @@ class Attention(NamedTuple):
 
 
 class Translator:
-    """A model and its tokenizer.
+    """A model and its tokenizer. Use it from one thread at a time.
 
     Args:
         model: the model; it is put into evaluation mode and moved to `device`.
@@ -107,8 +108,9 @@ class Translator:
             ValueError: `batch_size` or `beam_size` is below 1.
         """
         _demand_list(sentences)
-        if batch_size < 1:
-            raise ValueError(f"batch_size must be at least 1; got {batch_size}")
+        for name, size in (("batch_size", batch_size), ("beam_size", beam_size)):
+            if size < 1:
+                raise ValueError(f"{name} must be at least 1; got {size}")
         pad, bos, eos = self.tokenizer.pad_id, self.tokenizer.bos_id, self.tokenizer.eos_id
         spoken = [n for n, text in enumerate(sentences) if text.strip()]
         tokens = dict(zip(spoken, self._encode([sentences[n] for n in spoken])))
@@ -126,7 +128,6 @@ class Translator:
                 answers[n] = " ".join(self.tokenizer.decode(hypotheses[0].tokens).split())
         return answers
 
-    @torch.no_grad()
     def attention(self, sentence: str, translation: str | None = None) -> Attention:
         """Translate one sentence and record where each decoder layer looked in the source.
 
@@ -159,7 +160,8 @@ class Translator:
             ))  # fmt: skip
             hooks.append(look.register_forward_hook(lambda _, args, output: recorded.append(output[1][0])))
         try:
-            self.model(source, torch.tensor([[bos, *predicted[:-1]]], device=self.device))
+            with evaluation(self.model):
+                self.model(source, torch.tensor([[bos, *predicted[:-1]]], device=self.device))
         finally:
             for hook in hooks:
                 hook.remove()
@@ -228,7 +230,7 @@ def evaluate_bleu(hypotheses: Sequence[str], references: Sequence[str]) -> dict[
     if len(hypotheses) != len(references) or not references:
         raise ValueError(f"expected one reference a translation; got {len(hypotheses)} and {len(references)}")
     bleu = sacrebleu.BLEU()
-    score = bleu.corpus_score(list(hypotheses), [list(references)]).score
+    score = min(bleu.corpus_score(list(hypotheses), [list(references)]).score, 100.0)  # rounding may exceed it
     chrf = sacrebleu.CHRF().corpus_score(list(hypotheses), [list(references)]).score
     return {"bleu": score, "chrf": chrf, "signature": str(bleu.get_signature())}
 
