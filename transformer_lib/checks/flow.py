@@ -5,9 +5,11 @@
 """Properties of the flow of information: who sees whom."""
 
 import math
+from collections import defaultdict
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.module import register_module_forward_pre_hook
 
 from transformer_lib.checks.report import NotApplicable, Outcome, Property, holds_for
 from transformer_lib.checks.subject import Subject, change
@@ -24,7 +26,7 @@ def causality(subject: Subject) -> Outcome:
     other weights open. The later tokens are replaced at random, because a constant added to all channels can vanish
     in a layer normalisation.
     """
-    source, target = subject.pair()
+    source, target = subject.pair(1)  # one sentence: what a batch mixes is another property's business
     before, worst = subject(source, target), 0.0
     for i in range(target.size(1) - 1):
         future = torch.cat([target[:, : i + 1], subject.other(target[:, i + 1 :], target=True)], dim=1)
@@ -97,21 +99,27 @@ def target_padding_on_the_right(subject: Subject) -> Outcome:
 
 
 # chapters/08_checks.md: Who sees whom
-def _pad_rows(subject: Subject) -> list[Tensor]:
+def _pad_rows(subject: Subject, source: Tensor, target: Tensor) -> list[Tensor]:
+    """The rows of the padding token, in those tables that look up all the padding of these sentences."""
     sizes = {subject.source_vocab_size, subject.target_vocab_size}
-    tables = {
-        module.weight.data_ptr(): module.weight
-        for module in subject.model.modules()
-        if isinstance(module, nn.Embedding) and module.num_embeddings in sizes
-    }
-    if not tables:
-        raise NotApplicable("no nn.Embedding of the vocabulary's size, whose padding row could be changed")
-    return [weight[subject.pad_id] for weight in tables.values()]
+    looked_up: dict[Tensor, int] = defaultdict(int)
+
+    def count(module: nn.Module, inputs: tuple[Tensor, ...]) -> None:
+        if isinstance(module, nn.Embedding) and module.num_embeddings in sizes:
+            looked_up[module.weight] += sum(int((tokens == subject.pad_id).sum()) for tokens in inputs)
+
+    with register_module_forward_pre_hook(count):
+        subject(source, target)
+    padding = sum(int((tokens == subject.pad_id).sum()) for tokens in (source, target))
+    rows = [weight[subject.pad_id] for weight, times in looked_up.items() if times >= padding]
+    if not rows:
+        raise NotApplicable("no nn.Embedding of the vocabulary's size looks up this padding")
+    return rows
 
 
 def _with_other_padding(subject: Subject, source: Tensor, target: Tensor, real: slice) -> float:
     """How far the logits at real positions move when the vector of the padding token is another one."""
-    rows = _pad_rows(subject)
+    rows = _pad_rows(subject, source, target)
     before = subject(source, target)
     saved = [row.detach().clone() for row in rows]
     with torch.no_grad():
@@ -131,7 +139,7 @@ def source_padding_on_the_left(subject: Subject) -> Outcome:
     """What the embedding of PAD contains does not matter, with padding before the source.
 
     Proves: padded keys are not read. The logits may differ from those of the unpadded source, because positions
-    shift; the content of PAD may not. Cannot: judge a model whose embedding is no nn.Embedding.
+    shift; the content of PAD may not. Cannot: judge a model whose source embedding is no nn.Embedding.
     """
     source, target = subject.pair()
     source = torch.cat([subject.padding(3, 3), source], dim=1)
@@ -150,7 +158,7 @@ def source_padding_on_the_left(subject: Subject) -> Outcome:
 def target_padding_on_the_left(subject: Subject) -> Outcome:
     """What the embedding of PAD contains does not matter to real positions, with padding before the target.
 
-    Proves: the decoder combines both masks. Cannot: judge a model whose embedding is no nn.Embedding.
+    Proves: the decoder combines both masks. Cannot: judge a model whose target embedding is no nn.Embedding.
     """
     source, target = subject.pair()
     target = torch.cat([subject.padding(3, 3), target], dim=1)
@@ -164,8 +172,8 @@ def target_padding_on_the_left(subject: Subject) -> Outcome:
 def batch_independence(subject: Subject) -> Outcome:
     """A sentence gets the same logits alone as in a batch, and a permuted batch gives permuted logits.
 
-    Proves: for these sizes rows do not mix. Batch and length are chosen different and then equal, because a mask of
-    the wrong rank shows only when sizes coincide. Cannot: try every coincidence.
+    Proves: for these sizes rows do not mix. Batch and length are chosen different and then equal, because some
+    code mixes rows only when sizes coincide. Cannot: try every coincidence.
     """
     worst = 0.0
     for rows, length in ((3, 7), (4, 4), (8, 8), (2, 2)):

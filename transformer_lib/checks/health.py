@@ -10,9 +10,10 @@ from collections import defaultdict
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.nn.modules.module import register_module_forward_pre_hook
 
 from transformer_lib.checks.report import NotApplicable, Outcome, Property, holds_for
-from transformer_lib.checks.subject import Subject, change, plain_tensors
+from transformer_lib.checks.subject import Subject, change, indices_beside_table, plain_tensors
 from transformer_lib.files import one_line
 
 PROPERTIES: list[Property] = []  # in the order in which they are written
@@ -67,7 +68,8 @@ def _gradients(subject: Subject, source: Tensor, target: Tensor, rows: int) -> d
 def empty_sentences(subject: Subject) -> Outcome:
     """A sentence of nothing but padding in the batch leaves the others' logits and all gradients as they were.
 
-    Proves: such a row adds exactly nothing. Cannot: say what the row itself should be.
+    Proves: such a row adds nothing but rounding. Gradients that are themselves rounding are not compared. Cannot: say
+    what the row itself should be.
     """
     source, target = subject.pair()
     more_source = torch.cat([source, subject.padding(1, source.size(1))])
@@ -171,7 +173,7 @@ def first_token_sees_itself(subject: Subject) -> Outcome:
 # chapters/08_checks.md: Parameters, gradients, dtypes, modes
 @holds_for(PROPERTIES, "a constant such as -1e9, or a table that is no buffer, does not fit the dtype", "half")
 def every_dtype(subject: Subject) -> Outcome:
-    """float64, bfloat16 and float16 run and agree with float32 as far as their digits go.
+    """float64, bfloat16 and float16 run and agree with float32, to 2e-5, 0.3 and 0.05 of the logits' spread.
 
     Proves: no dtype is assumed in `forward`. Cannot: promise that training in float16 works.
     """
@@ -179,7 +181,7 @@ def every_dtype(subject: Subject) -> Outcome:
     source[0, -2:] = subject.pad_id
     reference = subject.logits(subject.build().float(), source, target)
     found = []
-    for dtype, allowed in ((torch.float64, 1e-4), (torch.bfloat16, 0.5), (torch.float16, 0.1)):
+    for dtype, allowed in ((torch.float64, 2e-5), (torch.bfloat16, 0.3), (torch.float16, 0.05)):
         name = str(dtype).removeprefix("torch.")
         try:
             logits = subject.logits(subject.build().to(dtype), source, target)
@@ -210,15 +212,17 @@ def state_dict_is_complete(subject: Subject) -> Outcome:
 def buffers_move_along(subject: Subject) -> Outcome:
     """No module keeps a tensor that is neither a parameter nor a buffer, and the model runs on another device.
 
-    Proves: what modules keep moves, and, on the device `meta`, that `forward` makes nothing on the CPU. Cannot: see
-    the latter if the model looks at values, which `meta` has not.
+    Proves: what modules keep moves, and, on the device `meta`, that sums and embeddings in `forward` meet nothing made
+    on the CPU. Cannot: see the latter in matrix products, which do not compare devices there, nor at all if the model
+    looks at values, which `meta` has not.
     """
     plain = plain_tensors(subject.model)
     if plain:
         return False, f"plain tensors: {', '.join(plain[:3])}"
     moved = "the model runs on another device"
     try:
-        subject.logits(subject.build().to("meta"), *(tokens.to("meta") for tokens in subject.pair()))
+        with register_module_forward_pre_hook(indices_beside_table):
+            subject.logits(subject.build().to("meta"), *(tokens.to("meta") for tokens in subject.pair()))
     except Exception as error:
         if "not on the expected device" in str(error):
             return False, f"moved to another device, it does not run: {one_line(error)}"

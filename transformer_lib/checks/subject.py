@@ -145,3 +145,9 @@ def plain_tensors(module: nn.Module) -> list[str]:
         for key, value in vars(part).items()
         if key not in own and inside(value)
     ]
+
+
+def indices_beside_table(module: nn.Module, inputs: tuple[Tensor, ...]) -> None:
+    """A hook that asks what the device `meta` does not: do an embedding's indices lie where its table lies?"""
+    if isinstance(module, nn.Embedding) and any(indices.device != module.weight.device for indices in inputs):
+        raise RuntimeError("the indices of an nn.Embedding are not on the expected device")

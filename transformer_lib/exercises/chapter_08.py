@@ -44,6 +44,8 @@ def grade_08_2(answer: Answer) -> Checks:
         ("one tensor is shared with nobody", {"a": third}, []),
         ("one tensor under two names is shared", {"a": third, "b": third}, [["a", "b"]]),
         ("equal numbers are not shared", {"a": one, "b": other}, []),
+        ("two views of one memory are two objects", {"a": one, "b": one.detach()}, []),
+        ("two empty tensors are two objects", {"a": torch.ones(0), "b": torch.ones(0)}, []),
         ("names come in alphabetical order", {"b": third, "a": third}, [["a", "b"]]),
         ("three names are one group", {"b": one, "c": one, "a": one}, [["a", "b", "c"]]),
         ("groups come in order", {"d": one, "c": other, "b": one, "a": other}, [["a", "c"], ["b", "d"]]),
@@ -75,6 +77,10 @@ def _mixing(kind: str, only: int | None = None) -> Callable[[Tensor], Tensor]:
             return torch.cat([y[:1], y[1:] + y[:-1] / 8])
         if kind == "the one after":
             return torch.cat([y[:-1] + y[1:] / 8, y[-1:]])
+        if kind == "the last row":
+            return torch.cat([y[:-1], y[-1:] + y[:1] / 8])
+        if kind == "the fifth row of eight":
+            return torch.cat([y[:4], y[4:5] + y[:1] / 8, y[5:]]) if x.size(0) == 8 else y
         return y / x.mean()
 
     return model
@@ -82,7 +88,8 @@ def _mixing(kind: str, only: int | None = None) -> Callable[[Tensor], Tensor]:
 
 def grade_08_3(answer: Answer) -> Checks:
     """Honest and mixing models of several kinds."""
-    for kind in ("honest", "mean", "the one before", "the one after", "square", "honest"):
+    kinds = "mean", "the one before", "the one after", "square", "the last row", "the fifth row of eight"
+    for kind in ("honest", *kinds, "honest"):
         wanted = kind != "honest"
         yield f"{wanted} for a model of the kind: {kind}", _says(answer(_mixing(kind)), wanted)
     for size in range(2, 9):
@@ -106,6 +113,8 @@ def _listener(kind: str, pad: int) -> Callable[[Tensor], Tensor]:
             heard[real.nonzero()[places[kind]]] = False
         elif deaf_if.get(kind, False):
             heard[:] = False
+        elif kind == "honest, of two kinds of words":
+            tokens = (tokens == (pad + 1) % 10).long()
         place = torch.arange(1, tokens.size(1) + 1, dtype=torch.float64)[:, None]
         return (table[tokens[0]] * place * heard[:, None]).sum(dim=0)
 
@@ -115,6 +124,7 @@ def _listener(kind: str, pad: int) -> Callable[[Tensor], Tensor]:
 def grade_08_4(answer: Answer) -> Checks:
     """Honest and deaf models; the padding token is not always 0."""
     for pad in (0, 9, 4):
-        for kind in ("honest", "inverted", "first", "second", "last", "on the left", "on the right", "without padding"):
-            wanted = kind != "honest"
+        deaf = "inverted", "first", "second", "last", "on the left", "on the right", "without padding"
+        for kind in ("honest", *deaf, "honest, of two kinds of words"):
+            wanted = kind in deaf
             yield f"{wanted} for a model of the kind: {kind}", _says(answer(_listener(kind, pad), pad), wanted)
