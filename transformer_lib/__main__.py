@@ -124,6 +124,8 @@ def _train_here(arguments: argparse.Namespace, device: str) -> list[dict[str, fl
     if not 0 <= arguments.seed < 2**63:
         raise UserError(f"--seed must be at least 0 and below 2**63; got {arguments.seed}")
     preset = PRESETS[arguments.preset or ("tiny" if arguments.corpus == "toy" else "small")]
+    if out.exists() and not out.is_dir():
+        raise UserError(f"--out {out} is a file: expected a directory, or a name that is still free")
     going_on = arguments.resume and (out / "state.safetensors").exists()
     if not going_on and any((out / name).exists() for name in ("model.safetensors", "state.safetensors")):
         remedy = "it has no state to go on from: give" if arguments.resume else "give --resume to go on with it, or"
@@ -140,9 +142,10 @@ def _train_here(arguments: argparse.Namespace, device: str) -> list[dict[str, fl
     longest = min(config.max_len, preset["training"]["batch_tokens"])
     pairs, skipped = encode_pairs(corpus, tokenizer, max_len=longest)
     try:
-        val_pairs, _ = encode_pairs(val_corpus, tokenizer, max_len=longest)
+        val_pairs, also_skipped = encode_pairs(val_corpus, tokenizer, max_len=longest)
     except UserError:  # no usable pair among the few put aside: train without validation
-        val_pairs = []
+        val_pairs, also_skipped = [], len(val_corpus)
+    skipped += also_skipped
     if arguments.patience and not val_pairs:
         raise UserError("--patience waits for a better validation loss, but no pair is left for validation")
     options = {name: getattr(arguments, name) for name in ("steps", "minutes", "evaluate_every", "average", "patience")}
@@ -155,14 +158,20 @@ def _train_here(arguments: argparse.Namespace, device: str) -> list[dict[str, fl
     torch.manual_seed(arguments.seed)
     translator = Translator(Transformer(config), tokenizer)
     if going_on:
-        translator.check_config(out)
+        try:
+            translator.check_config(out)
+        except UserError as error:
+            raise UserError(f"{error}: give the --preset that the run began with") from error
     if place()[0] == 0:
         if not going_on:
             translator.save(out, weights=False)
-        print(f"{len(pairs)} pairs to train on, {len(val_pairs)} for validation; skipped {skipped}", file=sys.stderr)
-    return train(
-        translator.model, pairs, training, val_pairs=val_pairs, out=out, resume=arguments.resume, device=device
-    )
+        why = f" (blank on a side, or longer than {longest} tokens)" if skipped else ""
+        _say(f"{len(pairs)} pairs to train on, {len(val_pairs)} for validation; skipped {skipped}{why}")
+    log = train(translator.model, pairs, training, val_pairs=val_pairs, out=out, resume=arguments.resume, device=device)
+    if log[-1]["step"] < training.warmup_steps and place()[0] == 0:
+        rising = f"the learning rate was still rising, up to update {training.warmup_steps}"
+        _say(f"warning: this was update {log[-1]['step']}, and {rising}: train longer, or take --preset tiny")
+    return log
 
 
 def _translate(arguments: argparse.Namespace) -> None:
@@ -216,7 +225,8 @@ def _check(arguments: argparse.Namespace) -> int:
         try:
             report = check_transformer(factory, **options)
         except (Exception, SystemExit) as error:
-            raise UserError(f"cannot run {arguments.factory}: {one_line(error)}") from error
+            called = "called as model(source, target) with whole numbers (batch, length)"
+            raise UserError(f"cannot run {arguments.factory}, {called}: {one_line(error)}") from error
     print(report.to_json() if arguments.json else report)
     return 0 if report.holds else 1
 
@@ -229,12 +239,17 @@ class _Parser(argparse.ArgumentParser):
 
 def _positive(kind: type[int] | type[float], *, most: int | None = None) -> Callable[[str], float]:
     def parse(text: str) -> float:
-        value = kind(text)
+        try:
+            value = kind(text)
+        except ValueError:
+            value = 0
         if not 0 < value < math.inf or (most is not None and value > most):
-            raise ValueError(text)
+            wanted = (
+                ("a whole number" if kind is int else "a number") + " above 0" + (f", at most {most}" if most else "")
+            )
+            raise argparse.ArgumentTypeError(f"expected {wanted}; got {text!r}")
         return value
 
-    parse.__name__ = f"positive {kind.__name__}" + ("" if most is None else f" up to {most}")
     return parse
 
 
@@ -254,7 +269,7 @@ def _parser() -> argparse.ArgumentParser:
     ):
         command = commands.add_parser(name, help=about, description=about)
         command.set_defaults(run=function)
-        command.add_argument("--device", choices=["auto", "cpu", "cuda"], default="auto")
+        command.add_argument("--device", choices=["auto", "cpu", "cuda"], default="auto", help="auto: a GPU if any")
         if name != "translate":
             command.add_argument(
                 "--corpus", type=_given, help="toy, multi30k, or a directory with train.en, train.de, …"
@@ -263,23 +278,44 @@ def _parser() -> argparse.ArgumentParser:
             command.add_argument("--target", type=_given, help="a text file; with --corpus: a language, such as de")
         if name == "train":
             command.add_argument("--out", type=_given, required=True, help="directory for the model")
-            command.add_argument("--preset", choices=sorted(PRESETS), help="default: tiny for toy, else small")
+            command.add_argument(
+                "--preset",
+                choices=sorted(PRESETS),
+                help="tiny: a try; small: some 10,000 pairs; base: a GPU (tiny for toy, else small)",
+            )
             command.add_argument("--resume", action="store_true", help="go on with the run in --out")
-            command.add_argument("--minutes", type=_positive(float), help="time to train (30 if --steps is missing)")
-            command.add_argument("--steps", type=_positive(int), help="updates to train")
-            command.add_argument("--evaluate-every", type=_positive(int), help="updates between two validations (500)")
-            command.add_argument("--average", type=_positive(int), help="keep the mean of the last so many checkpoints")
+            command.add_argument(
+                "--minutes", type=_positive(float), help="time of this call (30 if --steps is missing)"
+            )
+            command.add_argument("--steps", type=_positive(int), help="updates, counted from the run's beginning")
+            command.add_argument(
+                "--evaluate-every",
+                type=_positive(int),
+                help="updates between two validations (250 with small, else 500)",
+            )
+            command.add_argument(
+                "--average",
+                type=_positive(int),
+                help="keep the mean of the last so many checkpoints (10 with small, else 1)",
+            )
             command.add_argument("--patience", type=_positive(int), help="stop after so many validations in vain")
-            command.add_argument("--seed", type=int, default=0)
+            command.add_argument("--seed", type=int, default=0, help="of weights, order and dropout (0)")
         else:
             command.add_argument("--model", type=_given, required=True, help="directory that `train --out` wrote")
-            command.add_argument("--beam", type=_positive(int, most=1000), default=5, help="beam size; 1 = greedy")
+            command.add_argument("--beam", type=_positive(int, most=1000), default=5, help="beam size (5); 1 = greedy")
         if name == "evaluate":
             command.add_argument("--split", help="with --corpus: its part, such as test_2016_flickr")
         if name == "translate":
             command.add_argument("sentences", nargs="*", metavar="SENTENCE", help="none: read standard input")
     about = "hold a Transformer of your own to its properties"
-    command = commands.add_parser("check", help=about, description=about)
+    contract = (
+        "FACTORY(source_vocab_size, target_vocab_size, pad_id) returns a small model. It is called as model(source, "
+        "target) with whole numbers (batch, length), the target shifted right, makes its masks itself, and returns "
+        "logits (batch, target length, target_vocab_size). The two trainings take most of a minute on a quiet "
+        "machine. Status 0: all hold; 1: one does not; 2: it cannot be run. The rooms of the gallery that a report "
+        "names stand in chapters/08c_gallery.md; chapters/08_checks.md says what a pass does not prove."
+    )
+    command = commands.add_parser("check", help=about, description=f"{about}. {contract}")
     command.set_defaults(run=_check)
     command.add_argument("factory", metavar="MODULE:FACTORY", help="called with two vocabulary sizes and pad_id")
     command.add_argument("--json", action="store_true", help="print JSON")

@@ -18,7 +18,11 @@ PROPERTIES: list[Property] = []  # in the order in which they are written
 
 
 # chapters/08_checks.md: Who sees whom
-@holds_for(PROPERTIES, "the causal mask is missing, inverted, or shifted by one", "causal")
+@holds_for(
+    PROPERTIES,
+    "the causal mask is missing, inverted, or shifted by one; or a softmax or norm runs over positions",
+    "causal",
+)
 def causality(subject: Subject) -> Outcome:
     """Logits at position i do not change when the target tokens after i do.
 

@@ -208,7 +208,7 @@ def state_dict_is_complete(subject: Subject) -> Outcome:
     return moved == 0, f"after loading, logits differ by {subject.shown(moved) if moved else 0}"
 
 
-@holds_for(PROPERTIES, "a tensor is a plain attribute; register_buffer makes it move with the model", "buffer")
+@holds_for(PROPERTIES, "a tensor is a plain attribute, not a buffer, or is made in forward without device=", "buffer")
 def buffers_move_along(subject: Subject) -> Outcome:
     """No module keeps a tensor that is neither a parameter nor a buffer, and the model runs on another device.
 
