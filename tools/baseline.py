@@ -1,4 +1,4 @@
-"""Train PyTorch's own Transformer by the command of a record, and write its scores into the record as a baseline.
+"""Train PyTorch's own Transformer by the command of a record, and write into the record how that went.
 
 python tools/baseline.py RUN RECORD [--steps N]
 
@@ -28,6 +28,8 @@ from transformer_lib.data import load_multi30k
 from transformer_lib.decoding import beam_search
 from transformer_lib.files import atomic_write
 from transformer_lib.model import DecoderCache, Transformer, TransformerConfig
+
+NAME = "torch.nn.Transformer"
 
 
 def torch_stacks(config: TransformerConfig) -> nn.Transformer:
@@ -93,19 +95,18 @@ def train(run: Path, command: str, steps: int | None) -> None:
 
 
 def add_baseline(run: Path, folder: Path) -> None:
-    """Translate the test set with the trained model, and write its scores and validation losses into the record."""
+    """Write the validation losses into the record, and the scores of a training that is as long as the record's."""
     record = json.loads((folder / "record.json").read_text(encoding="utf-8"))
-    test = load_multi30k(SPLITS[0], source=record["source"], target=record["target"])
-    with (
-        mock.patch.object(translation, "Transformer", TorchTransformer),
-        mock.patch.object(translation, "beam_search", partial(beam_search, use_cache=False)),
-    ):
-        answers = translation.Translator.from_pretrained(run).translate(test.source, **DECODING)
     log = [json.loads(line) for line in (run / "log.jsonl").read_text(encoding="utf-8").splitlines()]
-    record["baselines"]["torch.nn.Transformer"] = scores(answers, test.target, record["target"]) | {
-        "steps": log[-1]["step"],
-        "validation": [[row["step"], row["val_loss"]] for row in log],
-    }
+    record["rival"] = {"name": NAME, "validation": [[row["step"], row["val_loss"]] for row in log]}
+    if log[-1]["step"] == record["steps"]:
+        test = load_multi30k(SPLITS[0], source=record["source"], target=record["target"])
+        with (
+            mock.patch.object(translation, "Transformer", TorchTransformer),
+            mock.patch.object(translation, "beam_search", partial(beam_search, use_cache=False)),
+        ):
+            answers = translation.Translator.from_pretrained(run).translate(test.source, **DECODING)
+        record["baselines"][NAME] = scores(answers, test.target, record["target"])
     atomic_write(folder / "record.json", json.dumps(record))
     atomic_write(folder / "README.md", model_card(record, folder.name))
     seal(folder)
