@@ -525,9 +525,9 @@ def test_strange_sentences_are_trained_on_and_translated(text, trained, tmp_path
     """One line, one sentence, one translation; what is too long for the model is skipped or cut."""
     for name in ("en", "de"):
         (tmp_path / name).write_bytes(b"a dog\na cat\n" * 19 + text.encode() + b"\r\na dog\n")
-    status, _, err = Streams().run(training(tmp_path, 1))
+    status, _, err = Streams().run(training(tmp_path, 2))
     assert status == 0, err
-    assert err.splitlines()[-1] in (
+    assert err.splitlines()[-1].split(" (")[0] in (
         "38 pairs to train on, 2 for validation; skipped 0", "37 pairs to train on, 2 for validation; skipped 1",
     )  # fmt: skip
     command(["translate", "--model", trained / "run", "--beam", 1], stdin=text.encode() + b"\r\na dog\n")
