@@ -25,8 +25,10 @@ def their_name(name):
     """What our parameter is called in the other model."""
     for ours, theirs in NAMES.items():
         name = name.replace(ours, theirs)
-    last = {"encoder": "norm2", "decoder": "norm3"}.get(name.split(".")[0], "")
-    return ("stacks." if last else "") + name.replace("feed_forward_norm", last)
+    for stack, last in (("encoder.", "norm2"), ("decoder.", "norm3")):
+        if name.startswith(stack):
+            name = name.replace(stack, f"{stack}stack.", 1).replace("feed_forward_norm", last)
+    return name
 
 
 @pytest.fixture

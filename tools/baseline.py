@@ -17,17 +17,14 @@ from pathlib import Path
 from unittest import mock
 
 import torch
-from jaxtyping import Bool, Float, Int
-from model_card import model_card
-from record import DECODING, SPLITS, scores, seal
+from record import DECODING, SPLITS, log_of, scores, store
 from torch import Tensor, nn
 
 from transformer_lib import __main__ as command_line
 from transformer_lib import translation
 from transformer_lib.data import load_multi30k
 from transformer_lib.decoding import beam_search
-from transformer_lib.files import atomic_write
-from transformer_lib.model import DecoderCache, Transformer, TransformerConfig
+from transformer_lib.model import Transformer, TransformerConfig
 
 NAME = "torch.nn.Transformer"
 
@@ -48,40 +45,40 @@ def torch_stacks(config: TransformerConfig) -> nn.Transformer:
     return stacks
 
 
+class _Encoder(nn.Module):
+    """PyTorch's encoder, called as ours."""
+
+    def __init__(self, stack: nn.Module) -> None:
+        super().__init__()
+        self.stack = stack
+
+    def forward(self, x: Tensor, *, mask: Tensor) -> Tensor:
+        """Map (batch, n, d_model) to the same; the mask is that of the padding, (batch, 1, 1, n)."""
+        return self.stack(x, src_key_padding_mask=~mask[:, 0, 0])
+
+
+class _Decoder(_Encoder):
+    """PyTorch's decoder, called as ours, as far as training and decoding without a cache ask for it."""
+
+    def forward(  # type: ignore[override]
+        self, x: Tensor, memory: Tensor, *, mask: None, memory_mask: Tensor, is_causal: bool, cache: None
+    ) -> Tensor:
+        """Map (batch, m, d_model), padded on the right, to the same; memory_mask is (batch, 1, 1, n)."""
+        if mask is not None or cache is not None or not is_causal:
+            raise NotImplementedError("only what training and decoding without a cache ask for")
+        future = torch.ones(x.size(1), x.size(1), dtype=torch.bool, device=x.device).triu(1)  # True = hidden
+        padding = ~memory_mask[:, 0, 0]
+        return self.stack(x, memory, tgt_mask=future, tgt_is_causal=True, memory_key_padding_mask=padding)
+
+
 class TorchTransformer(Transformer):
     """Our embeddings and projection around PyTorch's encoder and decoder."""
 
     def __init__(self, config: TransformerConfig) -> None:
         super().__init__(config)
-        del self.encoder, self.decoder
-        self.stacks = torch_stacks(config)
-
-    def encode(
-        self, source_tokens: Int[Tensor, "batch n"], *, mask: Bool[Tensor, "#batch #heads #n #n"] | None = None
-    ) -> Float[Tensor, "batch n d_model"]:
-        """Turn source tokens into the memory."""
-        x = self._embed(source_tokens, self.source_embedding)
-        return self.stacks.encoder(x, src_key_padding_mask=source_tokens == self.config.pad_id)
-
-    def decode(
-        self,
-        target_tokens: Int[Tensor, "batch m"],
-        memory: Float[Tensor, "batch n d_model"],
-        *,
-        memory_mask: Bool[Tensor, "#batch #heads #m #n"] | None,
-        mask: Bool[Tensor, "#batch #heads #m #keys"] | None = None,
-        is_causal: bool = False,
-        cache: DecoderCache | None = None,
-    ) -> Float[Tensor, "batch m d_model"]:
-        """Turn target tokens, padded on the right, and the memory into hidden states."""
-        if mask is not None or cache is not None or memory_mask is None or not is_causal:
-            raise NotImplementedError("only what training and decoding without a cache ask for")
-        length = target_tokens.size(1)
-        future = torch.ones(length, length, dtype=torch.bool, device=target_tokens.device).triu(1)  # True = hidden
-        return self.stacks.decoder(
-            self._embed(target_tokens, self.target_embedding), memory, tgt_mask=future, tgt_is_causal=True,
-            memory_key_padding_mask=~memory_mask[:, 0, 0],
-        )  # fmt: skip
+        stacks = torch_stacks(config)
+        self.encoder = _Encoder(stacks.encoder)  # type: ignore[assignment]
+        self.decoder = _Decoder(stacks.decoder)  # type: ignore[assignment]
 
 
 def train(run: Path, command: str, steps: int | None) -> None:
@@ -97,7 +94,7 @@ def train(run: Path, command: str, steps: int | None) -> None:
 def add_baseline(run: Path, folder: Path) -> None:
     """Write the validation losses into the record, and the scores of a training that is as long as the record's."""
     record = json.loads((folder / "record.json").read_text(encoding="utf-8"))
-    log = [json.loads(line) for line in (run / "log.jsonl").read_text(encoding="utf-8").splitlines()]
+    log = log_of(run)
     record["rival"] = {"name": NAME, "validation": [[row["step"], row["val_loss"]] for row in log]}
     if log[-1]["step"] == record["steps"]:
         test = load_multi30k(SPLITS[0], source=record["source"], target=record["target"])
@@ -107,9 +104,7 @@ def add_baseline(run: Path, folder: Path) -> None:
         ):
             answers = translation.Translator.from_pretrained(run).translate(test.source, **DECODING)
         record["baselines"][NAME] = scores(answers, test.target, record["target"])
-    atomic_write(folder / "record.json", json.dumps(record))
-    atomic_write(folder / "README.md", model_card(record, folder.name))
-    seal(folder)
+    store(record, folder)
 
 
 if __name__ == "__main__":

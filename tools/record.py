@@ -96,10 +96,15 @@ def ship(run: Path, folder: Path) -> Translator:
     return Translator.from_pretrained(folder)
 
 
+def log_of(folder: Path) -> list[dict]:
+    """The rows of a run's log."""
+    return [json.loads(line) for line in (folder / "log.jsonl").read_text(encoding="utf-8").splitlines()]
+
+
 def facts(folder: Path, command: str, commit: str, device: str) -> dict:
     """What was trained, how, where, and for how long."""
     arguments = _parser().parse_args(shlex.split(command)[3:])  # behind python -m transformer_lib
-    log = [json.loads(line) for line in (folder / "log.jsonl").read_text(encoding="utf-8").splitlines()]
+    log = log_of(folder)
     return {
         "provisional": device.startswith("CPU"),
         "command": command,
@@ -127,6 +132,13 @@ def seal(folder: Path) -> None:
     atomic_write(path, json.dumps(record, indent=1, ensure_ascii=False) + "\n")
 
 
+def store(record: dict, folder: Path) -> None:
+    """Write the record and its model card, and seal the directory."""
+    atomic_write(folder / "record.json", json.dumps(record))
+    atomic_write(folder / "README.md", model_card(record, folder.name))
+    seal(folder)
+
+
 def make_record(run: Path, folder: Path, command: str, *, commit: str, device: str) -> None:
     """Write a whole record; every translation and score comes from the weights that are shipped, on the CPU."""
     translator = ship(run, folder)
@@ -147,9 +159,7 @@ def make_record(run: Path, folder: Path, command: str, *, commit: str, device: s
         "word-by-word dictionary": word_by_word(train, test.source),
     }
     record["baselines"] = {name: scores(answer, test.target, target) for name, answer in easy.items()}
-    atomic_write(folder / "record.json", json.dumps(record))
-    atomic_write(folder / "README.md", model_card(record, folder.name))
-    seal(folder)
+    store(record, folder)
 
 
 def _device() -> str:
