@@ -16,7 +16,7 @@ REPRODUCIBLE = OMP_NUM_THREADS=1 ATEN_CPU_CAPABILITY=default MKL_CBWR=COMPATIBLE
 WORKERS ?= 2
 
 .DEFAULT_GOAL := book
-.PHONY: book test course train baseline equivalence bench export execute render lint types check unit notebooks test-long mutation clean
+.PHONY: book test course train baseline variations equivalence bench export execute render lint types check unit notebooks test-long mutation clean
 
 book: export execute render
 
@@ -39,10 +39,16 @@ train: $(INSTALLED)
 	$(PY) $(TRAIN:python%=%) --resume
 	$(PY) tools/record.py $(RUN) book/$(RUN) "$(TRAIN)"
 	$(PY) tools/analysis.py book/$(RUN)
+	$(PY) tools/variations.py book/$(RUN)
 
 # Trains PyTorch's own Transformer by the same command, and writes its scores into that record.
 baseline: $(INSTALLED)
 	$(PY) tools/baseline.py $(RUN)-torch book/$(RUN)
+
+# Trains that recipe again and again, each time changed in one thing and for a quarter of the time, and writes what
+# that does to the score beside that record.
+variations: $(INSTALLED)
+	$(PY) tools/variations.py book/$(RUN) --train $(RUN)-variations
 
 # Measures every cell of the equivalence ladder again, and writes the page that shows it.
 equivalence: $(INSTALLED)

@@ -162,15 +162,17 @@ def test_resume_goes_on(run, own, tmp_path):
 
     assert run("train", *own, "--out", "whole", "--steps", 5, "--preset", "small", "--seed", 3)[0] == 0
     for steps in (2, 5):
-        status, out, _ = run("train", *own, "--out", "parts", "--steps", steps, "--resume", "--seed", 3)
+        status, out, err = run("train", *own, "--out", "parts", "--steps", steps, "--resume", "--seed", 3)
         assert (status, json.loads(out)["step"]) == (0, steps)
+        assert "nothing was trained" not in err
     whole, parts = (Translator.from_pretrained(tmp_path / name).model for name in ("whole", "parts"))
     assert all(torch.equal(a, b) for a, b in zip(whole.parameters(), parts.parameters(), strict=True))
     rows = (tmp_path / "parts" / "log.jsonl").read_text().splitlines()
     assert [json.loads(row)["step"] for row in rows] == [2, 5]
     before = weights("parts")
-    status, out, _ = run("train", *own, "--out", "parts", "--steps", 4, "--resume", "--seed", 3)  # it has them already
+    status, out, err = run("train", *own, "--out", "parts", "--steps", 4, "--resume", "--seed", 3)
     assert (status, weights("parts")) == (0, before)
+    assert "warning: nothing was trained: the run has made 5 updates, more than 4" in err
 
 
 def test_an_existing_run_is_not_overwritten(run, fails, own, tmp_path):

@@ -138,7 +138,7 @@ def test_no_file_was_changed_added_or_lost():
 @recorded
 def test_the_record_says_what_the_other_files_say():
     said, log = record(), [json.loads(line) for line in (FOLDER / "log.jsonl").read_text().splitlines()]
-    rebuilt = tool.facts(FOLDER, said["command"], said["commit"], said["device"])
+    rebuilt = tool.facts(FOLDER, said["command"], {name: said[name] for name in tool.here(said["commit"])})
     environment = ("torch", "python", "sacremoses")
     assert {name: said[name] for name in rebuilt if name not in environment} == {
         name: value for name, value in rebuilt.items() if name not in environment

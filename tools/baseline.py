@@ -9,15 +9,13 @@ record's. `torchrun` may start it with several processes.
 import argparse
 import json
 import os
-import shlex
-import sys
 import warnings
 from functools import partial
 from pathlib import Path
 from unittest import mock
 
 import torch
-from record import DECODING, SPLITS, log_of, scores, store
+from record import DECODING, SPLITS, again, log_of, scores, store
 from torch import Tensor, nn
 
 from transformer_lib import __main__ as command_line
@@ -81,16 +79,6 @@ class TorchTransformer(Transformer):
         self.decoder = _Decoder(stacks.decoder)  # type: ignore[assignment]
 
 
-def train(run: Path, command: str, steps: int | None) -> None:
-    """Run the record's own command with the other model in the place of ours."""
-    arguments = [*shlex.split(command)[3:], "--out", str(run), "--resume"]  # behind python -m transformer_lib
-    if steps is not None:
-        arguments += ["--steps", str(steps)]
-    with mock.patch.object(command_line, "Transformer", TorchTransformer):
-        if command_line.main(arguments):
-            sys.exit(f"{run}: the training did not end")
-
-
 def add_baseline(run: Path, folder: Path) -> None:
     """Write the validation losses into the record, and the scores of a training that is as long as the record's."""
     record = json.loads((folder / "record.json").read_text(encoding="utf-8"))
@@ -113,6 +101,8 @@ if __name__ == "__main__":
     parser.add_argument("record", type=Path)
     parser.add_argument("--steps", type=int)
     given = parser.parse_args()
-    train(given.run, json.loads((given.record / "record.json").read_text(encoding="utf-8"))["command"], given.steps)
+    command = json.loads((given.record / "record.json").read_text(encoding="utf-8"))["command"]
+    with mock.patch.object(command_line, "Transformer", TorchTransformer):
+        again(given.run, command, *(["--steps", given.steps] if given.steps else []))
     if os.environ.get("RANK", "0") == "0":
         add_baseline(given.run, given.record)

@@ -14,6 +14,7 @@ import platform
 import shlex
 import shutil
 import subprocess
+import sys
 from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
@@ -23,7 +24,7 @@ import torch
 from aligner import dictionary, words
 from model_card import model_card
 
-from transformer_lib.__main__ import _parser
+from transformer_lib import __main__ as command_line
 from transformer_lib.cost import count_parameters
 from transformer_lib.data import ParallelCorpus, load_multi30k
 from transformer_lib.files import atomic_write, save_weights
@@ -101,17 +102,32 @@ def log_of(folder: Path) -> list[dict]:
     return [json.loads(line) for line in (folder / "log.jsonl").read_text(encoding="utf-8").splitlines()]
 
 
-def facts(folder: Path, command: str, commit: str, device: str) -> dict:
-    """What was trained, how, where, and for how long."""
-    arguments = _parser().parse_args(shlex.split(command)[3:])  # behind python -m transformer_lib
-    log = log_of(folder)
+def again(run: Path, command: str, *options: object) -> None:
+    """Train by a record's command into another directory, with further options, or go on with what was begun there."""
+    arguments = [*shlex.split(command)[3:], "--out", str(run), "--resume"]  # behind python -m transformer_lib
+    if command_line.main([*arguments, *map(str, options)]):
+        sys.exit(f"{run}: the training did not end")
+
+
+def here(commit: str | None = None) -> dict[str, str]:
+    """Where something is measured: the commit (None = the present one), the device, and the versions that matter."""
+    git, cuda = ["git", "rev-parse", "HEAD"], torch.cuda.is_available()
     return {
-        "provisional": device.startswith("CPU"),
-        "command": command,
-        "commit": commit,
-        "device": device,
+        "commit": commit or subprocess.run(git, capture_output=True, text=True, check=True).stdout.strip(),
+        "device": torch.cuda.get_device_name() if cuda else f"CPU, {os.cpu_count()} cores",
         "torch": torch.__version__,
         "python": platform.python_version(),
+    }
+
+
+def facts(folder: Path, command: str, where: dict[str, str]) -> dict:
+    """What was trained, how, where, and for how long."""
+    arguments = command_line._parser().parse_args(shlex.split(command)[3:])  # behind python -m transformer_lib
+    log = log_of(folder)
+    return {
+        "provisional": where["device"].startswith("CPU"),
+        "command": command,
+        **where,
         "sacremoses": version("sacremoses"),
         "seed": arguments.seed,
         "steps": log[-1]["step"],
@@ -139,11 +155,11 @@ def store(record: dict, folder: Path) -> None:
     seal(folder)
 
 
-def make_record(run: Path, folder: Path, command: str, *, commit: str, device: str) -> None:
+def make_record(run: Path, folder: Path, command: str, where: dict[str, str]) -> None:
     """Write a whole record; every translation and score comes from the weights that are shipped, on the CPU."""
     translator = ship(run, folder)
     (folder / "analysis.json").unlink(missing_ok=True)  # it was of other weights
-    record = facts(folder, command, commit, device)
+    record = facts(folder, command, where)
     source, target = record["source"], record["target"]
     train, *others = (load_multi30k(split, source=source, target=target) for split in ("train", *SPLITS))
     record |= {"training_pairs": len(train), "parameters": count_parameters(translator.model.config)}
@@ -162,16 +178,12 @@ def make_record(run: Path, folder: Path, command: str, *, commit: str, device: s
     store(record, folder)
 
 
-def _device() -> str:
-    return torch.cuda.get_device_name() if torch.cuda.is_available() else f"CPU, {os.cpu_count()} cores"
-
-
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(usage=__doc__)
     for name in ("run", "record", "command"):
         parser.add_argument(name)
-    head = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=True).stdout.strip()
-    parser.add_argument("--commit", default=head)
-    parser.add_argument("--device", default=_device())
+    parser.add_argument("--commit")
+    parser.add_argument("--device")
     given = parser.parse_args()
-    make_record(Path(given.run), Path(given.record), given.command, commit=given.commit, device=given.device)
+    where = here(given.commit) | ({"device": given.device} if given.device else {})
+    make_record(Path(given.run), Path(given.record), given.command, where)

@@ -40,19 +40,26 @@ from transformer_lib.training import TrainingConfig, train
 from transformer_lib.translation import Translator, evaluate_bleu
 
 # chapters/A1_command_line.md: Presets
+_COMMON = dict(norm_first=True, tie_embeddings="all")
 PRESETS: dict[str, dict[str, dict]] = {
     "tiny": {
-        "model": dict(d_model=128, num_heads=4, d_ff=256, num_encoder_layers=2, num_decoder_layers=2, dropout=0.0),
+        "model": dict(
+            _COMMON, d_model=128, num_heads=4, d_ff=256, num_encoder_layers=2, num_decoder_layers=2, dropout=0.0
+        ),
         "training": dict(batch_tokens=2048, peak_lr=3e-3, warmup_steps=150),
         "tokenizer": dict(vocab_size=600),
     },
     "small": {
-        "model": dict(d_model=128, num_heads=4, d_ff=256, num_encoder_layers=4, num_decoder_layers=4, dropout=0.3),
+        "model": dict(
+            _COMMON, d_model=128, num_heads=4, d_ff=256, num_encoder_layers=4, num_decoder_layers=4, dropout=0.3
+        ),
         "training": dict(batch_tokens=4096, peak_lr=4e-3, warmup_steps=2000, evaluate_every=250, average=10),
         "tokenizer": dict(vocab_size=10_000),
     },
     "base": {
-        "model": dict(d_model=512, num_heads=8, d_ff=2048, num_encoder_layers=6, num_decoder_layers=6, dropout=0.1),
+        "model": dict(
+            _COMMON, d_model=512, num_heads=8, d_ff=2048, num_encoder_layers=6, num_decoder_layers=6, dropout=0.1
+        ),
         "training": dict(batch_tokens=25_000, peak_lr=7e-4, warmup_steps=4000),
         "tokenizer": dict(vocab_size=37_000),
     },
@@ -135,10 +142,7 @@ def _train_here(arguments: argparse.Namespace, device: str) -> list[dict[str, fl
         tokenizer = Tokenizer.load(out / "tokenizer.json")
     else:
         tokenizer = Tokenizer.train(corpus.source + corpus.target, **preset["tokenizer"])
-    config = TransformerConfig(
-        tokenizer.vocab_size, tokenizer.vocab_size, tokenizer.pad_id,
-        norm_first=True, tie_embeddings="all", **preset["model"],
-    )  # fmt: skip
+    config = TransformerConfig(tokenizer.vocab_size, tokenizer.vocab_size, tokenizer.pad_id, **preset["model"])
     longest = min(config.max_len, preset["training"]["batch_tokens"])
     pairs, skipped = encode_pairs(corpus, tokenizer, max_len=longest)
     try:
@@ -171,6 +175,8 @@ def _train_here(arguments: argparse.Namespace, device: str) -> list[dict[str, fl
     if log[-1]["step"] < training.warmup_steps and place()[0] == 0:
         rising = f"the learning rate was still rising, up to update {training.warmup_steps}"
         _say(f"warning: this was update {log[-1]['step']}, and {rising}: train longer, or take --preset tiny")
+    if training.steps and log[-1]["step"] > training.steps and place()[0] == 0:
+        _say(f"warning: nothing was trained: the run has made {log[-1]['step']} updates, more than {training.steps}")
     return log
 
 
