@@ -3,7 +3,9 @@
 import json
 import math
 
+import numpy as np
 import pytest
+import sacrebleu
 import torch
 import variations as tool
 from record import log_of
@@ -72,10 +74,33 @@ def test_rows_are_what_sacrebleu_says():
         score = evaluate_bleu(texts, references)
         assert rows[name]["bleu"] == pytest.approx(score["bleu"], abs=5e-4)  # the rounding
         assert rows[name]["chrf"] == pytest.approx(score["chrf"], abs=5e-4)
-    assert "p" not in rows["first"]
-    assert rows["same"]["p"] == 1
-    assert rows["far"]["p"] < 0.01
+    assert rows["same"] == rows["first"]
+    assert rows["same"]["low"] == rows["same"]["high"] == 0  # the same draws for both
+    assert rows["far"]["low"] < rows["far"]["bleu"] - rows["first"]["bleu"] < rows["far"]["high"] < 0
     assert tool.compared({"a": ["eins zwei drei"], "b": ["eins"]}, ["eins zwei drei vier"])["b"]["length"] == 0.25
+
+
+def test_the_interval_is_that_of_the_paired_bootstrap():
+    """The same from other random numbers: 1,000 draws place a quantile to a tenth of the interval or so."""
+    generator = np.random.default_rng(1)
+    references = [" ".join(map(str, generator.integers(0, 50, 12))) for _ in range(80)]
+
+    def spoilt(share):
+        return [" ".join("x" if generator.random() < share else word for word in text.split()) for text in references]
+
+    said = {"first": spoilt(0.1), "other": spoilt(0.12)}
+    metric = sacrebleu.BLEU()
+    stored = [np.array(metric._extract_corpus_statistics(texts, [references])) for texts in said.values()]
+    differences = []
+    for _ in range(1000):
+        draw = generator.integers(0, 80, 80)
+        first, other = (
+            sacrebleu.BLEU()._compute_score_from_stats(np.array(rows)[draw].sum(0)).score for rows in stored
+        )
+        differences.append(other - first)
+    low, high = np.quantile(differences, [0.025, 0.975])
+    found = tool.compared(said, references)["other"]
+    assert abs(found["low"] - low) + abs(found["high"] - high) < 0.15 * (high - low)
 
 
 def test_search_and_training_on_the_toy_corpus(tmp_path, monkeypatch):
