@@ -1,5 +1,8 @@
 """PyTorch's own Transformer, trained as ours for comparison: the same function, with dropout in the same places."""
 
+import json
+
+import baseline
 import pytest
 import torch.nn.functional as F
 from baseline import TorchTransformer
@@ -78,3 +81,15 @@ def test_dropout_in_the_same_places(monkeypatch):
     assert calls[:12] == calls[12:]
     inner = [module.dropout for module in model.modules() if isinstance(module, nn.MultiheadAttention)]
     assert inner == [0.0] * 6
+
+
+def test_a_training_that_was_stopped_gives_a_curve_and_no_score(tmp_path, monkeypatch):
+    stored = []
+    monkeypatch.setattr(baseline, "store", lambda *arguments: stored.append(arguments))
+    old = {"steps": 9, "baselines": {baseline.NAME: "of an older run", "copy the source": "stays"}}
+    (tmp_path / "record.json").write_text(json.dumps(old))
+    rows = [{"step": step, "val_loss": 1 / step, "train_loss": 2.0} for step in (2, 4)]
+    (tmp_path / "log.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    baseline.add_baseline(tmp_path, tmp_path, {"device": "a lathe"})
+    rival = {"name": baseline.NAME, "device": "a lathe", "validation": [[2, 0.5], [4, 0.25]]}
+    assert stored == [({"steps": 9, "baselines": {"copy the source": "stays"}, "rival": rival}, tmp_path)]

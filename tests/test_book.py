@@ -96,6 +96,16 @@ def test_every_figure_has_a_caption_and_an_alternative_text(chapter):
 
 
 @each_chapter
+def test_no_number_of_the_prose_is_given_twice(chapter):
+    """Of two glued under one name the page shows the later one at both places."""
+    notebook = json.loads(read(f"book/{chapter.stem}.ipynb"))
+    outputs = [output for cell in notebook["cells"] for output in cell.get("outputs", [])]
+    names = [output["metadata"]["scrapbook"]["name"] for output in outputs if "scrapbook" in output.get("metadata", {})]
+    assert sorted(names) == sorted(set(names))
+    assert names or "{glue" not in chapter.read_text(encoding="utf-8")
+
+
+@each_chapter
 def test_every_chapter_has_the_parts_of_a_chapter(chapter):
     text = chapter.read_text(encoding="utf-8")
     assert re.search(r"^\(ch-[\w-]+\)=\n# ", text, re.MULTILINE), "a label above the title"

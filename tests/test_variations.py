@@ -17,7 +17,7 @@ from transformer_lib import __main__ as command_line
 from transformer_lib.corpora import toy_corpus
 from transformer_lib.data import Tokenizer
 from transformer_lib.model import Transformer, TransformerConfig
-from transformer_lib.training import TrainingConfig
+from transformer_lib.training import TrainingConfig, inverse_sqrt_schedule
 from transformer_lib.translation import Translator, evaluate_bleu
 
 # --- the changes ---
@@ -49,6 +49,12 @@ def test_a_quarter_as_long_and_one_thing_changed():
     assert preset["training"]["warmup_steps"] == 2000
 
 
+def test_without_its_rise_the_rate_is_the_peak_and_then_the_same():
+    for step in (1, 20, 499, 500, 501, 2250):
+        ours = inverse_sqrt_schedule(step, peak=3e-3, warmup=500)
+        assert tool.without_rise(step, peak=3e-3, warmup=500) == (3e-3 if step < 500 else ours)
+
+
 @pytest.mark.parametrize("name", tool.TRAININGS)
 def test_every_change_is_one_that_the_library_knows(name):
     def settings(changed):
@@ -58,7 +64,7 @@ def test_every_change_is_one_that_the_library_knows(name):
 
     as_it_is, changed = settings({}), settings(tool.TRAININGS[name])
     others = [a for a, b in zip(as_it_is, changed, strict=True) if a != b]
-    elsewhere = (name in tool.MODELS) + ("command" in tool.TRAININGS[name])
+    elsewhere = (name in tool.REPLACED) + ("command" in tool.TRAININGS[name])
     assert len(others) + elsewhere == (name != tool.AS_IT_IS)
 
 
@@ -105,13 +111,13 @@ def test_the_interval_is_that_of_the_paired_bootstrap():
 
 def test_search_and_training_on_the_toy_corpus(tmp_path, monkeypatch):
     """Every part at work: trained as long and as often as said, with the changed model, and never twice."""
-    micro = MICRO | {"training": MICRO["training"] | {"evaluate_every": 8, "average": 10}}
+    micro = MICRO | {"training": MICRO["training"] | {"warmup_steps": 16, "evaluate_every": 8, "average": 10}}
     monkeypatch.setitem(command_line.PRESETS, "small", micro)
     val = toy_corpus("val", size=12)
     monkeypatch.setattr(tool, "load_multi30k", lambda split, **_: {"val": val}[split])
     monkeypatch.setattr(command_line, "toy_corpus", lambda split: toy_corpus(split, size=60))
     for table in ("SEARCHES", "TRAININGS"):
-        kept = (tool.AS_IT_IS, "greedy", "another seed", "no averaging", *tool.MODELS)
+        kept = (tool.AS_IT_IS, "greedy", "seed 2", "no averaging", *tool.REPLACED)
         rows = {name: change for name, change in getattr(tool, table).items() if name in kept}
         monkeypatch.setattr(tool, table, rows)
     folder, runs = tmp_path / "record", tmp_path / "runs"
@@ -132,20 +138,27 @@ def test_search_and_training_on_the_toy_corpus(tmp_path, monkeypatch):
     assert first.keys() == {"search"}
     found = tool.variations(folder, runs, None, "abc")
     assert found["search"] == first["search"]
-    assert trained == [(Transformer, 0, 10), (Transformer, 1, 10), (tool.Unscaled, 0, 10), (Transformer, 0, 1)]
+    ours, other = Transformer, tool.Unscaled
+    assert trained == [(ours, 0, 10), (ours, 2, 10), (other, 0, 10), (ours, 0, 10), (ours, 0, 1)]
+    assert found["training"]["command"] == command
+    assert found["training"]["preset"] == micro
     assert found["training"]["steps"] == 4
     assert found["training"]["commit"] == "abc"
     assert list(found["training"]["rows"]) == list(tool.TRAININGS)
     for name, row in found["training"]["rows"].items():
         log = log_of(runs / name.replace(" ", "-"))
         assert [line["step"] for line in log] == [2, 4]
+        flat = name == "no warm-up"
+        assert [line["learning_rate"] for line in log] == [5e-3 * (1 if flat else 2 / 4), 5e-3]
         assert row["loss"] == round(min(line["val_loss"] for line in log), 3)
+    losses = [row["loss"] for row in found["training"]["rows"].values()]
+    assert len(set(losses)) >= len(losses) - 1  # averaging changes nothing if the last weights are the best
     (folder / "variations.json").write_text(json.dumps(found))
     assert tool.variations(folder, None, None, "abc") == found  # what was trained stays
-    (name,) = tool.MODELS
+    name = "embeddings without √d"
     assert type(tool.trained(command, name, runs / name.replace(" ", "-"), 4).model) is tool.Unscaled
     states = [(path, path.stat().st_mtime_ns) for path in sorted(runs.glob("*/state.safetensors"))]
-    assert len(states) == 4
+    assert len(states) == 5
     assert tool.variations(folder, runs, None, "abc") == found  # and is not trained again
     assert states == [(path, path.stat().st_mtime_ns) for path, _ in states]
 

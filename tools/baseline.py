@@ -1,9 +1,10 @@
 """Train PyTorch's own Transformer by the command of a record, and write into the record how that went.
 
-python tools/baseline.py RUN RECORD [--steps N]
+python tools/baseline.py RUN RECORD [--steps N] [--commit HASH]
 
 RUN is the directory of its training; one that was interrupted goes on. N is the number of updates, if it is not the
-record's. `torchrun` may start it with several processes.
+record's. HASH names the commit that it ran at, if that is not the present one. `torchrun` may start it with several
+processes.
 """
 
 import argparse
@@ -15,7 +16,7 @@ from pathlib import Path
 from unittest import mock
 
 import torch
-from record import DECODING, SPLITS, again, log_of, scores, store
+from record import DECODING, SPLITS, again, here, log_of, scores, store
 from torch import Tensor, nn
 
 from transformer_lib import __main__ as command_line
@@ -79,11 +80,12 @@ class TorchTransformer(Transformer):
         self.decoder = _Decoder(stacks.decoder)  # type: ignore[assignment]
 
 
-def add_baseline(run: Path, folder: Path) -> None:
+def add_baseline(run: Path, folder: Path, where: dict[str, str]) -> None:
     """Write the validation losses into the record, and the scores of a training that is as long as the record's."""
     record = json.loads((folder / "record.json").read_text(encoding="utf-8"))
     log = log_of(run)
-    record["rival"] = {"name": NAME, "validation": [[row["step"], row["val_loss"]] for row in log]}
+    record["rival"] = {"name": NAME} | where | {"validation": [[row["step"], row["val_loss"]] for row in log]}
+    record["baselines"].pop(NAME, None)
     if log[-1]["step"] == record["steps"]:
         test = load_multi30k(SPLITS[0], source=record["source"], target=record["target"])
         with (
@@ -100,9 +102,10 @@ if __name__ == "__main__":
     parser.add_argument("run", type=Path)
     parser.add_argument("record", type=Path)
     parser.add_argument("--steps", type=int)
+    parser.add_argument("--commit")
     given = parser.parse_args()
     command = json.loads((given.record / "record.json").read_text(encoding="utf-8"))["command"]
     with mock.patch.object(command_line, "Transformer", TorchTransformer):
         again(given.run, command, *(["--steps", given.steps] if given.steps else []))
     if os.environ.get("RANK", "0") == "0":
-        add_baseline(given.run, given.record)
+        add_baseline(given.run, given.record, here(given.commit))

@@ -11,7 +11,9 @@ HASH names the commit, where git cannot. All translate the validation set, so th
 import argparse
 import hashlib
 import json
+import math
 from collections.abc import Sequence
+from contextlib import ExitStack
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -21,15 +23,18 @@ import numpy as np
 import sacrebleu
 from analysis import readable
 from record import DECODING, again, here, log_of, seal
-from sacrebleu.significance import _bootstrap_resample
 from torch import Tensor, nn
 
 from transformer_lib import __main__ as command_line
-from transformer_lib import translation
+from transformer_lib import training, translation, update
 from transformer_lib.data import load_multi30k
 from transformer_lib.files import atomic_write
 from transformer_lib.model import Transformer
 from transformer_lib.translation import Translator
+
+QUARTER = 4
+
+# --- what is changed ---------------------------------------------------------------------------------------------
 
 
 class Unscaled(Transformer):
@@ -39,8 +44,12 @@ class Unscaled(Transformer):
         return self.dropout(self.positions(embedding(tokens), offset=offset))
 
 
+def without_rise(step: int, *, peak: float, warmup: int) -> float:
+    """The learning rate with its fall from step `warmup` on, and before it the peak."""
+    return peak * min(1.0, math.sqrt(warmup / step))
+
+
 AS_IT_IS = "as it is"
-QUARTER = 4
 SEARCHES: dict[str, dict[str, Any]] = {
     AS_IT_IS: {},
     "greedy": {"beam_size": 1},
@@ -50,12 +59,14 @@ SEARCHES: dict[str, dict[str, Any]] = {
     "length penalty 0.6": {"length_penalty": 0.6},
     "length penalty 1.4": {"length_penalty": 1.4},
 }
-TRAININGS: dict[str, dict[str, dict[str, Any]]] = {
+TRAININGS: dict[str, dict[str, dict[str, Any]]] = {  # "command": options; the others change the preset
     AS_IT_IS: {},
-    "another seed": {"command": {"--seed": 1}},
+    "seed 1": {"command": {"--seed": 1}},
+    "seed 2": {"command": {"--seed": 2}},
+    "seed 3": {"command": {"--seed": 3}},
     "norms behind the sub-layers": {"model": {"norm_first": False}},
     "embeddings without √d": {},
-    "no warm-up": {"training": {"warmup_steps": 1}},
+    "no warm-up": {},
     "no label smoothing": {"training": {"label_smoothing": 0.0}},
     "three tables of embeddings": {"model": {"tie_embeddings": "none"}},
     "dropout 0.1": {"model": {"dropout": 0.1}},
@@ -65,21 +76,27 @@ TRAININGS: dict[str, dict[str, dict[str, Any]]] = {
     "half as wide": {"model": {"d_model": 64, "d_ff": 128}},
     "twice as wide": {"model": {"d_model": 256, "d_ff": 512}},
 }
-MODELS = {"embeddings without √d": Unscaled}
+REPLACED: dict[str, tuple[str, Any, tuple[Any, ...]]] = {  # in these modules this name is something else
+    "embeddings without √d": ("Transformer", Unscaled, (command_line, translation)),
+    "no warm-up": ("inverse_sqrt_schedule", without_rise, (training, update)),
+}
+
+# --- what that does ----------------------------------------------------------------------------------------------
 
 
 def compared(said: dict[str, list[str]], references: Sequence[str]) -> dict[str, dict[str, float]]:
     """Of each system cased BLEU, chrF, words a word of the references, and how far its BLEU is from the first one's.
 
     "low" and "high" hold the difference in 95 of 100 draws of the sentences, the same draws for both: the paired
-    bootstrap (Koehn 2004), with 1,000 draws by sacrebleu.
+    bootstrap (Koehn 2004), with 1,000 draws.
     """
-    bleu, chrf, rows, draws = sacrebleu.BLEU(), sacrebleu.CHRF(), {}, []
+    bleu, chrf, rows, drawn = sacrebleu.BLEU(), sacrebleu.CHRF(), {}, []
+    draws = np.random.default_rng(0).integers(len(references), size=(1000, len(references)))
     for name, texts in said.items():
         score = bleu.corpus_score(texts, [list(references)])
-        drawn = _bootstrap_resample(bleu._extract_corpus_statistics(texts, [list(references)]), bleu, 1000)[1]
-        draws.append(np.array([draw.score for draw in drawn]))  # sacrebleu draws the same each time
-        low, high = np.quantile(draws[-1] - draws[0], [0.025, 0.975])
+        counts = np.array(bleu._extract_corpus_statistics(texts, [list(references)]))  # (sentences, counts)
+        drawn.append(np.array([bleu._compute_score_from_stats(counts[draw].sum(axis=0)).score for draw in draws]))
+        low, high = np.quantile(drawn[-1] - drawn[0], [0.025, 0.975])
         rows[name] = {
             "bleu": score.score,
             "low": low,
@@ -92,23 +109,22 @@ def compared(said: dict[str, list[str]], references: Sequence[str]) -> dict[str,
 
 def shorter(preset: dict[str, dict], changed: dict[str, dict]) -> dict[str, dict]:
     """A preset whose warm-up and whose way between two validations are a quarter as long, and then the changes."""
-    training = preset["training"]
-    lengths = training.keys() & {"warmup_steps", "evaluate_every"}
-    quarter = {name: max(1, training[name] // QUARTER) for name in lengths}
-    preset = preset | {"training": training | quarter}
-    return {part: settings | changed.get(part, {}) for part, settings in preset.items()}
+    settings = preset["training"]
+    lengths = settings.keys() & {"warmup_steps", "evaluate_every"}
+    preset = preset | {"training": settings | {name: max(1, settings[name] // QUARTER) for name in lengths}}
+    return {part: own | changed.get(part, {}) for part, own in preset.items()}
 
 
 def trained(command: str, name: str, run: Path, steps: int) -> Translator:
     """The translator that a record's command makes with one of TRAININGS."""
-    preset = shorter(command_line.PRESETS["small"], TRAININGS[name])
-    kind = MODELS.get(name, Transformer)
-    with (
-        mock.patch.dict(command_line.PRESETS, small=preset),
-        mock.patch.object(command_line, "Transformer", kind),
-        mock.patch.object(translation, "Transformer", kind),
-    ):
-        options = {"--steps": steps} | TRAININGS[name].get("command", {})
+    changed = TRAININGS[name]
+    options = {"--steps": steps} | changed.get("command", {})
+    with ExitStack() as stack:
+        preset = shorter(command_line.PRESETS["small"], changed)
+        stack.enter_context(mock.patch.dict(command_line.PRESETS, small=preset))
+        what, new, modules = REPLACED.get(name, ("", None, ()))
+        for module in modules:
+            stack.enter_context(mock.patch.object(module, what, new))
         again(run, command, *chain.from_iterable(options.items()))
         return Translator.from_pretrained(run)
 
@@ -131,7 +147,8 @@ def variations(folder: Path, runs: Path | None, steps: int | None, commit: str |
         said[name] = trained(record["command"], name, run, steps).translate(val.source, **DECODING)
         losses[name] = {"loss": round(min(row["val_loss"] for row in log_of(run)), 3)}
     rows = {name: row | losses[name] for name, row in compared(said, val.target).items()}
-    return found | {"training": here(commit) | {"steps": steps, "rows": rows}}
+    what = {"command": record["command"], "preset": command_line.PRESETS["small"], "steps": steps}
+    return found | {"training": here(commit) | what | {"rows": rows}}
 
 
 if __name__ == "__main__":
