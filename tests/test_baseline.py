@@ -4,14 +4,17 @@ import json
 
 import baseline
 import pytest
+import torch
 import torch.nn.functional as F
 from baseline import TorchTransformer
 from reference import equal, padded_batch, randomise, small_config
 from torch import nn
 
+from transformer_lib.data import ParallelCorpus, Tokenizer
 from transformer_lib.decoding import beam_search
 from transformer_lib.loss import translation_loss
 from transformer_lib.model import Transformer
+from transformer_lib.translation import Translator
 
 NAMES = {
     "self_attention.in_projection.": "self_attn.in_proj_",
@@ -83,13 +86,42 @@ def test_dropout_in_the_same_places(monkeypatch):
     assert inner == [0.0] * 6
 
 
-def test_a_training_that_was_stopped_gives_a_curve_and_no_score(tmp_path, monkeypatch):
+@pytest.fixture
+def stored(tmp_path, monkeypatch):
+    """What was stored; a record of nine updates, with a training from another seed in it, lies in tmp_path."""
     stored = []
-    monkeypatch.setattr(baseline, "store", lambda *arguments: stored.append(arguments))
-    old = {"steps": 9, "baselines": {baseline.NAME: "of an older run", "copy the source": "stays"}}
+    monkeypatch.setattr(baseline, "store", lambda record, _: stored.append(record))
+    old = {"steps": 9, "source": "en", "target": "de", "others": {"seed 7": "stays", baseline.NAME: "older"}}
     (tmp_path / "record.json").write_text(json.dumps(old))
-    rows = [{"step": step, "val_loss": 1 / step, "train_loss": 2.0} for step in (2, 4)]
-    (tmp_path / "log.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    baseline.add_baseline(tmp_path, tmp_path, {"device": "a lathe"})
-    rival = {"name": baseline.NAME, "device": "a lathe", "validation": [[2, 0.5], [4, 0.25]]}
-    assert stored == [({"steps": 9, "baselines": {"copy the source": "stays"}, "rival": rival}, tmp_path)]
+    return stored
+
+
+def log(folder, *steps):
+    rows = [{"step": step, "val_loss": 1 / step, "train_loss": 2.0} for step in steps]
+    (folder / "log.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+def test_a_training_that_was_stopped_gives_a_curve_and_no_score(tmp_path, stored):
+    log(tmp_path, 2, 4)
+    baseline.add_training(baseline.NAME, TorchTransformer, tmp_path, tmp_path, {"device": "a lathe"})
+    found = {"device": "a lathe", "validation": [[2, 0.5], [4, 0.25]]}
+    assert stored[0]["others"] == {"seed 7": "stays", baseline.NAME: found}
+
+
+@pytest.mark.parametrize("kind", [Transformer, TorchTransformer])
+def test_a_whole_training_is_scored_with_its_own_model(tmp_path, monkeypatch, stored, kind):
+    log(tmp_path, 9)
+    corpus = ParallelCorpus(["a dog runs .", "a cat sleeps ."], ["ein Hund läuft .", "eine Katze schläft ."])
+    tokenizer = Tokenizer.train(corpus.source + corpus.target, 300)
+    size = tokenizer.vocab_size
+    model = randomise(kind(small_config(source_vocab_size=size, target_vocab_size=size)))
+    Translator(model, tokenizer).save(tmp_path)
+    monkeypatch.setattr(baseline, "load_multi30k", lambda *_, **__: corpus)
+    said = []
+    monkeypatch.setattr(baseline, "scores", lambda answers, *rest: said.append(answers) or rest)
+    baseline.add_training("new", kind, tmp_path, tmp_path, {})
+    assert stored[0]["others"]["new"] == {"validation": [[9, 1 / 9]], "scores": (corpus.target, "de")}
+    ids = {"bos_id": tokenizer.bos_id, "eos_id": tokenizer.eos_id, "use_cache": False}
+    for text, answer in zip(corpus.source, said[0], strict=True):
+        best = beam_search(model.eval(), torch.tensor([tokenizer.encode(text)]), beam_size=5, **ids)[0][0]
+        assert answer == " ".join(tokenizer.decode(best.tokens).split())

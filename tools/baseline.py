@@ -1,8 +1,9 @@
-"""Train PyTorch's own Transformer by the command of a record, and write into the record how that went.
+"""Train by the command of a record once more, and write into the record how that went.
 
-python tools/baseline.py RUN RECORD [--steps N] [--commit HASH]
+python tools/baseline.py RUN RECORD [--seed S] [--steps N] [--commit HASH]
 
-RUN is the directory of its training; one that was interrupted goes on. N is the number of updates, if it is not the
+Without a seed, PyTorch's own Transformer takes the place of ours; with one, ours starts from other random numbers.
+RUN is the directory of the training; one that was interrupted goes on. N is the number of updates, if it is not the
 record's. HASH names the commit that it ran at, if that is not the present one. `torchrun` may start it with several
 processes.
 """
@@ -12,6 +13,7 @@ import json
 import os
 import warnings
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from unittest import mock
 
@@ -80,20 +82,20 @@ class TorchTransformer(Transformer):
         self.decoder = _Decoder(stacks.decoder)  # type: ignore[assignment]
 
 
-def add_baseline(run: Path, folder: Path, where: dict[str, str]) -> None:
+def add_training(name: str, kind: type[Transformer], run: Path, folder: Path, where: dict[str, str]) -> None:
     """Write the validation losses into the record, and the scores of a training that is as long as the record's."""
     record = json.loads((folder / "record.json").read_text(encoding="utf-8"))
     log = log_of(run)
-    record["rival"] = {"name": NAME} | where | {"validation": [[row["step"], row["val_loss"]] for row in log]}
-    record["baselines"].pop(NAME, None)
+    found: dict[str, object] = where | {"validation": [[row["step"], row["val_loss"]] for row in log]}
     if log[-1]["step"] == record["steps"]:
         test = load_multi30k(SPLITS[0], source=record["source"], target=record["target"])
         with (
-            mock.patch.object(translation, "Transformer", TorchTransformer),
-            mock.patch.object(translation, "beam_search", partial(beam_search, use_cache=False)),
+            mock.patch.object(translation, "Transformer", kind),
+            mock.patch.object(translation, "beam_search", partial(beam_search, use_cache=kind is Transformer)),
         ):
             answers = translation.Translator.from_pretrained(run).translate(test.source, **DECODING)
-        record["baselines"][NAME] = scores(answers, test.target, record["target"])
+        found["scores"] = scores(answers, test.target, record["target"])
+    record["others"] = record.get("others", {}) | {name: found}
     store(record, folder)
 
 
@@ -101,11 +103,14 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(usage=__doc__)
     parser.add_argument("run", type=Path)
     parser.add_argument("record", type=Path)
+    parser.add_argument("--seed", type=int)
     parser.add_argument("--steps", type=int)
     parser.add_argument("--commit")
     given = parser.parse_args()
     command = json.loads((given.record / "record.json").read_text(encoding="utf-8"))["command"]
-    with mock.patch.object(command_line, "Transformer", TorchTransformer):
-        again(given.run, command, *(["--steps", given.steps] if given.steps else []))
+    options = {f"--{name}": value for name in ("seed", "steps") if (value := getattr(given, name)) is not None}
+    name, kind = (NAME, TorchTransformer) if given.seed is None else (f"seed {given.seed}", Transformer)
+    with mock.patch.object(command_line, "Transformer", kind):
+        again(given.run, command, *chain.from_iterable(options.items()))
     if os.environ.get("RANK", "0") == "0":
-        add_baseline(given.run, given.record, here(given.commit))
+        add_training(name, kind, given.run, given.record, here(given.commit))

@@ -73,7 +73,9 @@ PROVISIONAL = """
 
 def model_card(record: dict, name: str) -> str:
     """The README.md of the directory `name`, with every number out of record.json."""
-    rows = {f"this model, {split}": both for split, both in record["scores"].items()} | record["baselines"]
+    rows = {f"this model, {split}": both for split, both in record["scores"].items()}
+    rows |= {name: other["scores"] for name, other in record.get("others", {}).items() if "scores" in other}
+    rows |= record["baselines"]
     columns = [(way, score) for way in ("cased", "papers") for score in ("bleu", "chrf")]
     lines = [
         f"| {row} | {' | '.join(f'{both[way][score]:.1f}' for way, score in columns)} |" for row, both in rows.items()
