@@ -16,7 +16,7 @@ REPRODUCIBLE = OMP_NUM_THREADS=1 ATEN_CPU_CAPABILITY=default MKL_CBWR=COMPATIBLE
 WORKERS ?= 2
 
 .DEFAULT_GOAL := book
-.PHONY: book test course train baseline variations equivalence bench export execute render lint types check unit notebooks test-long mutation clean
+.PHONY: book test course train baseline seeds variations equivalence bench export execute render lint types check unit notebooks test-long mutation clean
 
 book: export execute render
 
@@ -44,6 +44,11 @@ train: $(INSTALLED)
 # Trains PyTorch's own Transformer by the same command, and writes its scores into that record.
 baseline: $(INSTALLED)
 	$(PY) tools/baseline.py $(RUN)-torch book/$(RUN)
+
+# The same with ours, from two other seeds.
+seeds: $(INSTALLED)
+	$(PY) tools/baseline.py $(RUN)-seed-1 book/$(RUN) --seed 1
+	$(PY) tools/baseline.py $(RUN)-seed-2 book/$(RUN) --seed 2
 
 # Trains that recipe again and again, each time changed in one thing and for a quarter of the time, and writes what
 # that does to the score beside that record.
