@@ -119,8 +119,16 @@ def test_a_whole_training_is_scored_with_its_own_model(tmp_path, monkeypatch, st
     monkeypatch.setattr(baseline, "load_multi30k", lambda *_, **__: corpus)
     said = []
     monkeypatch.setattr(baseline, "scores", lambda answers, *rest: said.append(answers) or rest)
+    (tmp_path / "test_2016_flickr.de").write_text("eins\nzwei\n")
+    pairs = []
+    intervals = {"ours": {}, "new": {"low": -1.5, "high": 0.5}}
+    monkeypatch.setattr(
+        baseline, "compared", lambda systems, references: pairs.append((systems, references)) or intervals
+    )
     baseline.add_training("new", kind, tmp_path, tmp_path, {})
-    assert stored[0]["others"]["new"] == {"validation": [[9, 1 / 9]], "scores": (corpus.target, "de")}
+    found = {"validation": [[9, 1 / 9]], "scores": (corpus.target, "de"), "interval": [-1.5, 0.5]}
+    assert stored[0]["others"]["new"] == found
+    assert pairs == [({"ours": ["eins", "zwei"], "new": said[0]}, corpus.target)]
     ids = {"bos_id": tokenizer.bos_id, "eos_id": tokenizer.eos_id, "use_cache": False}
     for text, answer in zip(corpus.source, said[0], strict=True):
         best = beam_search(model.eval(), torch.tensor([tokenizer.encode(text)]), beam_size=5, **ids)[0][0]

@@ -20,6 +20,7 @@ from unittest import mock
 import torch
 from record import DECODING, SPLITS, again, here, log_of, scores, store
 from torch import Tensor, nn
+from variations import compared
 
 from transformer_lib import __main__ as command_line
 from transformer_lib import translation
@@ -95,6 +96,9 @@ def add_training(name: str, kind: type[Transformer], run: Path, folder: Path, wh
         ):
             answers = translation.Translator.from_pretrained(run).translate(test.source, **DECODING)
         found["scores"] = scores(answers, test.target, record["target"])
+        ours = (folder / f"{SPLITS[0]}.{record['target']}").read_text(encoding="utf-8").splitlines()
+        row = compared({"ours": ours, name: answers}, test.target)[name]
+        found["interval"] = [row["low"], row["high"]]  # of cased BLEU minus ours, by the paired bootstrap
     record["others"] = record.get("others", {}) | {name: found}
     store(record, folder)
 
