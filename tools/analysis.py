@@ -3,7 +3,6 @@
 python tools/analysis.py [RECORD]   RECORD is the directory that tools/record.py wrote; needs the data
 """
 
-import hashlib
 import json
 import sys
 from bisect import bisect_right
@@ -15,7 +14,7 @@ import sacrebleu
 import torch
 from aligner import align, words
 from heads import BATCH_TOKENS, alignment, cut_heads, without_heads
-from record import papers_form, seal
+from record import digest, load, papers_form, seal
 from torch import Tensor
 
 from transformer_lib.data import encode_pairs, load_multi30k, token_batches
@@ -108,7 +107,7 @@ def calibration(confidence: Tensor, right: Tensor, bins: int = 20) -> dict[str, 
 
 def analysis(folder: Path) -> dict:
     """All that analysis.json holds."""
-    record = json.loads((folder / "record.json").read_text(encoding="utf-8"))
+    record = load(folder)
     translator = Translator.from_pretrained(folder)
     model, tokenizer = translator.model, translator.tokenizer
     languages = {"source": record["source"], "target": record["target"]}
@@ -131,7 +130,7 @@ def analysis(folder: Path) -> dict:
         changed = sum(ours != theirs for ours, theirs in zip(answers, greedy))
         heads[name] = {"greedy bleu": round(float(score), 2), "loss": round(loss, 4), "changed": changed}
     return {
-        "weights": hashlib.sha256((folder / "model.safetensors").read_bytes()).hexdigest(),
+        "weights": digest(folder / "model.safetensors"),
         "sentences": [
             {"number": n, "chrf": round(scores[n], 1), "source": test.source[n],
              "seen": {word: in_source[word] for word in words(test.source[n].lower())}} for n in spaced(scores)

@@ -9,16 +9,14 @@ processes.
 """
 
 import argparse
-import json
 import os
 import warnings
 from functools import partial
-from itertools import chain
 from pathlib import Path
 from unittest import mock
 
 import torch
-from record import DECODING, SPLITS, again, here, log_of, scores, store
+from record import DECODING, SPLITS, again, here, load, log_of, scores, store
 from torch import Tensor, nn
 from variations import compared
 
@@ -85,7 +83,7 @@ class TorchTransformer(Transformer):
 
 def add_training(name: str, kind: type[Transformer], run: Path, folder: Path, where: dict[str, str]) -> None:
     """Write the validation losses into the record, and the scores of a training that is as long as the record's."""
-    record = json.loads((folder / "record.json").read_text(encoding="utf-8"))
+    record = load(folder)
     log = log_of(run)
     found: dict[str, object] = where | {"validation": [[row["step"], row["val_loss"]] for row in log]}
     if log[-1]["step"] == record["steps"]:
@@ -111,10 +109,10 @@ if __name__ == "__main__":
     parser.add_argument("--steps", type=int)
     parser.add_argument("--commit")
     given = parser.parse_args()
-    command = json.loads((given.record / "record.json").read_text(encoding="utf-8"))["command"]
+    command = load(given.record)["command"]
     options = {f"--{name}": value for name in ("seed", "steps") if (value := getattr(given, name)) is not None}
     name, kind = (NAME, TorchTransformer) if given.seed is None else (f"seed {given.seed}", Transformer)
     with mock.patch.object(command_line, "Transformer", kind):
-        again(given.run, command, *chain.from_iterable(options.items()))
+        again(given.run, command, options)
     if os.environ.get("RANK", "0") == "0":
         add_training(name, kind, given.run, given.record, here(given.commit))

@@ -102,10 +102,20 @@ def log_of(folder: Path) -> list[dict]:
     return [json.loads(line) for line in (folder / "log.jsonl").read_text(encoding="utf-8").splitlines()]
 
 
-def again(run: Path, command: str, *options: object) -> None:
+def load(folder: Path) -> dict:
+    """The record of a directory."""
+    return json.loads((folder / "record.json").read_text(encoding="utf-8"))
+
+
+def digest(path: Path) -> str:
+    """The SHA-256 of a file."""
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def again(run: Path, command: str, options: dict[str, int]) -> None:
     """Train by a record's command into another directory, with further options, or go on with what was begun there."""
     arguments = [*shlex.split(command)[3:], "--out", str(run), "--resume"]  # behind python -m transformer_lib
-    if command_line.main([*arguments, *map(str, options)]):
+    if command_line.main([*arguments, *(str(word) for option in options.items() for word in option)]):
         sys.exit(f"{run}: the training did not end")
 
 
@@ -141,10 +151,9 @@ def facts(folder: Path, command: str, where: dict[str, str]) -> dict:
 
 def seal(folder: Path) -> None:
     """Write into record.json the SHA-256 of every other file of the directory."""
-    path = folder / "record.json"
-    record = json.loads(path.read_text(encoding="utf-8"))
+    path, record = folder / "record.json", load(folder)
     others = sorted(file for file in folder.iterdir() if file != path)
-    record["files"] = {file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in others}
+    record["files"] = {file.name: digest(file) for file in others}
     atomic_write(path, json.dumps(record, indent=1, ensure_ascii=False) + "\n")
 
 

@@ -9,12 +9,10 @@ HASH names the commit, where git cannot. All translate the validation set, so th
 """
 
 import argparse
-import hashlib
 import json
 import math
 from collections.abc import Sequence
 from contextlib import ExitStack
-from itertools import chain
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -22,7 +20,7 @@ from unittest import mock
 import numpy as np
 import sacrebleu
 from analysis import readable
-from record import DECODING, again, here, log_of, seal
+from record import DECODING, again, digest, here, load, log_of, seal
 from torch import Tensor, nn
 
 from transformer_lib import __main__ as command_line
@@ -93,8 +91,8 @@ def compared(said: dict[str, list[str]], references: Sequence[str]) -> dict[str,
     bleu, chrf, rows, drawn = sacrebleu.BLEU(), sacrebleu.CHRF(), {}, []
     draws = np.random.default_rng(0).integers(len(references), size=(1000, len(references)))
     for name, texts in said.items():
-        score = bleu.corpus_score(texts, [list(references)])
         counts = np.array(bleu._extract_corpus_statistics(texts, [list(references)]))  # (sentences, counts)
+        score = bleu._compute_score_from_stats(counts.sum(axis=0))
         drawn.append(np.array([bleu._compute_score_from_stats(counts[draw].sum(axis=0)).score for draw in draws]))
         low, high = np.quantile(drawn[-1] - drawn[0], [0.025, 0.975])
         rows[name] = {
@@ -118,24 +116,23 @@ def shorter(preset: dict[str, dict], changed: dict[str, dict]) -> dict[str, dict
 def trained(command: str, name: str, run: Path, steps: int) -> Translator:
     """The translator that a record's command makes with one of TRAININGS."""
     changed = TRAININGS[name]
-    options = {"--steps": steps} | changed.get("command", {})
     with ExitStack() as stack:
         preset = shorter(command_line.PRESETS["small"], changed)
         stack.enter_context(mock.patch.dict(command_line.PRESETS, small=preset))
         what, new, modules = REPLACED.get(name, ("", None, ()))
         for module in modules:
             stack.enter_context(mock.patch.object(module, what, new))
-        again(run, command, *chain.from_iterable(options.items()))
+        again(run, command, {"--steps": steps} | changed.get("command", {}))
         return Translator.from_pretrained(run)
 
 
 def variations(folder: Path, runs: Path | None, steps: int | None, commit: str | None) -> dict[str, dict]:
     """All that variations.json holds; what was trained earlier stays if nothing is to be trained."""
-    record = json.loads((folder / "record.json").read_text(encoding="utf-8"))
+    record = load(folder)
     val = load_multi30k("val", source=record["source"], target=record["target"])
     model = Translator.from_pretrained(folder)
     said = {name: model.translate(val.source, **DECODING | changed) for name, changed in SEARCHES.items()}
-    weights = hashlib.sha256((folder / "model.safetensors").read_bytes()).hexdigest()
+    weights = digest(folder / "model.safetensors")
     found: dict[str, dict] = {"search": {"weights": weights, "rows": compared(said, val.target)}}
     if runs is None:
         earlier = folder / "variations.json"
