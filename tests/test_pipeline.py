@@ -1,5 +1,9 @@
 """The way from chapters to modules and notebooks: each kind of drift must be found, with the command that mends it."""
 
+import base64
+import importlib.util
+import io
+import os
 import shutil
 import subprocess
 import sys
@@ -9,46 +13,89 @@ import nbformat
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-CHAPTER = "05_masks"
+CHAPTER = '''---
+jupytext:
+  text_representation:
+    extension: .md
+    format_name: myst
+kernelspec:
+  display_name: Python 3
+  language: python
+  name: python3
+exports: transformer_lib/adding.py
+public: [add]
+reads: [book/numbers.json]
+---
+
+# Adding
+
+## The question
+
+Two numbers have a sum.
+
+```{code-cell} ipython3
+:tags: [export]
+
+def add(a, b):
+    """Return the sum of two numbers."""
+    return a + b  # not their product
+```
+
+```{code-cell} ipython3
+import json
+from pathlib import Path
+
+import matplotlib.pyplot as plt
+
+from transformer_lib.adding import add
+
+numbers = json.loads(Path("numbers.json").read_text(encoding="utf-8"))
+print("sum:", add(*numbers))
+```
+
+```{code-cell} ipython3
+plt.plot(numbers)
+plt.show()
+```
+'''
+
+
+@pytest.fixture(scope="module")
+def template(tmp_path_factory):
+    """A small project with the real tools: one chapter, the module that it writes, and its notebook."""
+    folder = tmp_path_factory.mktemp("project")
+    shutil.copytree(ROOT / "tools", folder / "tools", ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("book/conftest.py", "book/matplotlibrc", "pyproject.toml"):
+        (folder / name).parent.mkdir(exist_ok=True)
+        shutil.copy(ROOT / name, folder / name)
+    (folder / "book/numbers.json").write_text("[2, 3]")
+    (folder / "chapters").mkdir()
+    (folder / "chapters/01_adding.md").write_text(CHAPTER)
+    run(folder, "export.py")
+    run(folder, "execute.py")
+    assert run(folder, "check.py") == ""
+    return folder
 
 
 @pytest.fixture
-def project(tmp_path):
-    """A copy of what the tools read, with one chapter and the modules that it writes."""
-    shutil.copytree(ROOT / "tools", tmp_path / "tools", ignore=shutil.ignore_patterns("__pycache__"))
-    for folder, names in {"chapters": [f"{CHAPTER}.md"], "book": [f"{CHAPTER}.ipynb", "matplotlibrc"]}.items():
-        (tmp_path / folder).mkdir()
-        for name in names:
-            shutil.copy(ROOT / folder / name, tmp_path / folder)
-    shutil.copy(ROOT / "pyproject.toml", tmp_path)
-    run(tmp_path, "export.py")
-    notebook = tmp_path / "book" / f"{CHAPTER}.ipynb"
-    refresh(notebook, tmp_path)
-    assert run(tmp_path, "check.py") == ""
-    return tmp_path
+def project(template, tmp_path):
+    """A copy of the template, to be spoilt."""
+    return Path(shutil.copytree(template, tmp_path / "project"))
+
+
+def python(project, *command):
+    """What a command of Python said; its code is that of the project."""
+    environment = os.environ | {"PYTHONPATH": str(project)}
+    return subprocess.run(
+        [sys.executable, *command], capture_output=True, text=True, check=False, cwd=project, env=environment
+    )
 
 
 def run(project, tool, *arguments):
-    """The tool's complaints, empty when there are none."""
-    done = subprocess.run(
-        [sys.executable, project / "tools" / tool, *arguments], capture_output=True, text=True, check=False
-    )
+    """What a tool says, or its complaints, each empty when there is nothing to say."""
+    done = python(project, project / "tools" / tool, *arguments)
     assert (done.returncode == 0) == (done.stderr == ""), done.stderr
-    return done.stderr
-
-
-def refresh(path, project):
-    """Give the notebook the fingerprint of the modules as they are in the copy."""
-    code = (
-        "import sys; sys.path.insert(0, sys.argv[1] + '/tools')\n"
-        "import execute, export, nbformat\n"
-        "chapter = export.chapters()[0]; path = execute.notebook_path(chapter)\n"
-        "notebook = nbformat.read(path, 4)\n"
-        "notebook.metadata['fingerprints'] = dict(\n"
-        "    inputs=execute.inputs(chapter), outputs=execute.outputs(notebook))\n"
-        "nbformat.write(notebook, path)"
-    )
-    subprocess.run([sys.executable, "-c", code, project], check=True)
+    return done.stderr if tool == "check.py" or done.returncode else done.stdout
 
 
 def edit(path, old, new):
@@ -57,44 +104,110 @@ def edit(path, old, new):
     path.write_text(text.replace(old, new, 1), encoding="utf-8")
 
 
-def edit_notebook(path, change):
+def change_notebook(project, change, cell=1):
+    """Change the code cell of this number in the stored notebook."""
+    path = project / "book/01_adding.ipynb"
     notebook = nbformat.read(path, as_version=4)
-    change(next(cell for cell in notebook.cells if cell.cell_type == "code" and cell.get("outputs")))
+    change([each for each in notebook.cells if each.cell_type == "code"][cell])
     nbformat.write(notebook, path)
 
 
+# --- modules ------------------------------------------------------------------------------------------------------
+
+
 def test_hand_edit_of_a_module_is_found(project):
-    edit(project / "transformer_lib/masks.py", "tril()", "triu()")
-    assert "transformer_lib/masks.py differs from its chapter" in run(project, "check.py")
+    edit(project / "transformer_lib/adding.py", "a + b", "a * b")
+    assert "transformer_lib/adding.py differs from its chapter" in run(project, "check.py")
     assert "make export" in run(project, "export.py", "--check")
 
 
 def test_stale_module_is_found_and_mended(project):
-    edit(project / f"chapters/{CHAPTER}.md", "Let every query attend", "Let each query attend")
+    edit(project / "chapters/01_adding.md", "a + b", "b + a")
     assert "make export" in run(project, "export.py", "--check")
-    assert run(project, "export.py") == ""
+    assert run(project, "export.py") == "wrote transformer_lib/adding.py\n"
     assert run(project, "export.py", "--check") == ""
 
 
 def test_missing_and_orphan_modules_are_found(project):
-    (project / "transformer_lib/masks.py").rename(project / "transformer_lib/mask.py")
+    (project / "transformer_lib/adding.py").rename(project / "transformer_lib/addition.py")
     complaints = run(project, "check.py")
-    assert "transformer_lib/masks.py is missing" in complaints
-    assert "transformer_lib/mask.py is written by no chapter" in complaints
+    assert "transformer_lib/adding.py is missing" in complaints
+    assert "transformer_lib/addition.py is written by no chapter" in complaints
 
 
-def test_changed_chapter_makes_its_notebook_stale(project):
-    edit(project / f"chapters/{CHAPTER}.md", "## The question", "## A question")
-    assert run(project, "export.py") == ""
-    assert f"python tools/execute.py chapters/{CHAPTER}.md" in run(project, "check.py")
+def test_export_names_chapter_and_section(project):
+    text = (project / "transformer_lib/adding.py").read_text(encoding="utf-8")
+    assert text.startswith("# Generated from chapters/01_adding.md")
+    assert text.count("# chapters/01_adding.md: The question\n") == 1
 
 
-def test_changed_module_makes_the_notebook_stale(project):
-    edit(project / f"chapters/{CHAPTER}.md", "    device: where the mask is made.", "    device: where it is made.")
+def test_unknown_export_tag_is_refused(project):
+    edit(project / "chapters/01_adding.md", ":tags: [export]", ":tags: [export-nowhere]")
+    assert "export-nowhere" in run(project, "export.py")
+
+
+def test_code_that_cannot_be_formatted_is_named(project):
+    edit(project / "chapters/01_adding.md", "    return a + b", "    return a +")
+    assert "transformer_lib/adding.py" in run(project, "export.py")
+
+
+# --- what makes a notebook stale ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("file", "old", "new"),
+    [
+        ("chapters/01_adding.md", "Two numbers have", "Every two numbers have"),
+        ("chapters/01_adding.md", "# not their product", "# never their product"),
+        ("chapters/01_adding.md", "Return the sum", "Return exactly the sum"),
+        ("chapters/01_adding.md", ":tags: [export]", ":tags: [export, hide-input]"),
+    ],
+    ids=["prose", "comment", "docstring", "tag"],
+)
+def test_changed_words_are_put_around_the_stored_outputs(project, file, old, new):
+    edit(project / file, old, new)
     run(project, "export.py")
-    notebook = project / f"book/{CHAPTER}.ipynb"
-    edit(notebook, "    device: where the mask is made.", "    device: where it is made.")
-    assert "other cells" in run(project, "check.py") or "older than the modules" in run(project, "check.py")
+    assert "book/01_adding.ipynb has other cells" in run(project, "check.py")
+    change_notebook(project, lambda cell: cell.outputs[0].update(text="kept\n"))
+    assert run(project, "execute.py") == "renewing 01_adding.md\n"
+    assert run(project, "check.py") == ""
+    notebook = nbformat.read(project / "book/01_adding.ipynb", as_version=4)
+    assert new in "".join(str(cell) for cell in notebook.cells) or "hide-input" in new
+    assert "kept" in str(notebook.cells)  # nothing was run
+    assert run(project, "execute.py") == ""
+
+
+@pytest.mark.parametrize(
+    ("file", "old", "new"),
+    [
+        ("chapters/01_adding.md", "print(", "print('the ', "),
+        ("chapters/01_adding.md", "return a + b", "return b + a"),
+        ("book/numbers.json", "3", "4"),
+        ("book/matplotlibrc", "font.size: 10", "font.size: 11"),
+    ],
+    ids=["code", "imported module", "data", "style of pictures"],
+)
+def test_a_changed_cause_runs_the_chapter_again(project, file, old, new):
+    edit(project / file, old, new)
+    run(project, "export.py")
+    assert "python tools/execute.py chapters/01_adding.md" in run(project, "check.py")
+    assert run(project, "execute.py") == "executing 01_adding.md\n"
+    assert run(project, "check.py") == ""
+
+
+def test_a_data_file_that_is_not_there_is_named(project):
+    edit(project / "chapters/01_adding.md", "book/numbers.json", "book/figures.json")
+    assert "`reads:` names book/figures.json" in run(project, "check.py")
+
+
+def test_a_chapter_that_fails_keeps_its_notebook_and_the_others_run(project):
+    shutil.copy(project / "chapters/01_adding.md", project / "chapters/02_adding.md")
+    for name, old, new in (("01", "print(", "fail("), ("02", "transformer_lib/adding.py", "transformer_lib/more.py")):
+        edit(project / f"chapters/{name}_adding.md", old, new)
+    before = (project / "book/01_adding.ipynb").read_bytes()
+    assert "name 'fail' is not defined" in run(project, "execute.py")
+    assert (project / "book/01_adding.ipynb").read_bytes() == before
+    assert (project / "book/02_adding.ipynb").exists()
 
 
 @pytest.mark.parametrize(
@@ -109,48 +222,72 @@ def test_changed_module_makes_the_notebook_stale(project):
     ids=["not run", "output deleted", "output altered", "source altered", "tag added"],
 )
 def test_tampered_notebook_is_found(project, change, complaint):
-    edit_notebook(project / f"book/{CHAPTER}.ipynb", change)
+    change_notebook(project, change)
     assert complaint in run(project, "check.py")
 
 
 def test_missing_and_orphan_notebooks_are_found(project):
-    (project / f"book/{CHAPTER}.ipynb").rename(project / "book/55_masks.ipynb")
+    (project / "book/01_adding.ipynb").rename(project / "book/55_adding.ipynb")
     complaints = run(project, "check.py")
-    assert f"book/{CHAPTER}.ipynb is missing" in complaints
-    assert "book/55_masks.ipynb belongs to no chapter" in complaints
+    assert "book/01_adding.ipynb is missing" in complaints
+    assert "book/55_adding.ipynb belongs to no chapter" in complaints
 
 
-def test_export_names_chapter_and_section(project):
-    text = (project / "transformer_lib/masks.py").read_text(encoding="utf-8")
-    assert text.startswith(f"# Generated from chapters/{CHAPTER}.md")
-    assert text.count(f"# chapters/{CHAPTER}.md: The exported code\n") == 2  # one for each exported cell
+def test_a_second_run_gives_the_same_notebook_byte_for_byte(project):
+    before = (project / "book/01_adding.ipynb").read_bytes()
+    assert run(project, "execute.py", "--all") == "executing 01_adding.md\n"
+    assert (project / "book/01_adding.ipynb").read_bytes() == before
 
 
-def test_unknown_export_tag_is_refused(project):
-    edit(project / f"chapters/{CHAPTER}.md", ":tags: [export]", ":tags: [export-nowhere]")
-    assert "export-nowhere" in run(project, "export.py")
+# --- what nbval compares ------------------------------------------------------------------------------------------
 
 
-def test_execution_gives_the_same_notebook_again(project):
-    """Byte for byte, pictures included, and the same as the one in the project but for the modules' fingerprint."""
-    path, stored = project / f"book/{CHAPTER}.ipynb", ROOT / f"book/{CHAPTER}.ipynb"
-    chapter = str(project / f"chapters/{CHAPTER}.md")
-    code = f"import sys; sys.argv = ['execute.py', {chapter!r}]; sys.path.insert(0, {str(project / 'tools')!r})\n"
-    code += "import runpy; runpy.run_path(sys.path[0] + '/execute.py', run_name='__main__')"
-    environment = {"PYTHONPATH": str(ROOT), "PATH": str(Path(sys.executable).parent), "HOME": str(project)}
-    subprocess.run([sys.executable, "-c", code], check=True, env=environment, capture_output=True)
-    ours, theirs = (nbformat.read(notebook, as_version=4) for notebook in (path, stored))
-    assert [cell.get("outputs") for cell in ours.cells] == [cell.get("outputs") for cell in theirs.cells]
+def nbval(project):
+    """What nbval says of the notebook; empty if it passes."""
+    done = python(project, *"-m pytest -q --nbval --nbval-current-env -p no:cacheprovider book".split())
+    return "" if done.returncode == 0 else done.stdout
 
 
-def test_nbval_fails_when_a_stored_number_is_altered(tmp_path):
-    """The comparison that `make notebooks` relies on."""
-    nbval = [sys.executable, "-m", "pytest", "-q", "--nbval", "--nbval-current-env", "-p", "no:cacheprovider"]
-    cell = nbformat.v4.new_code_cell("print(6 * 7)", execution_count=1)
-    cell.outputs = [nbformat.v4.new_output("stream", name="stdout", text="42\n")]
-    notebook = nbformat.v4.new_notebook(cells=[cell])
-    for text, passes in (("42\n", True), ("43\n", False)):
-        cell.outputs[0].text = text
-        nbformat.write(notebook, tmp_path / "one.ipynb")
-        done = subprocess.run([*nbval, "one.ipynb"], cwd=tmp_path, capture_output=True, text=True, check=False)
-        assert (done.returncode == 0) == passes, done.stdout
+def test_nbval_compares_text_numbers_and_pictures(project):
+    assert nbval(project) == ""
+    change_notebook(project, lambda cell: cell.outputs[0].update(text="sum: 5.001\n"))
+    assert "Cell outputs differ" in nbval(project)
+    change_notebook(project, lambda cell: cell.metadata.update(rtol=1e-3))
+    assert nbval(project) == ""
+    change_notebook(project, lambda cell: cell.metadata.update(rtol=1e-4))
+    assert "Cell outputs differ" in nbval(project)
+    change_notebook(project, lambda cell: cell.outputs[0].update(text="sum: 5\n"))
+    change_notebook(project, lambda cell: cell.outputs[-1].data.update({"image/png": drawn([3, 2])}), cell=2)
+    assert "Cell outputs differ" in nbval(project)
+
+
+def drawn(*curves):
+    """A small chart as PNG in base64."""
+    import matplotlib.pyplot as plt
+
+    with plt.rc_context(fname=ROOT / "book/matplotlibrc"):
+        figure, axes = plt.subplots()
+        for curve in curves:
+            axes.plot(curve)
+        file = io.BytesIO()
+        figure.savefig(file, format="png", bbox_inches="tight")
+        plt.close(figure)
+    return base64.b64encode(file.getvalue()).decode()
+
+
+@pytest.mark.parametrize(
+    ("curves", "alike"),
+    [
+        ([[0, 3, 4, 3]], True),
+        ([[0, 3, 4, 3.01]], True),  # no eye sees that
+        ([[0, 3, 4, 3], [1, 1, 1, 1]], False),  # one curve more
+        ([[0, 3, 4, 2]], False),  # it goes elsewhere
+        ([[0, 3, 40, 3]], False),  # another axis
+    ],
+    ids=["same", "a hair off", "one curve more", "another curve", "another axis"],
+)
+def test_pictures_are_compared_by_how_they_look(curves, alike):
+    spec = importlib.util.spec_from_file_location("nbval_conftest", ROOT / "book/conftest.py")
+    conftest = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(conftest)
+    assert (conftest.unlike(drawn([0, 3, 4, 3]), drawn(*curves)) is None) == alike

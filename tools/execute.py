@@ -1,11 +1,13 @@
 """Run chapters and store them, with their outputs, as book/NAME.ipynb.
 
-python tools/execute.py                  the chapters whose source or imported modules changed
-python tools/execute.py --all            every chapter
-python tools/execute.py chapters/NN.md   this chapter
+python tools/execute.py                   bring every notebook up to date
+python tools/execute.py --all             run every chapter
+python tools/execute.py chapters/NN.md …  run these chapters
 
-The same chapter gives the same notebook byte for byte: cell ids come from the sources, nothing is timed,
-and the kernel runs on one thread with the plainest instructions, which every processor has.
+Outputs follow from the chapter's code, from the code of the modules that it imports, and from the files that its
+front matter names (`reads:`, patterns from the repository's root). A chapter is run when one of these has changed.
+What else has changed (prose, comments, docstrings, captions) is put around the stored outputs. On one machine, the
+same chapter gives the same notebook byte for byte.
 """
 
 import ast
@@ -13,12 +15,15 @@ import hashlib
 import json
 import os
 import sys
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 from pathlib import Path
 
 import jupytext
 import nbformat
 from export import PACKAGE, ROOT, chapters
 from nbclient import NotebookClient
+from nbclient.exceptions import CellExecutionError
 
 REPRODUCIBLE = {
     "OMP_NUM_THREADS": "1",
@@ -37,10 +42,11 @@ def notebook_path(chapter: Path) -> Path:
 def read_chapter(chapter: Path) -> nbformat.NotebookNode:
     """The chapter as a notebook without outputs, each cell with an id made from its source."""
     notebook = jupytext.read(chapter)
-    for number, cell in enumerate(notebook.cells):
-        cell.id = digest(f"{number}\n{cell.source}")[:12]
+    seen: dict[str, int] = {}
+    for cell in notebook.cells:
+        seen[cell.source] = seen.get(cell.source, 0) + 1
+        cell.id = digest(f"{seen[cell.source]}\n{cell.source}")[:12]
     notebook.metadata["generated"] = f"by tools/execute.py from chapters/{chapter.name}: edit the chapter"
-    notebook.metadata.pop("jupytext", None)
     return notebook
 
 
@@ -49,34 +55,57 @@ def digest(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def imported(source: str, seen: set[str]) -> set[str]:
-    """The modules of our package that this source imports, directly or through one another."""
-    for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == PACKAGE:
-            names = [node.module or ""] + [f"{node.module}.{alias.name}" for alias in node.names]
-        elif isinstance(node, ast.Import):
-            names = [alias.name for alias in node.names if alias.name.split(".")[0] == PACKAGE]
-        else:
-            continue
-        for name in names:
-            folder = ROOT / name.replace(".", "/")
-            file = folder / "__init__.py" if folder.is_dir() else folder.with_suffix(".py")
-            if file.exists() and str(file) not in seen:
-                seen.add(str(file))
-                imported(file.read_text(encoding="utf-8"), seen)
-    return seen
+def code_of(source: str) -> ast.Module:
+    """The syntax tree of a cell or module without its docstrings; a line of IPython's own counts as a comment."""
+    lines = ["" if line.lstrip().startswith(("%", "!")) else line for line in source.splitlines()]
+    tree = ast.parse("\n".join(lines))
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef) and ast.get_docstring(node) is not None:
+            node.body = node.body[1:]
+    return tree
+
+
+def imported(tree: ast.Module) -> set[Path]:
+    """The modules of our package that this code imports, directly or through one another."""
+    found: set[Path] = set()
+    waiting = [tree]
+    while waiting:
+        for node in ast.walk(waiting.pop()):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == PACKAGE:
+                names = [node.module or ""] + [f"{node.module}.{alias.name}" for alias in node.names]
+            elif isinstance(node, ast.Import):
+                names = [alias.name for alias in node.names if alias.name.split(".")[0] == PACKAGE]
+            else:
+                continue
+            for name in names:
+                folder = ROOT / name.replace(".", "/")
+                file = folder / "__init__.py" if folder.is_dir() else folder.with_suffix(".py")
+                if file.exists() and file not in found:
+                    found.add(file)
+                    waiting.append(_module(file)[0])
+    return found
+
+
+@cache
+def _module(file: Path) -> tuple[ast.Module, str]:
+    """The code of a module of our package, and its fingerprint."""
+    tree = code_of(file.read_text(encoding="utf-8"))
+    return tree, digest(ast.dump(tree))
 
 
 def inputs(chapter: Path) -> str:
-    """A fingerprint of all that a chapter's outputs follow from: its source and the modules it imports."""
+    """A fingerprint of all that a chapter's outputs follow from: its code, its imports, the files that it reads."""
     notebook = jupytext.read(chapter)
-    code = "\n".join(_python(cell.source) for cell in notebook.cells if cell.cell_type == "code")
-    files = [Path(name) for name in sorted(imported(code, set()))]
-    return digest("\n".join(file.read_text(encoding="utf-8") for file in [chapter, *files]))
-
-
-def _python(source: str) -> str:
-    return "\n".join("" if line.lstrip().startswith(("%", "!")) else line for line in source.splitlines())
+    cells = [code_of(cell.source) for cell in notebook.cells if cell.cell_type == "code"]
+    parts = [ast.dump(cell) for cell in cells]
+    parts += [_module(file)[1] for file in sorted(set().union(*map(imported, cells)))]
+    style = ["book/matplotlibrc"] if "matplotlib" in "".join(parts) else []
+    for pattern in [*style, *notebook.metadata.get("reads", [])]:
+        files = sorted(ROOT.glob(pattern))
+        if not files:
+            sys.exit(f"chapters/{chapter.name}: `reads:` names {pattern}, but there is no such file")
+        parts += [hashlib.sha256(file.read_bytes()).hexdigest() for file in files]
+    return digest("\n".join(parts))
 
 
 def outputs(notebook: nbformat.NotebookNode) -> str:
@@ -84,37 +113,62 @@ def outputs(notebook: nbformat.NotebookNode) -> str:
     return digest(json.dumps([cell.get("outputs", []) for cell in notebook.cells], sort_keys=True))
 
 
-def execute(chapter: Path) -> None:
-    """Run one chapter and store its notebook."""
-    notebook, made_from = read_chapter(chapter), inputs(chapter)
+def execute(chapter: Path) -> str:
+    """Run one chapter and store its notebook; return what went wrong, empty if nothing did."""
+    print("executing", chapter.name, flush=True)
+    notebook = read_chapter(chapter)
     client = NotebookClient(
-        notebook, timeout=900, kernel_name="python3", record_timing=False, coalesce_streams=True,
-        resources={"metadata": {"path": ROOT / "book"}},
+        notebook, timeout=None, startup_timeout=600, iopub_timeout=600, kernel_name="python3", record_timing=False,
+        coalesce_streams=True, resources={"metadata": {"path": ROOT / "book"}}, extra_arguments=["--log-level=ERROR"],
     )  # fmt: skip
-    client.execute(env=os.environ | REPRODUCIBLE)
+    try:
+        client.execute(env=os.environ | REPRODUCIBLE)
+    except CellExecutionError as error:
+        return f"{chapter.name}: {error}"
+    _store(chapter, notebook)
+    return ""
+
+
+def _store(chapter: Path, notebook: nbformat.NotebookNode) -> None:
     notebook.metadata = {key: notebook.metadata[key] for key in ("kernelspec", "generated")}
-    notebook.metadata["fingerprints"] = {"inputs": made_from, "outputs": outputs(notebook)}
+    notebook.metadata["fingerprints"] = {"inputs": inputs(chapter), "outputs": outputs(notebook)}
     path = notebook_path(chapter)
     nbformat.write(notebook, path.with_suffix(".part"))
     path.with_suffix(".part").replace(path)
 
 
 def stale(chapter: Path) -> bool:
-    """True if the chapter or a module it imports changed since its notebook was stored."""
+    """True if something that a chapter's outputs follow from changed since its notebook was stored."""
     path = notebook_path(chapter)
     if not path.exists():
         return True
     return nbformat.read(path, as_version=4).metadata.get("fingerprints", {}).get("inputs") != inputs(chapter)
 
 
+def renew(chapter: Path) -> None:
+    """Put the chapter's present words around the outputs of its notebook, whose code is the same."""
+    stored, notebook = nbformat.read(notebook_path(chapter), as_version=4), read_chapter(chapter)
+    cells = [[cell for cell in each.cells if cell.cell_type == "code"] for each in (stored, notebook)]
+    for old, new in zip(*cells, strict=True):
+        new.outputs, new.execution_count = old.outputs, old.execution_count
+    notebook.metadata["kernelspec"] = stored.metadata["kernelspec"]
+    if notebook.cells != stored.cells:
+        print("renewing", chapter.name, flush=True)
+        _store(chapter, notebook)
+
+
 if __name__ == "__main__":
     arguments = sys.argv[1:]
-    if not arguments:
-        wanted = [chapter for chapter in chapters() if stale(chapter)]
-    elif arguments == ["--all"]:
-        wanted = chapters()
+    everything = chapters()
+    if arguments == ["--all"]:
+        wanted = everything
     else:
-        wanted = [Path(argument).resolve() for argument in arguments]
-    for chapter in wanted:
-        print("executing", chapter.name, flush=True)
-        execute(chapter)
+        wanted = [Path(argument).resolve() for argument in arguments] or [each for each in everything if stale(each)]
+    import matplotlib.font_manager  # noqa: F401  # the first import writes a cache and says so: here, not in a chapter
+
+    with ThreadPoolExecutor(int(os.environ.get("WORKERS", "2"))) as pool:
+        failures = [failure for failure in pool.map(execute, wanted) if failure]
+    for chapter in [] if arguments else everything:
+        if chapter not in wanted:
+            renew(chapter)
+    sys.exit("\n".join(failures) or 0)

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tomllib
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import jupytext
 
@@ -85,19 +86,23 @@ def package() -> dict[str, str]:
          f"__version__ = {version!r}", f"__all__ = {sorted(names)!r}",
          f"_LATER = { {module: public for module, (public, _) in later.items()} }", GETATTR]
     )  # fmt: skip
-    return {path: _format(path, text) for path, text in sorted(files.items())}
+    return _formatted(files)
 
 
-def _format(path: str, text: str) -> str:
-    for command in (["check", "--select", "I", "--fix", "-q"], ["format", "-q"]):
-        run = subprocess.run(
-            [sys.executable, "-m", "ruff", *command, "--stdin-filename", path, "-"],
-            input=text, capture_output=True, text=True, cwd=ROOT,
-        )  # fmt: skip
-        if run.returncode:
-            sys.exit(f"{path}: ruff cannot format the exported code: {run.stderr.strip() or run.stdout.strip()}")
-        text = run.stdout
-    return text
+def _formatted(files: dict[str, str]) -> dict[str, str]:
+    """The same files as ruff sorts their imports and formats them."""
+    with TemporaryDirectory() as folder:
+        for path, text in files.items():
+            file = Path(folder) / path
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(text, encoding="utf-8")
+        for command in (["check", "--select", "I", "--fix", "-q"], ["format", "-q"]):
+            ruff = [sys.executable, "-m", "ruff", *command, "--no-cache", "--config", str(ROOT / "pyproject.toml")]
+            run = subprocess.run([*ruff, folder], capture_output=True, text=True, check=False)
+            if run.returncode:
+                complaint = (run.stderr.strip() or run.stdout.strip()).replace(f"{folder}/", "")
+                sys.exit(f"ruff cannot format the exported code: {complaint}")
+        return {path: (Path(folder) / path).read_text(encoding="utf-8") for path in sorted(files)}
 
 
 def problems() -> list[str]:
