@@ -12,6 +12,7 @@ from xml.etree import ElementTree
 import jupytext
 import pytest
 import yaml
+from pybtex.database import parse_file
 
 ROOT = Path(__file__).resolve().parent.parent
 CHAPTERS = sorted((ROOT / "chapters").glob("*.md"))
@@ -66,6 +67,16 @@ def test_contents_and_chapters_agree():
     assert sorted(names) == sorted(expected)  # nothing missing, nothing twice, nothing that does not exist
     for name in FRONT_MATTER:
         assert (ROOT / "book" / f"{name}.md").is_file()
+
+
+def test_the_preface_lists_every_chapter_under_its_part():
+    row = re.compile(r"^\| ([^|]+) \| (\{ref\}`ch-[^|]+) \|", re.MULTILINE)
+    path = {part: re.findall(r"`(ch-[\w-]+)`", cell) for part, cell in row.findall(read("chapters/00_preface.md"))}
+    labels = {
+        f"book/{c.stem}": re.search(r"^\((ch-[\w-]+)\)=$", c.read_text("utf-8"), re.MULTILINE)[1] for c in CHAPTERS
+    }
+    parts = yaml.safe_load(read("_toc.yml"))["parts"]
+    assert path == {part["caption"]: [labels[name] for name in listed(part) if name in labels] for part in parts}
 
 
 def test_every_module_has_its_place_on_the_api_page():
@@ -152,6 +163,16 @@ def test_every_citation_is_in_the_bibliography():
             cited |= {key.strip() for key in re.sub(r"\{[^{}]*\}", "", targets).split(",")}
     assert cited
     assert cited <= set(known)
+
+
+def test_no_two_works_are_cited_alike():
+    """The text cites by author and year, and letters tell two works of one year apart: Cho et al. [2014a]."""
+    works = {}
+    for key, entry in parse_file(ROOT / "book/references.bib").entries.items():
+        names = [" ".join(person.last_names) for person in entry.persons["author"]]
+        shown = " and ".join(names) if len(names) < 3 else f"{names[0]} et al."
+        works.setdefault((shown, entry.fields["year"]), []).append(key)
+    assert [keys for keys in works.values() if len(keys) > 1] == []
 
 
 def test_no_absolute_paths_and_no_registry_addresses():

@@ -8,6 +8,7 @@ from pathlib import Path
 import jupytext
 import pytest
 import torch
+from IPython.core.formatters import DisplayFormatter
 
 import transformer_lib.exercises
 from transformer_lib.exercises import close, grade, show
@@ -117,6 +118,19 @@ def test_first_failure_is_told_with_its_case(capsys):
     assert capsys.readouterr().out == f"00-0: failed: {failure}\n"
     grade("00-0", lambda x: 1 / x)
     assert "called with (0), it raised; ZeroDivisionError: division by zero" in capsys.readouterr().out
+
+
+def test_the_verdict_holds_the_failing_case_and_a_notebook_shows_it_once(capsys):
+    verdict = grade("03-2", lambda layer, n, d_model: True)
+    assert capsys.readouterr().out == f"03-2: {verdict.text}\n"
+    layer, n, d_model = verdict.args
+    x = torch.randn(n, d_model, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    moved = (layer(x.flip(0)) - layer(x).flip(0)).abs().max()
+    assert verdict.result is True
+    assert moved > 0.01  # indeed no self-attention
+    raised = grade("00-0", lambda x: 1 / x)
+    assert (raised.args, raised.options, raised.result) == ((0,), {}, None)
+    assert DisplayFormatter().format(verdict) == ({}, {})
 
 
 def test_close_compares_shape_kind_and_value():

@@ -27,7 +27,7 @@ def sinusoidal_table(length: int, d_model: int) -> Float64[Tensor, "{length} {d_
 
 
 class _PositionalEncoding(nn.Module):
-    """Adds row `offset + i` of a table to token i."""
+    """Adds row `offset + p` of a table to token p."""
 
     table: Tensor
 

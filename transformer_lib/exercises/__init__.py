@@ -5,6 +5,7 @@
 """Exercises that check themselves: a grader yields properties of an answer, small cases first."""
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from importlib import import_module
 from typing import Any
 
@@ -16,28 +17,46 @@ Answer = Callable[..., Any]
 Checks = Iterator[tuple[str, bool]]  # a property in words, and whether the answer has it
 
 
-def grade(exercise: str, answer: Answer) -> None:
+@dataclass
+class Verdict:
+    """How an answer fares, and the last call of it: for one that failed, the failing case."""
+
+    text: str = "passed"
+    args: tuple[Any, ...] = ()  # as the answer left them
+    options: dict[str, Any] = field(default_factory=dict)
+    result: Any = None  # what the answer returned; None if it raised
+
+    def _ipython_display_(self) -> None:
+        """Show nothing below a cell that ends with `grade(…)`, which has printed the verdict."""
+
+
+def grade(exercise: str, answer: Answer) -> Verdict:
     """Print how an answer fares: 'not attempted', 'passed', or the first property that it lacks, with the case.
 
     Args:
         exercise: chapter and number, such as "02-1".
         answer: your function. While it returns `NotImplemented`, it counts as not attempted.
+
+    Returns:
+        The verdict in words and, in `args`, `options` and `result`, the last call of your function.
     """
     try:
         chapter = import_module(f"transformer_lib.exercises.chapter_{exercise.partition('-')[0]}")
         grader = getattr(chapter, "grade_" + exercise.replace("-", "_"))
     except (ImportError, AttributeError):
-        print(f"{exercise}: there is no such exercise")
+        verdict = Verdict("there is no such exercise")
     else:
-        print(f"{exercise}: {_verdict(grader, answer)}")
+        verdict = _verdict(grader, answer)
+    print(f"{exercise}: {verdict.text}")
+    return verdict
 
 
 class _NotAttempted(Exception):
     pass
 
 
-def _verdict(grader: Callable[[Answer], Checks], answer: Answer) -> str:
-    case = "before it was called"
+def _verdict(grader: Callable[[Answer], Checks], answer: Answer) -> Verdict:
+    verdict, case = Verdict(), "before it was called"
 
     def attempt(*args: Any, **options: Any) -> Any:
         nonlocal case
@@ -45,7 +64,8 @@ def _verdict(grader: Callable[[Answer], Checks], answer: Answer) -> str:
             [show(value) for value in args] + [f"{name}={show(value)}" for name, value in options.items()]
         )
         case = f"called with ({given}), it raised"
-        result = answer(*args, **options)
+        verdict.args, verdict.options, verdict.result = args, options, None
+        result = verdict.result = answer(*args, **options)
         if result is NotImplemented:
             raise _NotAttempted
         case = f"called with ({given}), it returned {show(result)}"
@@ -54,12 +74,13 @@ def _verdict(grader: Callable[[Answer], Checks], answer: Answer) -> str:
     try:
         for claim, holds in grader(attempt):
             if not holds:
-                return f"failed: it should hold that {claim}; {case}"
+                verdict.text = f"failed: it should hold that {claim}; {case}"
+                break
     except _NotAttempted:
-        return "not attempted"
+        verdict.text = "not attempted"
     except (Exception, SystemExit) as error:
-        return f"failed: {case}; {type(error).__name__}: {' '.join(str(error).split())}"
-    return "passed"
+        verdict.text = f"failed: {case}; {type(error).__name__}: {' '.join(str(error).split())}"
+    return verdict
 
 
 # chapters/00_preface.md: Exercises that grade themselves

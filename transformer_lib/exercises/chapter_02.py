@@ -36,11 +36,11 @@ def grade_02_2(answer: Answer) -> Checks:
     rows = [[[0.0, 1.0]], [[1.0, 1.0]], [[2.0, 1.0, 2.0]]]
     cases = [torch.tensor(row) for row in rows]
     cases += [torch.randint(-2, 3, (n, m), generator=generator).float() for n, m in ((2, 3), (3, 4), (4, 8))]
-    for scores in cases:
-        value = torch.randint(0, 10, (scores.size(1), 2), generator=generator).float()
-        outputs = answer(scores.clone(), value.clone())
+    for products in cases:
+        value = torch.randint(0, 10, (products.size(1), 2), generator=generator).float()
+        outputs = answer(products.clone(), value.clone())
         yield "there are two outputs", isinstance(outputs, tuple | list) and len(outputs) == 2
-        hot, cold = ((scores.double() / t).softmax(dim=-1) @ value.double() for t in (1e9, 1e-9))
+        hot, cold = ((products.double() / t).softmax(dim=-1) @ value.double() for t in (1e9, 1e-9))
         yield "as t grows without end, all keys weigh the same", close(outputs[0], hot, 1e-5)
         yield "as t falls to zero, the best keys share all the weight", close(outputs[1], cold, 1e-5)
 

@@ -40,7 +40,7 @@ def grade_04_2(answer: Answer) -> Checks:
 
 # chapters/04_positions.md: Exercises
 def grade_04_3(answer: Answer) -> Checks:
-    """A projection of [x; p] that equals the projection of x + p."""
+    """A projection of [x; place] that equals the projection of x + place."""
     generator = torch.Generator().manual_seed(0)
     for d, m in ((1, 1), (1, 2), (2, 1), (3, 5), (8, 4)):
         W = torch.randint(-3, 4, (d, m), generator=generator).double()
