@@ -100,7 +100,7 @@ def test_each_token_belongs_to_the_word_that_it_is_a_piece_of(text):
 def test_weights_between_words_are_means_of_sums():
     weights = torch.tensor([[0.1, 0.2, 0.3, 0.4], [0.5, 0.1, 0.1, 0.3], [0.25, 0.25, 0.25, 0.25]])
     between = heads.between_words(weights, [0, 0, 1], [0, 1, 1, -1])
-    assert torch.allclose(between, torch.tensor([[0.3, 0.35], [0.25, 0.5]]))
+    assert torch.allclose(between, torch.tensor([[0.3, 0.35], [0.25, 0.5]]), rtol=0, atol=1e-6)
 
 
 def test_hits_count_links_whose_source_has_the_most_weight():
@@ -150,8 +150,8 @@ def test_cutting_a_head_equals_removing_it(norm_first):
             smaller.get_submodule(name).out_projection.weight[:, 4 * head : 4 * head + 4] = 0
         with heads.without_heads(model, [(name, head)]):
             cut = model(source, target)
-        assert torch.allclose(cut, smaller(source, target), atol=1e-5)
-        assert not torch.allclose(cut, whole, atol=1e-3)
+        assert torch.allclose(cut, smaller(source, target), rtol=0, atol=1e-5)
+        assert not torch.allclose(cut, whole, rtol=0, atol=1e-3)
         assert torch.equal(model(source, target), whole)  # grown again
 
 

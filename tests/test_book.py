@@ -144,6 +144,57 @@ def test_chapters_with_graded_exercises_have_their_depth(chapter):
     assert "{cite" in text.partition("\n## Summary\n")[2]
 
 
+def code_cells(chapter):
+    """The code of a chapter's cells, without IPython's own lines."""
+    cells = [cell.source for cell in jupytext.read(chapter).cells if cell.cell_type == "code"]
+    return "\n".join(line for cell in cells for line in cell.splitlines() if not line.startswith(("%", "!")))
+
+
+@each_chapter
+def test_the_files_that_a_chapter_reads_stand_in_its_front_matter(chapter):
+    """Otherwise nobody runs it again when such a file changes."""
+    patterns = jupytext.read(chapter).metadata.get("reads", [])
+    named = {path for pattern in patterns for path in ROOT.glob(pattern)}
+    for node in ast.walk(ast.parse(code_cells(chapter))):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and re.search(r"\w[./]\w", node.value):
+            path = (ROOT / "book" / node.value[:200]).resolve()
+            inside = path.is_relative_to(ROOT) and path.exists()
+            assert not inside or path in named or any(path in other.parents for other in named), node.value
+
+
+@each_chapter
+def test_no_output_holds_a_warning(chapter):
+    cells = json.loads(read(f"book/{chapter.stem}.ipynb"))["cells"]
+    outputs = [output for cell in cells for output in cell.get("outputs", [])]
+    assert [output for output in outputs if output.get("name") == "stderr"] == []
+
+
+TOLERANCES = dict.fromkeys(("allclose", "isclose", "assert_close", "assert_allclose"), {"rtol", "atol"})
+
+
+def tolerances_left_out(code):
+    """(line, call) of every comparison that leaves a tolerance to its default, which may be as large as the value."""
+    for node in ast.walk(ast.parse(code)):
+        if not isinstance(node, ast.Call):
+            continue
+        function, given = ast.unparse(node.func), {keyword.arg for keyword in node.keywords}
+        wanted = TOLERANCES.get(function.rpartition(".")[2], set())
+        if function == "math.isclose":  # by default 1e-9 of the value, and nothing beside it: one must be stated
+            wanted = set() if given & {"rel_tol", "abs_tol"} else {"rel_tol"}
+        if wanted - given:
+            yield node.lineno, ast.unparse(node)
+
+
+def test_every_comparison_states_both_tolerances():
+    assert len(list(tolerances_left_out("torch.allclose(a, b, rtol=0)\nmath.isclose(a, b)"))) == 2
+    assert not list(tolerances_left_out("torch.allclose(a, b, rtol=0, atol=1e-9)"))
+    sources = {chapter: code_cells(chapter) for chapter in CHAPTERS}
+    for folder in ("tests", "tools", "bench", "book"):
+        sources |= {path: path.read_text(encoding="utf-8") for path in (ROOT / folder).glob("*.py")}
+    found = [f"{path.name}: {call}" for path, code in sources.items() for _, call in tolerances_left_out(code)]
+    assert found == []
+
+
 def test_settings_load_nothing_from_the_network():
     settings = yaml.safe_load(read("_config.yml"))
     config = settings["sphinx"]["config"]
