@@ -291,3 +291,9 @@ def test_pictures_are_compared_by_how_they_look(curves, alike):
     conftest = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(conftest)
     assert (conftest.unlike(drawn([0, 3, 4, 3]), drawn(*curves)) is None) == alike
+
+
+def test_an_unknown_machine_is_named(project):
+    done = python(project, project / "tools/elsewhere.py", "avx2", "abacus")
+    assert done.returncode == 1
+    assert done.stderr.startswith("unknown: abacus; expected some of native, avx2,")
