@@ -570,11 +570,13 @@ def full_attention(grouped):
 @pytest.mark.parametrize(("heads", "groups"), [(4, 4), (4, 2), (4, 1), (6, 3), (6, 2)])
 def test_grouped_queries_are_full_attention_with_repeated_keys(heads, groups):
     grouped = randomise(GroupedQueryAttention(24, heads, groups, base=None)).double()
-    full, x = full_attention(grouped), torch.randn(2, 7, 24, dtype=torch.float64)
+    full, x = full_attention(grouped), torch.randn(2, 7, 24, dtype=torch.float64, requires_grad=True)
     random = torch.rand(2, heads, 7, 7) < 0.5
     for options in ({}, {"is_causal": True}, {"mask": random}, {"mask": torch.zeros(1, 1, 1, 7, dtype=torch.bool)}):
         output, weights = grouped(x, x, x, **options)
-        equal(output, full(x, x, x, **options)[0])
+        whole, _ = full(x, x, x, **options)
+        equal(output, whole)
+        equal(*(torch.autograd.grad(y.square().sum(), x)[0] for y in (output, whole)), 1e-12)
         assert weights is None
         for ours, theirs in zip(*(layer(x, x, x, need_weights=True, **options) for layer in (grouped, full))):
             equal(ours, theirs)
@@ -587,6 +589,16 @@ def test_grouped_queries_cache_only_their_groups():
     steps = [grouped(token, token, token, cache=cache)[0] for token in x.split(1, dim=1)]
     equal(torch.cat(steps, dim=1), grouped(x, x, x, is_causal=True)[0])
     assert cache.key.shape == cache.value.shape == (2, 2, 7, 4)
+
+
+def test_the_kernel_reads_the_cache_itself_and_no_copy_for_each_head():
+    grouped, x = GroupedQueryAttention(24, 6, 2), torch.randn(2, 1, 24)
+    cache = KeyValueCache(1).layers[0].self_attention
+    with mock.patch.object(F, "scaled_dot_product_attention", wraps=F.scaled_dot_product_attention) as kernel:
+        grouped(x, x, x, cache=cache)
+    _, key, value, *_ = kernel.call_args.args
+    assert key is cache.key
+    assert value is cache.value
 
 
 def test_grouped_queries_depend_on_distances_only():
