@@ -1,9 +1,12 @@
 """The families and the newer bricks: equal to torch's and Hugging Face's, causal, cached, and right at their edges."""
 
+import ast
 import math
 import re
+from pathlib import Path
 from unittest import mock
 
+import jupytext
 import pytest
 import torch
 import torch.nn.functional as F
@@ -645,3 +648,26 @@ def test_modern_model_has_no_biases_and_no_table():
     model.eval().generate(torch.tensor([[3]]), 40)  # beyond max_len = 32: no table ends
     with pytest.raises(ValueError, match="norm_first=True"):
         ModernDecoderOnly(small_config(d_model=16, num_heads=4))
+
+
+# --- what stands in the chapter only ------------------------------------------------------------------------------
+
+
+def test_the_cache_of_whole_numbers_takes_its_scales_along():
+    chapter = Path(__file__).resolve().parent.parent / "chapters" / "13_variants.md"
+    (source,) = (c.source for c in jupytext.read(chapter).cells if c.source.count("class QuantisedKeysAndValues("))
+    cell = ast.parse(source)
+    cell.body = [part for part in cell.body if isinstance(part, ast.ImportFrom | ast.FunctionDef | ast.ClassDef)]
+    scope = {"torch": torch}
+    exec(compile(cell, "<chapter 13>", "exec"), scope)
+    new = scope["QuantisedKeysAndValues"]
+    (k, v), rows = torch.randn(2, 2, 3, 6, 4, dtype=torch.float64), torch.tensor([1, 0, 1])
+    k[0] *= 100  # so that one row's scales are of no use to the other
+    moved, chosen = new(), new()
+    moved.select(rows)  # nothing there yet
+    moved.update(k[:, :, :5], v[:, :, :5])
+    moved.select(rows)
+    chosen.update(k[rows, :, :5], v[rows, :, :5])
+    for one, other in zip(*(cache.update(k[rows, :, 5:], v[rows, :, 5:]) for cache in (moved, chosen))):
+        equal(one, other, 0)
+    assert (one - v[rows]).abs().max() < v.abs().max() / 127  # half a step of the largest scale, and room
