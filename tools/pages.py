@@ -73,7 +73,7 @@ def equivalence_table() -> str:
 
 # --- the benchmarks ----------------------------------------------------------------------------------------------
 
-NOTHING_ENDS = "The end token's embedding is zero, so nothing ends before its last token."
+NOTHING_ENDS = "The end token's embedding is zero, so no sentence ends early."
 
 
 def milliseconds(time: float) -> str:
