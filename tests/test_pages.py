@@ -65,6 +65,8 @@ def test_a_record_of_speed_is_shown_as_it_is_and_that_of_a_gpu_beside_it(project
     before, _, page = (project / "book/bench.md").read_text(encoding="utf-8").partition("## A GPU\n")
     assert "## CPU" in before
     assert "| ours | 12.3 ms | 1.00 | 5 | 100,000 | 16.3% |" in page
+    assert before.count("so no sentence ends") == before.count("### Decoding") > 0
+    assert "so no sentence ends" not in page
 
 
 def test_topics_without_a_section_and_topics_twice_are_found(project):

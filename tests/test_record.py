@@ -15,6 +15,7 @@ from dataclasses import asdict
 from functools import cache
 from pathlib import Path
 
+import jupytext
 import pytest
 import record as tool
 import torch
@@ -22,8 +23,11 @@ from model_card import model_card
 from safetensors.torch import load_file
 from test_translation import BOOK, translator
 
+from transformer_lib import __main__ as command_line
+from transformer_lib import corpora
+from transformer_lib import data as library_data
 from transformer_lib.cost import count_parameters
-from transformer_lib.data import load_multi30k
+from transformer_lib.data import ParallelCorpus, load_multi30k
 from transformer_lib.translation import Translator, evaluate_bleu
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -114,6 +118,34 @@ def test_the_untrained_model_is_the_one_that_train_begins_with(tmp_path):
         assert (value - begun[name]).abs().max() < 2 * rate
     name = "source_embedding.weight"
     assert (trained.model.state_dict()[name] - other[name]).abs().max() > 100 * rate
+
+
+def test_page_14b_keeps_what_it_trained_scores_it_and_sets_it_beside_the_record(tmp_path, monkeypatch, capsys):
+    chapter = jupytext.read(ROOT / "chapters" / "14b_multi30k.md")
+    (cell,) = (cell.source for cell in chapter.cells if "torch.cuda.is_available()" in cell.source)
+    (tmp_path / "book").mkdir()
+    monkeypatch.chdir(tmp_path / "book")
+    for split in ("train", "val"):
+        Path(f"{split}.en").write_text("\n".join(BOOK), encoding="utf-8")
+        Path(f"{split}.de").write_text("\n".join(BOOK.values()), encoding="utf-8")
+    Path("log.jsonl").write_text('{"val_loss": 1.75}\n{"val_loss": 1.5}\n', encoding="utf-8")
+    known = {"command": "python -m transformer_lib train --corpus . --preset tiny --out nowhere --steps 1",
+             "decoding": {"beam_size": 1}, "scores": {"val": {"cased": {"bleu": 12.3, "chrf": 45.6}}}}  # fmt: skip
+    main, load = command_line.main, Translator.from_pretrained
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(command_line, "main", lambda words: main(["cpu" if x == "cuda" else x for x in words]))
+    monkeypatch.setattr(Translator, "from_pretrained", lambda folder, device: load(folder))
+    monkeypatch.setattr(corpora, "find_multi30k", lambda *_: Path())
+    monkeypatch.setattr(library_data, "load_multi30k", lambda *_, **__: ParallelCorpus(list(BOOK), list(BOOK.values())))
+    exec(cell, {"Path": Path, "json": json, "Translator": Translator, "evaluate_bleu": evaluate_bleu,
+                "record": known | {"source": "en", "target": "de"}, "folder": Path()})  # fmt: skip
+    out = tmp_path / "runs" / "from-the-notebook"
+    score = evaluate_bleu(load(out).translate(list(BOOK), beam_size=1), list(BOOK.values()))
+    loss = json.loads((out / "log.jsonl").read_text())["val_loss"]
+    kept, beside = capsys.readouterr().out.splitlines()[-2:]
+    assert kept.startswith("kept in ../runs/from-the-notebook")
+    assert kept.endswith(f"loss {loss:.3f}, on val BLEU {score['bleu']:.1f}, chrF {score['chrf']:.1f}")
+    assert beside.endswith("loss 1.500, on val BLEU 12.3, chrF 45.6")
 
 
 # --- the record: every file as it was written ---

@@ -1,9 +1,12 @@
 """The families and the newer bricks: equal to torch's and Hugging Face's, causal, cached, and right at their edges."""
 
+import ast
 import math
 import re
+from pathlib import Path
 from unittest import mock
 
+import jupytext
 import pytest
 import torch
 import torch.nn.functional as F
@@ -570,11 +573,13 @@ def full_attention(grouped):
 @pytest.mark.parametrize(("heads", "groups"), [(4, 4), (4, 2), (4, 1), (6, 3), (6, 2)])
 def test_grouped_queries_are_full_attention_with_repeated_keys(heads, groups):
     grouped = randomise(GroupedQueryAttention(24, heads, groups, base=None)).double()
-    full, x = full_attention(grouped), torch.randn(2, 7, 24, dtype=torch.float64)
+    full, x = full_attention(grouped), torch.randn(2, 7, 24, dtype=torch.float64, requires_grad=True)
     random = torch.rand(2, heads, 7, 7) < 0.5
     for options in ({}, {"is_causal": True}, {"mask": random}, {"mask": torch.zeros(1, 1, 1, 7, dtype=torch.bool)}):
         output, weights = grouped(x, x, x, **options)
-        equal(output, full(x, x, x, **options)[0])
+        whole, _ = full(x, x, x, **options)
+        equal(output, whole)
+        equal(*(torch.autograd.grad(y.square().sum(), x)[0] for y in (output, whole)), 1e-12)
         assert weights is None
         for ours, theirs in zip(*(layer(x, x, x, need_weights=True, **options) for layer in (grouped, full))):
             equal(ours, theirs)
@@ -587,6 +592,16 @@ def test_grouped_queries_cache_only_their_groups():
     steps = [grouped(token, token, token, cache=cache)[0] for token in x.split(1, dim=1)]
     equal(torch.cat(steps, dim=1), grouped(x, x, x, is_causal=True)[0])
     assert cache.key.shape == cache.value.shape == (2, 2, 7, 4)
+
+
+def test_the_kernel_reads_the_cache_itself_and_no_copy_for_each_head():
+    grouped, x = GroupedQueryAttention(24, 6, 2), torch.randn(2, 1, 24)
+    cache = KeyValueCache(1).layers[0].self_attention
+    with mock.patch.object(F, "scaled_dot_product_attention", wraps=F.scaled_dot_product_attention) as kernel:
+        grouped(x, x, x, cache=cache)
+    _, key, value, *_ = kernel.call_args.args
+    assert key is cache.key
+    assert value is cache.value
 
 
 def test_grouped_queries_depend_on_distances_only():
@@ -633,3 +648,26 @@ def test_modern_model_has_no_biases_and_no_table():
     model.eval().generate(torch.tensor([[3]]), 40)  # beyond max_len = 32: no table ends
     with pytest.raises(ValueError, match="norm_first=True"):
         ModernDecoderOnly(small_config(d_model=16, num_heads=4))
+
+
+# --- what stands in the chapter only ------------------------------------------------------------------------------
+
+
+def test_the_cache_of_whole_numbers_takes_its_scales_along():
+    chapter = Path(__file__).resolve().parent.parent / "chapters" / "13_variants.md"
+    (source,) = (c.source for c in jupytext.read(chapter).cells if c.source.count("class QuantisedKeysAndValues("))
+    cell = ast.parse(source)
+    cell.body = [part for part in cell.body if isinstance(part, ast.ImportFrom | ast.FunctionDef | ast.ClassDef)]
+    scope = {"torch": torch}
+    exec(compile(cell, "<chapter 13>", "exec"), scope)
+    new = scope["QuantisedKeysAndValues"]
+    (k, v), rows = torch.randn(2, 2, 3, 6, 4, dtype=torch.float64), torch.tensor([1, 0, 1])
+    k[0] *= 100  # so that one row's scales are of no use to the other
+    moved, chosen = new(), new()
+    moved.select(rows)  # nothing there yet
+    moved.update(k[:, :, :5], v[:, :, :5])
+    moved.select(rows)
+    chosen.update(k[rows, :, :5], v[rows, :, :5])
+    for one, other in zip(*(cache.update(k[rows, :, 5:], v[rows, :, 5:]) for cache in (moved, chosen))):
+        equal(one, other, 0)
+    assert (one - v[rows]).abs().max() < v.abs().max() / 127  # half a step of the largest scale, and room

@@ -287,7 +287,7 @@ def _parser() -> argparse.ArgumentParser:
             command.add_argument(
                 "--preset",
                 choices=sorted(PRESETS),
-                help="tiny: a try; small: some 10,000 pairs; base: a GPU (tiny for toy, else small)",
+                help="tiny: a try; small: tens of thousands of pairs; base: a GPU (tiny for toy, else small)",
             )
             command.add_argument("--resume", action="store_true", help="go on with the run in --out")
             command.add_argument(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from transformer_lib.multi_head import AttentionCache, MultiHeadAttention
@@ -105,8 +105,8 @@ class GroupedQueryAttention(MultiHeadAttention):
         cache: AttentionCache | None,
     ) -> tuple[
         Float[Tensor, "batch heads n d_k"],
-        Float[Tensor, "batch heads keys d_k"],
-        Float[Tensor, "batch heads values d_k"],
+        Float[Tensor, "batch groups keys d_k"],
+        Float[Tensor, "batch groups keys d_k"],
     ]:
         if key is not query or value is not query:
             raise ValueError("grouped-query attention is self-attention: query, key and value must be one tensor")
@@ -116,7 +116,19 @@ class GroupedQueryAttention(MultiHeadAttention):
         if self.base is not None:
             offset = 0 if cache is None or cache.key is None else cache.key.size(2)
             q, k = rotary(q, offset=offset, base=self.base), rotary(k, offset=offset, base=self.base)
-        if cache is not None:
-            k, v = cache.update(k, v)
-        each = self.num_heads // self.num_groups
-        return q, k.repeat_interleave(each, dim=1), v.repeat_interleave(each, dim=1)  # (b, h, n or m, d_k)
+        return (q, k, v) if cache is None else (q, *cache.update(k, v))
+
+    def _attend(
+        self,
+        q: Float[Tensor, "batch heads n d_k"],
+        k: Float[Tensor, "batch groups m d_k"],
+        v: Float[Tensor, "batch groups m d_k"],
+        mask: Bool[Tensor, "#batch #heads #n #m"] | None,
+        is_causal: bool,
+        need_weights: bool,
+    ) -> tuple[Float[Tensor, "batch heads n d_k"], Float[Tensor, "batch heads n m"] | None]:
+        if need_weights:  # the readable formula has a key for each head
+            k, v = (x.repeat_interleave(self.num_heads // self.num_groups, dim=1) for x in (k, v))  # (b, h, m, d_k)
+            return super()._attend(q, k, v, mask, is_causal, need_weights)
+        dropout, shared = self.dropout if self.training else 0.0, self.num_groups < self.num_heads
+        return F.scaled_dot_product_attention(q, k, v, mask, dropout, is_causal, enable_gqa=shared), None

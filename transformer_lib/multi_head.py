@@ -97,14 +97,7 @@ class MultiHeadAttention(nn.Module):
             raise ValueError(f"is_causal=True needs as many queries as keys; got {shape[2]} and {shape[3]}")
         if mask is not None:
             check_mask(mask, shape)
-        dropout = self.dropout if self.training else 0.0
-        weights = None
-        if need_weights:
-            if is_causal:
-                mask = torch.ones(shape[2:], dtype=torch.bool, device=q.device).tril()[None, None]
-            heads, weights = scaled_dot_product_attention(q, k, v, mask, dropout=dropout)
-        else:
-            heads = F.scaled_dot_product_attention(q, k, v, mask, dropout_p=dropout, is_causal=is_causal)
+        heads, weights = self._attend(q, k, v, mask, is_causal, need_weights)  # (b, h, n, d_k), (b, h, n, m)
         return self.out_projection(heads.transpose(1, 2).flatten(2)), weights  # (b, n, h, d_k) -> (b, n, d_model)
 
     def _project(
@@ -141,6 +134,23 @@ class MultiHeadAttention(nn.Module):
             x = F.linear(x, self.in_projection.weight[rows], bias)
         blocks = x.chunk(stop - start, dim=-1)  # (b, n, d_model) each
         return [block.unflatten(-1, (self.num_heads, -1)).transpose(1, 2) for block in blocks]  # (b, h, n, d_k) each
+
+    def _attend(
+        self,
+        q: Float[Tensor, "batch heads n d_k"],
+        k: Float[Tensor, "batch heads m d_k"],
+        v: Float[Tensor, "batch heads m d_k"],
+        mask: Bool[Tensor, "#batch #heads #n #m"] | None,
+        is_causal: bool,
+        need_weights: bool,
+    ) -> tuple[Float[Tensor, "batch heads n d_k"], Float[Tensor, "batch heads n m"] | None]:
+        """What the heads find, and their weights if they are asked for."""
+        dropout = self.dropout if self.training else 0.0
+        if not need_weights:
+            return F.scaled_dot_product_attention(q, k, v, mask, dropout_p=dropout, is_causal=is_causal), None
+        if is_causal:
+            mask = torch.ones(q.size(2), k.size(2), dtype=torch.bool, device=q.device).tril()[None, None]
+        return scaled_dot_product_attention(q, k, v, mask, dropout=dropout)
 
 
 __all__ = ["MultiHeadAttention"]
