@@ -9,13 +9,14 @@ import json
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import asdict, is_dataclass
 from pathlib import Path
+from typing import Any
 
 import safetensors
 import torch
 from safetensors.torch import load_model as _load_into
 from safetensors.torch import save_file
-from safetensors.torch import save_model as _save_from
 from torch import Tensor, nn
 
 
@@ -91,11 +92,24 @@ def atomic_write(path: str | Path, data: bytes | str) -> None:
 def save_weights(path: str | Path, model: nn.Module) -> None:
     """Store a model's parameters and buffers as safetensors, in one step; shared tensors are stored once.
 
+    The same weights give the same bytes. If `model.config` is a dataclass, the file remembers it.
+
     Raises:
         UserError: the file cannot be written.
     """
-    with atomic_path(path) as part:
-        _save_from(model, str(part))
+    named = sorted(model.state_dict(keep_vars=True).items(), reverse=True)
+    names = {tensor: name for name, tensor in named}  # of a shared tensor, the first
+    tensors = {name: tensor.detach().contiguous() for tensor, name in names.items()}
+    with atomic_path(path) as part:  # one entry of metadata: several are written in any order
+        save_file(tensors, part, metadata={"config": json.dumps(_config_of(model), sort_keys=True)})
+
+
+def _config_of(model: nn.Module) -> dict[str, Any]:
+    """What of a model's configuration its weights depend on, as it comes back from JSON; {} if it has none."""
+    config = getattr(model, "config", None)
+    values = asdict(config) if is_dataclass(config) and not isinstance(config, type) else {}
+    free = ("dropout", "attention_dropout", "max_len")
+    return json.loads(json.dumps({name: value for name, value in values.items() if name not in free}, default=str))
 
 
 def load_weights(path: str | Path, model: nn.Module) -> None:
@@ -103,7 +117,8 @@ def load_weights(path: str | Path, model: nn.Module) -> None:
 
     Raises:
         UserError: the file is missing or cut short, its table of contents is damaged (changed numbers go unnoticed),
-            or it belongs to a model of another configuration. The model is then as it was.
+            it holds whole numbers for weights, or it belongs to a model of another configuration. The model is then as
+            it was.
     """
     if not Path(path).is_file():
         raise UserError(
@@ -112,8 +127,9 @@ def load_weights(path: str | Path, model: nn.Module) -> None:
         )
     trial = copy.deepcopy(model)  # what does not fit must not leave half of itself behind
     try:
+        _demand_fit(path, trial)
         _load_into(trial, str(path))
-    except safetensors.SafetensorError as error:
+    except (safetensors.SafetensorError, ValueError, AttributeError, RecursionError) as error:
         raise UserError(f"{path} is damaged or cut short ({error}): copy it again, or train again") from error
     except OSError as error:
         raise UserError(f"cannot read {path}: {error.strerror or error}") from error
@@ -121,6 +137,19 @@ def load_weights(path: str | Path, model: nn.Module) -> None:
         difference = " ".join(str(error).split())[:200]
         raise UserError(f"{path} belongs to a model of another configuration: {difference}") from error
     model.load_state_dict(trial.state_dict())
+
+
+def _demand_fit(path: str | Path, model: nn.Module) -> None:
+    """Raise a RuntimeError if the weights have the right shapes and are wrong all the same."""
+    with safetensors.safe_open(str(path), "pt") as file:
+        stored = json.loads((file.metadata() or {}).get("config", "{}"))  # older files have none
+        kinds = {name: file.get_slice(name).get_dtype() for name in file.keys()}
+    for name, value in _config_of(model).items():
+        if stored.get(name, value) != value:
+            raise RuntimeError(f"it was trained with {name} = {stored[name]}, not {value}")
+    for name, tensor in model.state_dict().items():
+        if tensor.is_floating_point() and not kinds.get(name, "F").startswith(("F", "BF")):
+            raise RuntimeError(f"{name} is stored as {kinds[name]}, not in floating point")
 
 
 # chapters/A2_files.md: The state of a training run
