@@ -5,6 +5,7 @@ import os
 import stat
 import subprocess
 import sys
+import threading
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from transformer_lib.files import (
     UserError,
     atomic_path,
     atomic_write,
+    directory_lock,
     load_state,
     load_weights,
     remove_parts,
@@ -181,6 +183,70 @@ def test_only_what_killed_writers_left_is_removed(tmp_path):
     remove_parts(tmp_path)
     remove_parts(tmp_path / "nowhere")
     assert sorted(path.name for path in tmp_path.iterdir()) == [".d", ".download.iso.part", ".f.3.part", "c.part", "e"]
+
+
+# --- the lock of a directory -------------------------------------------------------------------------------------
+
+
+def in_another_thread(function, *arguments):
+    """What the function raises there, or None."""
+    raised = []
+
+    def call():
+        try:
+            function(*arguments)
+        except Exception as error:
+            raised.append(error)
+
+    thread = threading.Thread(target=call)
+    thread.start()
+    thread.join()
+    return raised[0] if raised else None
+
+
+def take(folder):
+    with directory_lock(folder):
+        pass
+
+
+def test_a_lock_is_for_one_at_a_time_and_leaves_nothing(tmp_path, monkeypatch):
+    """The one who has it may take it again, under another name of the folder too; other folders are free."""
+    monkeypatch.chdir(tmp_path)
+    atomic_write("run/a", "x")
+    with directory_lock("run"):
+        with directory_lock(tmp_path / "run"):
+            pass
+        before = content(tmp_path / "run")
+        refused = in_another_thread(take, tmp_path / "run")
+        assert content(tmp_path / "run") == before
+        assert in_another_thread(take, tmp_path / "new" / "run") is None
+    assert isinstance(refused, UserError)
+    assert str(refused).startswith(f"another process is training into {tmp_path / 'run'}: ")
+    assert "\n" not in str(refused)
+    assert in_another_thread(take, "run") is None
+    assert content(tmp_path / "run") == {"a": b"x"}
+    assert content(tmp_path / "new" / "run") == {}
+
+
+def test_the_lock_of_one_who_has_just_ended_is_no_lock(tmp_path, monkeypatch):
+    """The file is removed between opening and locking: somebody else would make a new one, and lock that."""
+    monkeypatch.setattr("fcntl.flock", lambda *_: (tmp_path / ".lock").unlink())
+    with pytest.raises(UserError, match="another process is training"):
+        take(tmp_path)
+
+
+def test_a_file_system_without_locks_is_no_obstacle(tmp_path, monkeypatch):
+    monkeypatch.setattr("fcntl.flock", failure(errno.ENOLCK))
+    take(tmp_path)
+    assert content(tmp_path) == {}
+
+
+def test_a_lock_that_cannot_be_made_is_one_line(tmp_path):
+    atomic_write(tmp_path / "file", "old")
+    with pytest.raises(UserError) as caught:
+        take(tmp_path / "file")
+    one_line(caught, "cannot write", tmp_path / "file")
+    assert content(tmp_path) == {"file": b"old"}
 
 
 # --- weights -----------------------------------------------------------------------------------------------------

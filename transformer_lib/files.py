@@ -7,6 +7,8 @@
 import copy
 import json
 import os
+import sys
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, is_dataclass
@@ -18,6 +20,9 @@ import torch
 from safetensors.torch import load_model as _load_into
 from safetensors.torch import save_file
 from torch import Tensor, nn
+
+if sys.platform != "win32":
+    import fcntl
 
 
 # chapters/A2_files.md: One kind of error for what is not the library's fault
@@ -57,8 +62,12 @@ def atomic_path(path: str | Path) -> Iterator[Path]:
         finally:
             part.unlink(missing_ok=True)
     except (OSError, safetensors.SafetensorError) as error:  # safetensors wraps the operating system's errors
-        reason = getattr(error, "strerror", None) or error
-        raise UserError(f"cannot write {path}: {reason}; free some space or choose another place") from error
+        raise _cannot_write(path, error) from error
+
+
+def _cannot_write(path: Path, error: Exception) -> UserError:
+    reason = getattr(error, "strerror", None) or error
+    return UserError(f"cannot write {path}: {reason}; free some space or choose another place")
 
 
 def _push_names(folder: Path) -> None:
@@ -86,6 +95,50 @@ def atomic_write(path: str | Path, data: bytes | str) -> None:
     """
     with atomic_path(path) as part:
         part.write_bytes(data.encode() if isinstance(data, str) else data)
+
+
+# chapters/A2_files.md: One run at a time
+_held = set[tuple[int, Path]]()  # the locks of this process: of which thread, on which file
+
+
+@contextmanager
+def directory_lock(folder: str | Path) -> Iterator[None]:
+    """Inside the block no other process has this lock. When a process dies, the system takes its locks away.
+
+    A thread that holds the lock may take it again. Where there are no such locks (Windows without WSL, some network
+    file systems), nothing is locked.
+
+    Args:
+        folder: it is made if it is missing. Inside the block it holds a file `.lock`.
+
+    Raises:
+        UserError: another process or thread has the lock, or the folder cannot be written.
+    """
+    path = Path(folder) / ".lock"
+    key = threading.get_ident(), path.resolve()
+    if sys.platform == "win32" or key in _held:
+        yield
+        return
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        file = path.open("a")
+    except OSError as error:
+        raise _cannot_write(path, error) from error
+    with file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            taken = os.fstat(file.fileno()).st_nlink == 0  # who had it has just ended, and removed the file
+        except OSError as error:
+            taken = isinstance(error, BlockingIOError)
+        if taken:
+            raise UserError(f"another process is training into {folder}: wait for its end, or choose another directory")
+        _held.add(key)
+        try:
+            yield
+        finally:
+            _held.remove(key)
+            with suppress(OSError):
+                path.unlink()
 
 
 # chapters/A2_files.md: Weights without pickle
