@@ -10,6 +10,7 @@ import signal
 import stat
 import subprocess
 import sys
+import threading
 import warnings
 from copy import deepcopy
 from pathlib import Path
@@ -167,6 +168,7 @@ def test_resume_goes_on(run, own, tmp_path):
         assert "nothing was trained" not in err
     whole, parts = (Translator.from_pretrained(tmp_path / name).model for name in ("whole", "parts"))
     assert all(torch.equal(a, b) for a, b in zip(whole.parameters(), parts.parameters(), strict=True))
+    assert weights("whole") == weights("parts")
     rows = (tmp_path / "parts" / "log.jsonl").read_text().splitlines()
     assert [json.loads(row)["step"] for row in rows] == [2, 5]
     before = weights("parts")
@@ -181,6 +183,40 @@ def test_an_existing_run_is_not_overwritten(run, fails, own, tmp_path):
     (tmp_path / "run" / "state.safetensors").unlink()
     fails("train", *own, "--out", "run", "--steps", 1, words=["run already holds a run"])
     assert "give --resume" not in fails("train", *own, "--out", "run", "--steps", 1, "--resume")  # it was given
+
+
+def test_a_second_run_into_the_same_place_is_refused(run, fails, own, tmp_path, monkeypatch):
+    """It ends with one line, changes no file, and the first does not notice."""
+    refused, train = [], command_line.train
+
+    def meanwhile(*arguments, **options):
+        monkeypatch.setattr(command_line, "train", train)
+        thread = threading.Thread(target=lambda: refused.append(fails("train", *own, "--out", "run", "--steps", 9)))
+        thread.start()
+        thread.join()
+        return train(*arguments, **options)
+
+    monkeypatch.setattr(command_line, "train", meanwhile)
+    status, out, _ = run("train", *own, "--out", "run", "--steps", 1)
+    assert (status, json.loads(out)["step"]) == (0, 1)
+    assert [line.startswith("error: another process is training into run: ") for line in refused] == [True]
+
+
+@pytest.mark.parametrize(
+    ("options", "words"), [([], "run already holds a run: give --resume"), (["--resume"], "another run began in run")]
+)
+def test_a_run_that_began_while_another_read_its_data_stays(run, own, tmp_path, monkeypatch, options, words):
+    read = command_line._training_data
+
+    def meanwhile(arguments):
+        write(tmp_path / "run" / "state.safetensors", ["another run's"])
+        return read(arguments)
+
+    monkeypatch.setattr(command_line, "_training_data", meanwhile)
+    status, out, err = run("train", *own, "--out", "run", "--steps", 1, *options)
+    assert (status, out, err.count("\n")) == (2, "", 1)
+    assert err.startswith(f"error: {words}")
+    assert files_below(tmp_path / "run") == {tmp_path / "run" / "state.safetensors": b"another run's\n"}
 
 
 def test_resume_wants_the_same_settings(run, fails, own, tmp_path):

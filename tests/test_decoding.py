@@ -323,6 +323,15 @@ def test_hooks_of_all_modules_are_called(register):
     assert can_be_written_out(model)
 
 
+def test_a_step_written_out_has_the_rows_that_the_table_does_not_keep():
+    model, source = random_model(2), random_source(2)
+    wanted = greedy_decode(model, source, **TOKENS)
+    model.positions.table = model.positions.table[:3]  # as the first 8192 rows of a million
+    assert can_be_written_out(model)
+    assert max(map(len, wanted)) > 3
+    assert greedy_decode(model, source, **TOKENS) == wanted
+
+
 def test_asking_what_may_be_written_out_draws_no_random_numbers():
     model, state = random_model(2, max_len=23), torch.random.get_rng_state()
     assert can_be_written_out(model)

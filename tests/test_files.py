@@ -3,18 +3,23 @@
 import errno
 import os
 import stat
+import subprocess
+import sys
+import threading
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 from reference import small_config, small_model
+from safetensors.torch import load_file, save_file
 from torch import nn
 
 from transformer_lib.files import (
     UserError,
     atomic_path,
     atomic_write,
+    directory_lock,
     load_state,
     load_weights,
     remove_parts,
@@ -180,6 +185,70 @@ def test_only_what_killed_writers_left_is_removed(tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == [".d", ".download.iso.part", ".f.3.part", "c.part", "e"]
 
 
+# --- the lock of a directory -------------------------------------------------------------------------------------
+
+
+def in_another_thread(function, *arguments):
+    """What the function raises there, or None."""
+    raised = []
+
+    def call():
+        try:
+            function(*arguments)
+        except Exception as error:
+            raised.append(error)
+
+    thread = threading.Thread(target=call)
+    thread.start()
+    thread.join()
+    return raised[0] if raised else None
+
+
+def take(folder):
+    with directory_lock(folder):
+        pass
+
+
+def test_a_lock_is_for_one_at_a_time_and_leaves_nothing(tmp_path, monkeypatch):
+    """The one who has it may take it again, under another name of the folder too; other folders are free."""
+    monkeypatch.chdir(tmp_path)
+    atomic_write("run/a", "x")
+    with directory_lock("run"):
+        with directory_lock(tmp_path / "run"):
+            pass
+        before = content(tmp_path / "run")
+        refused = in_another_thread(take, tmp_path / "run")
+        assert content(tmp_path / "run") == before
+        assert in_another_thread(take, tmp_path / "new" / "run") is None
+    assert isinstance(refused, UserError)
+    assert str(refused).startswith(f"another process is training into {tmp_path / 'run'}: ")
+    assert "\n" not in str(refused)
+    assert in_another_thread(take, "run") is None
+    assert content(tmp_path / "run") == {"a": b"x"}
+    assert content(tmp_path / "new" / "run") == {}
+
+
+def test_the_lock_of_one_who_has_just_ended_is_no_lock(tmp_path, monkeypatch):
+    """The file is removed between opening and locking: somebody else would make a new one, and lock that."""
+    monkeypatch.setattr("fcntl.flock", lambda *_: (tmp_path / ".lock").unlink())
+    with pytest.raises(UserError, match="another process is training"):
+        take(tmp_path)
+
+
+def test_a_file_system_without_locks_is_no_obstacle(tmp_path, monkeypatch):
+    monkeypatch.setattr("fcntl.flock", failure(errno.ENOLCK))
+    take(tmp_path)
+    assert content(tmp_path) == {}
+
+
+def test_a_lock_that_cannot_be_made_is_one_line(tmp_path):
+    atomic_write(tmp_path / "file", "old")
+    with pytest.raises(UserError) as caught:
+        take(tmp_path / "file")
+    one_line(caught, "cannot write", tmp_path / "file")
+    assert content(tmp_path) == {"file": b"old"}
+
+
 # --- weights -----------------------------------------------------------------------------------------------------
 
 
@@ -234,10 +303,10 @@ def test_weights_that_cannot_be_written_at_all(tmp_path):
 def test_an_error_of_the_safetensors_library_while_writing(tmp_path, monkeypatch):
     import safetensors
 
-    def fail(*_):
+    def fail(*_, **__):
         raise safetensors.SafetensorError("I/O error: No space left on device")
 
-    monkeypatch.setattr("transformer_lib.files._save_from", fail)
+    monkeypatch.setattr("transformer_lib.files.save_file", fail)
     with pytest.raises(UserError) as caught:
         save_weights(tmp_path / "m", nn.Linear(2, 2))
     one_line(caught, tmp_path / "m", "No space left")
@@ -292,6 +361,66 @@ def test_weights_of_another_configuration(tmp_path, change, backwards):
         load_weights(tmp_path / "m", model)
     one_line(caught, tmp_path / "m", "another configuration")
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())  # not half filled
+
+
+def test_what_the_shapes_do_not_tell(tmp_path):
+    """Other heads fit all shapes; what the weights do not depend on may change; a file that does not say fits."""
+    model = Transformer(small_config(num_heads=4))
+    save_weights(tmp_path / "m", model)
+    with pytest.raises(UserError) as caught:
+        load_weights(tmp_path / "m", Transformer(small_config(num_heads=3)))
+    one_line(caught, tmp_path / "m", "another configuration", "num_heads = 4, not 3")
+    others = small_config(num_heads=4, dropout=0.5, attention_dropout=0.5, max_len=99)
+    loaded = Transformer(others)
+    load_weights(tmp_path / "m", loaded)
+    assert torch.equal(loaded.output_projection.weight, model.output_projection.weight)
+    save_file(load_file(tmp_path / "m"), tmp_path / "m")
+    load_weights(tmp_path / "m", Transformer(small_config(num_heads=3)))
+
+
+@pytest.mark.parametrize("words", ["", "[]", "7", "{", "[" * 10**5, "9" * 5000])
+def test_a_damaged_configuration_in_the_weights(tmp_path, words):
+    save_weights(tmp_path / "m", small_model())
+    save_file(load_file(tmp_path / "m"), tmp_path / "m", metadata={"config": words})
+    with pytest.raises(UserError) as caught:
+        load_weights(tmp_path / "m", small_model())
+    one_line(caught, tmp_path / "m", "damaged")
+
+
+@pytest.mark.parametrize("dtype", [torch.int8, torch.uint8, torch.int64, torch.bool])
+def test_whole_numbers_are_no_weights(tmp_path, dtype):
+    """A counter among the buffers may be one."""
+    model = nn.BatchNorm1d(3)
+    save_weights(tmp_path / "m", model)
+    load_weights(tmp_path / "m", nn.BatchNorm1d(3))
+    tensors = load_file(tmp_path / "m")
+    save_file(tensors | {"weight": tensors["weight"].to(dtype)}, tmp_path / "m")
+    with pytest.raises(UserError) as caught:
+        load_weights(tmp_path / "m", model)
+    one_line(caught, tmp_path / "m", "weight is stored as", "floating point")
+
+
+SAVES = """
+import sys
+import torch
+from transformer_lib.files import save_weights
+torch.manual_seed(0)
+layers = torch.nn.Sequential(*(torch.nn.Linear(3, 3) for _ in range(4)))
+for layer in layers:
+    layer.weight = layers[0].weight
+for path in sys.argv[1:]:
+    save_weights(path, layers)
+"""
+
+
+def test_the_same_weights_give_the_same_bytes(tmp_path):
+    """With many names for a matrix, each time and whatever the hash seed."""
+    for seed in ("1", "2"):
+        environment = os.environ | {"PYTHONHASHSEED": seed, "PYTHONPATH": str(Path(__file__).parent.parent)}
+        paths = [tmp_path / f"{seed}.{number}" for number in range(8)]
+        subprocess.run([sys.executable, "-c", SAVES, *paths], env=environment, check=True)
+    assert len(content(tmp_path)) == 16
+    assert len(set(content(tmp_path).values())) == 1
 
 
 # --- the state of a run ------------------------------------------------------------------------------------------

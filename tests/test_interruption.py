@@ -217,6 +217,31 @@ def test_killed_twenty_times(children, tmp_path):
     compare_states(tmp_path / "run", tmp_path / "whole")
 
 
+@pytest.mark.parametrize("ranks", [1, 2])
+@pytest.mark.parametrize("resume", [False, True])
+def test_a_second_run_into_the_same_place_is_refused(ranks, resume, children, whole, tmp_path):
+    """In the middle of an update of the first, which does not notice. All processes of the second get the line."""
+    out, answers, updates = tmp_path / "run", [], []
+
+    def second(_):
+        updates.append(1)
+        if len(updates) == 5:
+            before = {path.name: path.read_bytes() for path in out.iterdir()}
+            answers.extend(children(
+                out=out, config=LONG, resume=resume, weights=tmp_path, ranks=ranks, meet=tmp_path / "meet"
+            ))  # fmt: skip
+            assert {path.name: path.read_bytes() for path in out.iterdir()} == before
+
+    with watched_steps(second):
+        model, log = trained(out)
+    assert [status for status, _ in answers] == [0] * ranks
+    assert answers[0][1]["error"].startswith(f"another process is training into {out}: ")
+    assert all(str(out) in answer["error"] for _, answer in answers)
+    assert timeless(log) == whole.log
+    assert same(tensors_of(model), whole.weights)
+    ends_like(whole, out)
+
+
 # --- asked to stop -----------------------------------------------------------------------------------------------
 
 

@@ -120,6 +120,30 @@ def test_another_width_or_rank_is_refused(shape):
     assert str(shape) in str(caught.value)
 
 
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_a_large_max_len_takes_no_memory_and_has_all_its_rows(dtype):
+    """The rows kept end at 8192: before, across and beyond, the formula holds; and `max_len` is still the end."""
+    positions = SinusoidalPositionalEncoding(6, 2**40).to(dtype)
+    assert positions.table.shape == (8192, 6)
+    whole = sinusoidal_table(8200, 6).float().to(dtype)
+    x = torch.zeros(1, 4, 6, dtype=dtype)
+    for offset in (8188, 8190, 8196):
+        equal(positions(x, offset=offset)[0], whole[offset : offset + 4], 0)
+    assert positions(x[:, :1], offset=2**40 - 1).isfinite().all()
+    with pytest.raises(ValueError, match=rf"{2**40 + 1} positions.*max_len is {2**40}"):
+        positions(x, offset=2**40 - 3)
+
+
+@pytest.mark.bad_input  # the check of shapes cannot be compiled
+def test_long_sequences_compile_into_one_graph_and_export():
+    """With the rows kept, and with those beyond them."""
+    for length in (5, 8193):
+        positions, x = SinusoidalPositionalEncoding(6, 10**6), torch.randn(1, length, 6)
+        compiled = torch.compile(positions, backend="eager", fullgraph=True)
+        assert torch.equal(compiled(x), positions(x))
+        assert torch.equal(torch.export.export(positions, (x,)).module()(x), positions(x))
+
+
 @pytest.mark.parametrize("encoding", ENCODINGS)
 def test_a_negative_offset_is_refused(encoding):
     with pytest.raises(ValueError, match="-1"):

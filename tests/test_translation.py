@@ -426,12 +426,23 @@ def test_a_configuration_that_lacks_a_value(folder):
 
 @pytest.mark.parametrize("change", [
     {"d_model": 24}, {"d_ff": 24}, {"num_encoder_layers": 2}, {"num_decoder_layers": 1}, {"norm_first": False},
-    {"tie_embeddings": "all"},
+    {"tie_embeddings": "all"}, {"num_heads": 4},
 ])  # fmt: skip
 def test_weights_of_another_configuration(folder, change):
     config = json.loads((folder / "config.json").read_text()) | change
     (folder / "config.json").write_text(json.dumps(config))
     refused(folder, "model.safetensors", "configuration")
+
+
+def test_a_configuration_may_change_what_the_weights_do_not_depend_on(folder):
+    """And a large `max_len` takes no memory."""
+    change = {"dropout": 0.5, "attention_dropout": 0.25, "max_len": 10**6}
+    config = json.loads((folder / "config.json").read_text()) | change
+    (folder / "config.json").write_text(json.dumps(config))
+    loaded = Translator.from_pretrained(folder)
+    assert sum(buffer.nbytes for buffer in loaded.model.buffers()) < 10**6
+    stored = load_file(folder / "model.safetensors")
+    assert all(torch.equal(value, stored[name]) for name, value in loaded.model.named_parameters())
 
 
 def test_weights_under_other_names(folder):

@@ -23,6 +23,7 @@ from typing import NoReturn
 
 import torch
 
+from transformer_lib.checkpoints import run_lock
 from transformer_lib.checks import check_transformer
 from transformer_lib.data import (
     ParallelCorpus,
@@ -126,6 +127,16 @@ def _train(arguments: argparse.Namespace) -> None:
             print(json.dumps(log[-1]))
 
 
+def _goes_on(out: Path, resume: bool) -> bool:
+    """Whether to go on with a run in the directory; a UserError if there is one, and we cannot or may not."""
+    if resume and (out / "state.safetensors").exists():
+        return True
+    if any((out / name).exists() for name in ("model.safetensors", "state.safetensors")):
+        remedy = "it has no state to go on from: give" if resume else "give --resume to go on with it, or"
+        raise UserError(f"{out} already holds a run: {remedy} another --out")
+    return False
+
+
 def _train_here(arguments: argparse.Namespace, device: str) -> list[dict[str, float]]:
     out = Path(arguments.out)
     if not 0 <= arguments.seed < 2**63:
@@ -133,10 +144,7 @@ def _train_here(arguments: argparse.Namespace, device: str) -> list[dict[str, fl
     preset = PRESETS[arguments.preset or ("tiny" if arguments.corpus == "toy" else "small")]
     if out.exists() and not out.is_dir():
         raise UserError(f"--out {out} is a file: expected a directory, or a name that is still free")
-    going_on = arguments.resume and (out / "state.safetensors").exists()
-    if not going_on and any((out / name).exists() for name in ("model.safetensors", "state.safetensors")):
-        remedy = "it has no state to go on from: give" if arguments.resume else "give --resume to go on with it, or"
-        raise UserError(f"{out} already holds a run: {remedy} another --out")
+    going_on = _goes_on(out, arguments.resume)
     corpus, val_corpus = _training_data(arguments)
     if going_on:
         tokenizer = Tokenizer.load(out / "tokenizer.json")
@@ -166,12 +174,17 @@ def _train_here(arguments: argparse.Namespace, device: str) -> list[dict[str, fl
             translator.check_config(out)
         except UserError as error:
             raise UserError(f"{error}: give the --preset that the run began with") from error
-    if place()[0] == 0:
-        if not going_on:
-            translator.save(out, weights=False)
-        why = f" (blank on a side, or longer than {longest} tokens)" if skipped else ""
-        _say(f"{len(pairs)} pairs to train on, {len(val_pairs)} for validation; skipped {skipped}{why}")
-    log = train(translator.model, pairs, training, val_pairs=val_pairs, out=out, resume=arguments.resume, device=device)
+    with run_lock(out):
+        if _goes_on(out, arguments.resume) != going_on:
+            raise UserError(f"another run began in {out} while this one read its data: give the command again")
+        if place()[0] == 0:
+            if not going_on:
+                translator.save(out, weights=False)
+            why = f" (blank on a side, or longer than {longest} tokens)" if skipped else ""
+            _say(f"{len(pairs)} pairs to train on, {len(val_pairs)} for validation; skipped {skipped}{why}")
+        log = train(
+            translator.model, pairs, training, val_pairs=val_pairs, out=out, resume=arguments.resume, device=device
+        )
     if log[-1]["step"] < training.warmup_steps and place()[0] == 0:
         rising = f"the learning rate was still rising, up to update {training.warmup_steps}"
         _say(f"warning: this was update {log[-1]['step']}, and {rising}: train longer, or take --preset tiny")

@@ -13,7 +13,7 @@ import threading
 import zlib
 from collections import deque
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
@@ -24,6 +24,7 @@ from transformer_lib.files import (
     UserError,
     Weights,
     atomic_write,
+    directory_lock,
     load_state,
     one_line,
     remove_parts,
@@ -34,8 +35,31 @@ from transformer_lib.files import (
 )
 from transformer_lib.loss import Pairs
 from transformer_lib.model import Transformer
-from transformer_lib.processes import place
+from transformer_lib.processes import add_up, place
 from transformer_lib.schedule import TrainingConfig
+
+
+# chapters/10_training.md: Going on after an interruption
+@contextmanager
+def run_lock(folder: str | Path | None) -> Iterator[None]:
+    """Inside the block no other run may train into the directory; of several processes the first holds the lock.
+
+    Args:
+        folder: the directory of the run; None = lock nothing.
+
+    Raises:
+        UserError: another run has it, or it cannot be written; raised in all processes.
+    """
+    with ExitStack() as stack:
+        refusal = None
+        if folder is not None and place()[0] == 0:
+            try:
+                stack.enter_context(directory_lock(folder))
+            except UserError as error:
+                refusal = error
+        if any(add_up(refusal is not None)):  # of all processes: they must agree
+            raise refusal or UserError(f"the first process cannot train into {folder}")
+        yield
 
 
 # chapters/10_training.md: Going on after an interruption

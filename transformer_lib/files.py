@@ -7,16 +7,22 @@
 import copy
 import json
 import os
+import sys
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import asdict, is_dataclass
 from pathlib import Path
+from typing import Any
 
 import safetensors
 import torch
 from safetensors.torch import load_model as _load_into
 from safetensors.torch import save_file
-from safetensors.torch import save_model as _save_from
 from torch import Tensor, nn
+
+if sys.platform != "win32":
+    import fcntl
 
 
 # chapters/A2_files.md: One kind of error for what is not the library's fault
@@ -56,8 +62,12 @@ def atomic_path(path: str | Path) -> Iterator[Path]:
         finally:
             part.unlink(missing_ok=True)
     except (OSError, safetensors.SafetensorError) as error:  # safetensors wraps the operating system's errors
-        reason = getattr(error, "strerror", None) or error
-        raise UserError(f"cannot write {path}: {reason}; free some space or choose another place") from error
+        raise _cannot_write(path, error) from error
+
+
+def _cannot_write(path: Path, error: Exception) -> UserError:
+    reason = getattr(error, "strerror", None) or error
+    return UserError(f"cannot write {path}: {reason}; free some space or choose another place")
 
 
 def _push_names(folder: Path) -> None:
@@ -87,15 +97,72 @@ def atomic_write(path: str | Path, data: bytes | str) -> None:
         part.write_bytes(data.encode() if isinstance(data, str) else data)
 
 
+# chapters/A2_files.md: One run at a time
+_held = set[tuple[int, Path]]()  # the locks of this process: of which thread, on which file
+
+
+@contextmanager
+def directory_lock(folder: str | Path) -> Iterator[None]:
+    """Inside the block no other process has this lock. When a process dies, the system takes its locks away.
+
+    A thread that holds the lock may take it again. Where there are no such locks (Windows without WSL, some network
+    file systems), nothing is locked.
+
+    Args:
+        folder: it is made if it is missing. Inside the block it holds a file `.lock`.
+
+    Raises:
+        UserError: another process or thread has the lock, or the folder cannot be written.
+    """
+    path = Path(folder) / ".lock"
+    key = threading.get_ident(), path.resolve()
+    if sys.platform == "win32" or key in _held:
+        yield
+        return
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        file = path.open("a")
+    except OSError as error:
+        raise _cannot_write(path, error) from error
+    with file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            taken = os.fstat(file.fileno()).st_nlink == 0  # who had it has just ended, and removed the file
+        except OSError as error:
+            taken = isinstance(error, BlockingIOError)
+        if taken:
+            raise UserError(f"another process is training into {folder}: wait for its end, or choose another directory")
+        _held.add(key)
+        try:
+            yield
+        finally:
+            _held.remove(key)
+            with suppress(OSError):
+                path.unlink()
+
+
 # chapters/A2_files.md: Weights without pickle
 def save_weights(path: str | Path, model: nn.Module) -> None:
     """Store a model's parameters and buffers as safetensors, in one step; shared tensors are stored once.
 
+    The same weights give the same bytes. If `model.config` is a dataclass, the file remembers it.
+
     Raises:
         UserError: the file cannot be written.
     """
-    with atomic_path(path) as part:
-        _save_from(model, str(part))
+    named = sorted(model.state_dict(keep_vars=True).items(), reverse=True)
+    names = {tensor: name for name, tensor in named}  # of a shared tensor, the first
+    tensors = {name: tensor.detach().contiguous() for tensor, name in names.items()}
+    with atomic_path(path) as part:  # one entry of metadata: several are written in any order
+        save_file(tensors, part, metadata={"config": json.dumps(_config_of(model), sort_keys=True)})
+
+
+def _config_of(model: nn.Module) -> dict[str, Any]:
+    """What of a model's configuration its weights depend on, as it comes back from JSON; {} if it has none."""
+    config = getattr(model, "config", None)
+    values = asdict(config) if is_dataclass(config) and not isinstance(config, type) else {}
+    free = ("dropout", "attention_dropout", "max_len")
+    return json.loads(json.dumps({name: value for name, value in values.items() if name not in free}, default=str))
 
 
 def load_weights(path: str | Path, model: nn.Module) -> None:
@@ -103,7 +170,8 @@ def load_weights(path: str | Path, model: nn.Module) -> None:
 
     Raises:
         UserError: the file is missing or cut short, its table of contents is damaged (changed numbers go unnoticed),
-            or it belongs to a model of another configuration. The model is then as it was.
+            it holds whole numbers for weights, or it belongs to a model of another configuration. The model is then as
+            it was.
     """
     if not Path(path).is_file():
         raise UserError(
@@ -112,8 +180,9 @@ def load_weights(path: str | Path, model: nn.Module) -> None:
         )
     trial = copy.deepcopy(model)  # what does not fit must not leave half of itself behind
     try:
+        _demand_fit(path, trial)
         _load_into(trial, str(path))
-    except safetensors.SafetensorError as error:
+    except (safetensors.SafetensorError, ValueError, AttributeError, RecursionError) as error:
         raise UserError(f"{path} is damaged or cut short ({error}): copy it again, or train again") from error
     except OSError as error:
         raise UserError(f"cannot read {path}: {error.strerror or error}") from error
@@ -121,6 +190,19 @@ def load_weights(path: str | Path, model: nn.Module) -> None:
         difference = " ".join(str(error).split())[:200]
         raise UserError(f"{path} belongs to a model of another configuration: {difference}") from error
     model.load_state_dict(trial.state_dict())
+
+
+def _demand_fit(path: str | Path, model: nn.Module) -> None:
+    """Raise a RuntimeError if the weights have the right shapes and are wrong all the same."""
+    with safetensors.safe_open(str(path), "pt") as file:
+        stored = json.loads((file.metadata() or {}).get("config", "{}"))  # older files have none
+        kinds = {name: file.get_slice(name).get_dtype() for name in file.keys()}
+    for name, value in _config_of(model).items():
+        if stored.get(name, value) != value:
+            raise RuntimeError(f"it was trained with {name} = {stored[name]}, not {value}")
+    for name, tensor in model.state_dict().items():
+        if tensor.is_floating_point() and not kinds.get(name, "F").startswith(("F", "BF")):
+            raise RuntimeError(f"{name} is stored as {kinds[name]}, not in floating point")
 
 
 # chapters/A2_files.md: The state of a training run

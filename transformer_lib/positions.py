@@ -10,17 +10,18 @@ from torch import Tensor, nn
 
 
 # chapters/04_positions.md: The exported code
-def sinusoidal_table(length: int, d_model: int) -> Float64[Tensor, "{length} {d_model}"]:
+def sinusoidal_table(length: int, d_model: int, *, start: int = 0) -> Float64[Tensor, "{length} {d_model}"]:
     """Sines and cosines of each position at speeds from 1 to about 1/10000 (Vaswani et al. 2017, section 3.5).
 
     Args:
         length: number of positions.
         d_model: number of channels; may be odd.
+        start: the first position.
 
     Returns:
         (length, d_model), float64, values between -1 and 1; sines in even channels, cosines in odd ones.
     """
-    position = torch.arange(length, dtype=torch.float64)
+    position = torch.arange(start, start + length, dtype=torch.float64)
     speed = 10000.0 ** (-torch.arange(0, d_model, 2, dtype=torch.float64) / d_model)  # (ceil(d_model / 2),)
     angle = position[:, None] * speed  # (length, ceil(d_model / 2))
     return torch.stack([angle.sin(), angle.cos()], dim=-1).flatten(1)[:, :d_model]  # (length, d_model)
@@ -57,13 +58,18 @@ class _PositionalEncoding(nn.Module):
         end = offset + x.size(1)
         if end > self.max_len:
             raise ValueError(f"the sequence has {end} positions, but max_len is {self.max_len}")
-        return x + self.table[offset:end].to(x.dtype)
+        return x + self.rows(offset, end).to(x.dtype)
+
+    def rows(self, start: int, end: int) -> Float[Tensor, "rows d_model"]:
+        """Give the rows start … end - 1 of the table: (end - start, d_model)."""
+        return self.table[start:end]
 
 
 class SinusoidalPositionalEncoding(_PositionalEncoding):
     """Adds the sinusoidal table to tokens: nothing to learn (Vaswani et al. 2017, section 3.5).
 
     The table is a buffer, so it moves with the model. It is not stored, so a checkpoint does not depend on `max_len`.
+    Rows from 8192 on are made when they are asked for, so a large `max_len` takes no memory.
 
     Args:
         d_model: width of the tokens.
@@ -72,7 +78,14 @@ class SinusoidalPositionalEncoding(_PositionalEncoding):
 
     def __init__(self, d_model: int, max_len: int) -> None:
         super().__init__(d_model, max_len)
-        self.register_buffer("table", sinusoidal_table(max_len, d_model).float(), persistent=False)
+        kept = min(max_len, 8192)
+        self.register_buffer("table", sinusoidal_table(kept, d_model).float(), persistent=False)
+
+    def rows(self, start: int, end: int) -> Float[Tensor, "rows d_model"]:
+        """Give the rows start … end - 1 of the table, in its dtype and on its device: (end - start, d_model)."""
+        if end <= self.table.size(0):
+            return self.table[start:end]
+        return sinusoidal_table(end - start, self.d_model, start=start).float().to(self.table)
 
 
 class LearnedPositionalEncoding(_PositionalEncoding):

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import torch
 
-from transformer_lib.checkpoints import Progress, Run, averaged, stop_signals
+from transformer_lib.checkpoints import Progress, Run, averaged, run_lock, stop_signals
 from transformer_lib.data import Batch, token_batches
 from transformer_lib.files import UserError, weights_of
 from transformer_lib.loss import Pairs, real_targets, translation_loss, validation_loss
@@ -122,18 +122,33 @@ def train(
         training and validation loss in nats a token.
 
     Raises:
-        UserError: a pair does not fit into a batch or the model or has nothing to predict, `out` cannot be written, its
-            state does not belong to this run, or a loss or a gradient is no longer finite.
+        UserError: a pair does not fit into a batch or the model or has nothing to predict, `out` cannot be written,
+            another run is training there, its state does not belong to this run, or a loss or a gradient is no longer
+            finite.
         ValueError: there is no pair, or `patience` without `val_pairs`.
         KeyboardInterrupt: after Ctrl-C or SIGTERM.
     """
-    from tqdm import tqdm  # here, so that importing the library stays fast
-
     if not pairs:
         raise ValueError("expected at least one pair to train on; got none")
     if config.patience is not None and not val_pairs:
         raise ValueError("patience waits for a better validation loss: give val_pairs")
     _demand_usable([*pairs, *val_pairs], config.batch_tokens, model.config.max_len)
+    with run_lock(out):
+        return _train(model, pairs, config, val_pairs, out, resume, device)
+
+
+def _train(
+    model: Transformer,
+    pairs: Pairs,
+    config: TrainingConfig,
+    val_pairs: Pairs,
+    out: str | Path | None,
+    resume: bool,
+    device: str | torch.device,
+) -> list[dict[str, float]]:
+    """Train, when the arguments are right and nobody else writes to `out`."""
+    from tqdm import tqdm  # here, so that importing the library stays fast
+
     clock, pad_id = _Clock(config.minutes), model.config.pad_id
     model.to(device).train()
     run = Run(model, adamw(model, config), config, pairs, out)

@@ -173,7 +173,7 @@ class WrittenOutSteps:
     def __init__(self, model: Transformer, source: Int[Tensor, "sentences length"]) -> None:
         config = model.config
         self.heads, self.scale = config.num_heads, math.sqrt(config.d_model)
-        self.embedding, self.positions = model.target_embedding.weight, model.positions.table
+        self.embedding, self.positions = model.target_embedding.weight, model.positions
         real = F.pad(source != config.pad_id, (0, max(0, 16 - source.size(1))))  # (sentences, n), n at least 16
         lowest = torch.finfo(self.embedding.dtype).min / 2
         bias = torch.zeros_like(real, dtype=self.embedding.dtype).masked_fill(~real, lowest)  # (sentences, n)
@@ -200,9 +200,8 @@ class WrittenOutSteps:
             old, self.store = self.store, self._room(2 * position, tokens.size(0))
             self.store[:position] = old
         self.length += 1
-        x = torch.add(
-            self.positions[position], F.embedding(tokens, self.embedding), alpha=self.scale
-        )  # (rows, d_model)
+        place = self.positions.rows(position, position + 1)  # (1, d_model)
+        x = torch.add(place, F.embedding(tokens, self.embedding), alpha=self.scale)  # (rows, d_model)
         keys, values = (
             self.store[: self.length].permute(2, 1, 3, 4, 0, 5).unbind()
         )  # (layers, rows, heads, length, d_k)
