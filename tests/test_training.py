@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, replace
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -304,7 +305,7 @@ def test_configuration_wants_shares_and_decays(options):
 
 
 def test_adam_has_two_betas():
-    with pytest.raises(ValueError, match="adam_betas must be two"):
+    with pytest.raises(ValueError, match=r"adam_betas must be of type tuple\[float, float\]; got \(0.9,\)"):
         TrainingConfig(steps=5, adam_betas=(0.9,))
 
 
@@ -316,6 +317,22 @@ def test_counts_are_whole_numbers(name):
     for value in (2.5, "5"):
         with pytest.raises(ValueError, match=f"{name} .*got {value!r}"):
             TrainingConfig(**({"steps": 5} | {name: value}))
+
+
+@pytest.mark.parametrize(("name", "value"), [
+    ("seed", 1.5), ("seed", "7"), ("steps", True), ("recompute", "no"), ("recompute", 0), ("peak_lr", "0.1"),
+    ("clip_norm", True), ("label_smoothing", None), ("minutes", "5"), ("adam_betas", (0.9, "0.98")),
+])  # fmt: skip
+def test_a_setting_of_another_type_is_refused(name, value):
+    with pytest.raises(ValueError, match=f"{name} must be of type .*; got {re.escape(repr(value))}"):
+        TrainingConfig(**({"steps": 5} | {name: value}))
+
+
+def test_numpys_numbers_are_numbers():
+    """They become Python's, which JSON knows."""
+    values = {"steps": np.int64(5), "peak_lr": np.float32(0.5), "seed": np.uint8(3), "adam_betas": [np.float32(0.5), 0]}
+    plain = TrainingConfig(steps=5, peak_lr=0.5, seed=3, adam_betas=(0.5, 0.0))
+    assert json.dumps(asdict(TrainingConfig(**values))) == json.dumps(asdict(plain)).replace("[0.5, 0.0]", "[0.5, 0]")
 
 
 # --- a run ---

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
-from typing import Any, Protocol
+from dataclasses import dataclass
+from numbers import Integral, Real
+from types import UnionType
+from typing import Any, Protocol, get_args, get_origin, get_type_hints
 
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
@@ -17,6 +19,38 @@ from torch import Tensor, nn
 from transformer_lib.layers import DecoderLayer, EncoderLayer, LayerCache
 from transformer_lib.masks import decoder_mask, padding_mask
 from transformer_lib.positions import SinusoidalPositionalEncoding
+
+
+# chapters/07_model.md: The configuration
+def check_types(record: Any) -> None:
+    """Hold the values of a dataclass to its annotations, and turn NumPy's numbers and lists into Python's and tuples.
+
+    Raises:
+        ValueError: a value is of another type. True and False are no numbers; a float may be given as an int.
+    """
+    for name, kind in get_type_hints(type(record)).items():
+        value = _plain(getattr(record, name))
+        if not _fits(value, kind):
+            shown = kind.__name__ if isinstance(kind, type) else kind
+            raise ValueError(f"{name} must be of type {shown}; got {getattr(record, name)!r}")
+        object.__setattr__(record, name, value)  # the record may be frozen
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, tuple | list):
+        return tuple(map(_plain, value))
+    if isinstance(value, bool) or not isinstance(value, Real):
+        return value
+    return int(value) if isinstance(value, Integral) else float(value)
+
+
+def _fits(value: Any, kind: Any) -> bool:
+    parts = get_args(kind)
+    if isinstance(kind, UnionType):
+        return any(_fits(value, part) for part in parts)
+    if get_origin(kind) is tuple:
+        return isinstance(value, tuple) and len(value) == len(parts) and all(map(_fits, value, parts))
+    return type(value) is kind or (kind is float and type(value) is int)
 
 
 # chapters/07_model.md: The configuration
@@ -60,10 +94,7 @@ class TransformerConfig:
     tie_embeddings: str = "none"
 
     def __post_init__(self) -> None:
-        for field in fields(self):
-            value, kind = getattr(self, field.name), field.type
-            if type(value).__name__ != kind and not (kind == "float" and type(value) is int):
-                raise ValueError(f"{field.name} must be of type {kind}; got {value!r}")
+        check_types(self)
         for name in ("source_vocab_size", "target_vocab_size", "d_model", "num_heads", "d_ff",
                      "num_encoder_layers", "num_decoder_layers", "max_len"):  # fmt: skip
             if getattr(self, name) < 1:
