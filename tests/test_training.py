@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, replace
 from types import SimpleNamespace
 
+import jaxtyping
 import numpy as np
 import pytest
 import torch
@@ -155,6 +156,26 @@ def test_a_projection_of_another_kind_is_called():
     model.output_projection = randomise(nn.Linear(12, VOCABULARY).double())
     logits = model(source, target[:, :-1]).flatten(0, 1)
     equal(translation_loss(model, source, target), F.cross_entropy(logits, target[:, 1:].flatten(), ignore_index=PAD))
+
+
+def test_what_is_trained_is_the_model_as_it_is_called(monkeypatch):
+    """A compiler that is put around it compiles; hooks on it and on its parts run."""
+    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)  # no compiler sees through the check of shapes
+    compiled, called = [], []
+
+    def compiler(graph, _):
+        compiled.append(graph)
+        return graph.forward
+
+    model = fresh_model()
+    for module in (model, model.encoder, model.decoder):
+        module.register_forward_hook(lambda module, *_: called.append(type(module).__name__))
+    one = replace(CONFIG, steps=1)
+    train(model, PAIRS, one)
+    assert called == ["Encoder", "Decoder", "Transformer"]
+    model.compile(backend=compiler)
+    train(model, PAIRS, one)
+    assert compiled
 
 
 def test_loss_has_no_second_derivative_and_says_so():

@@ -209,16 +209,24 @@ class Transformer(nn.Module):
         self.decoder = Decoder(config)
 
     def forward(
-        self, source_tokens: Int[Tensor, "batch n"], target_tokens: Int[Tensor, "batch m"]
-    ) -> Float[Tensor, "batch m vocabulary"]:
+        self,
+        source_tokens: Int[Tensor, "batch n"],
+        target_tokens: Int[Tensor, "batch m"],
+        *,
+        is_causal: bool = False,
+        hidden: bool = False,
+    ) -> Float[Tensor, "batch m channels"]:
         """Score every next token. The padding and causal masks are built here.
 
         Args:
             source_tokens: (batch, source length), whole numbers.
             target_tokens: (batch, target length), shifted right: position i holds the token before the one predicted.
+            is_causal: use the causal kernel without the target's padding mask: right for batches padded on the right.
+            hidden: leave the output projection out.
 
         Returns:
-            Logits (batch, target length, target_vocab_size). Position i depends on target tokens 0 … i only.
+            Logits (batch, target length, target_vocab_size), or hidden states (batch, target length, d_model).
+            Position i depends on target tokens 0 … i only.
 
         Raises:
             ValueError: the tokens are not whole numbers in two dimensions, the batches differ, or a sequence is
@@ -231,7 +239,8 @@ class Transformer(nn.Module):
             )
         source_mask = padding_mask(source_tokens, self.config.pad_id)
         memory = self.encode(source_tokens, mask=source_mask)
-        return self.output_projection(self.decode(target_tokens, memory, memory_mask=source_mask))
+        states = self.decode(target_tokens, memory, memory_mask=source_mask, is_causal=is_causal)
+        return states if hidden else self.output_projection(states)
 
     def encode(
         self, source_tokens: Int[Tensor, "batch n"], *, mask: Bool[Tensor, "#batch #heads #n #n"] | None = None
