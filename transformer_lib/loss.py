@@ -95,14 +95,15 @@ def validation_loss(model: Transformer, pairs: Pairs, batch_tokens: int) -> floa
     """The mean loss of a real token of `pairs`, in nats, without dropout and label smoothing."""
     device, was_training = model.output_projection.weight.device, model.training
     model.eval()
-    total, count = 0.0, 0
+    total, count = torch.zeros((), dtype=torch.float64, device=device), 0
     try:
-        for source, target in token_batches(pairs, batch_tokens, pad_id=model.config.pad_id):
-            total += translation_loss(model, source.to(device), target.to(device), reduction="sum").item()
-            count += real_targets(target, model.config.pad_id)
+        for batch in token_batches(pairs, batch_tokens, pad_id=model.config.pad_id):
+            source, target = (side.to(device, non_blocking=True) for side in batch)
+            total += translation_loss(model, source, target, reduction="sum")
+            count += real_targets(batch.target, model.config.pad_id)
     finally:
         model.train(was_training)
-    return total / count
+    return total.item() / count
 
 
 def real_targets(target: Int[Tensor, "batch m"], pad_id: int) -> int:

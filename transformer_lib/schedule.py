@@ -46,10 +46,10 @@ class TrainingConfig:
         adam_betas: how slowly Adam's two running means forget.
         label_smoothing: share of the target probability spread over all words.
         weight_decay: AdamW's decay, for matrices only.
-        clip_norm: longest gradient.
+        clip_norm: largest norm of the whole gradient.
         recompute: forget each layer's activations and compute them again in the backward pass: less memory, more time.
         steps: number of updates, counted from the very beginning.
-        minutes: time for this call, validation and saving included.
+        minutes: time for this call, validation and saving included; on a GPU, to within ten steps.
         evaluate_every: updates between two validations, each followed by a checkpoint.
         average: what is validated and kept is the mean of the weights at the last so many validations.
         patience: stop after so many validations in a row without a better one; None = never.
