@@ -62,7 +62,8 @@ def ours(*, keep_memory: bool = True):
     loss, optimizer = SummedLoss(model, SMOOTHING), adamw(model, training)
 
     def step(batch: Batch) -> None:
-        update(loss, [batch], real_targets(batch.target, tokenizer.pad_id), optimizer, training, 1)
+        result = update(loss, [batch], real_targets(batch.target, tokenizer.pad_id), optimizer, training, 1)
+        result.tolist()  # waits for a GPU, as the others do
 
     return steps(step, ready, tokenizer.pad_id)
 

@@ -1,9 +1,11 @@
 """The full model: equal to nn.Transformer, blind to the future and to padding, awake to the source, honestly tied."""
 
 import inspect
+import json
 import math
-from dataclasses import FrozenInstanceError, replace
+from dataclasses import FrozenInstanceError, asdict, make_dataclass, replace
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
@@ -437,6 +439,16 @@ def test_the_cache_counts_towards_max_len():
 def test_a_configuration_out_of_range_is_refused(change, message):
     with pytest.raises(ValueError, match=message):
         replace(small_config(), **change)
+
+
+@pytest.mark.bad_input
+def test_numpys_numbers_are_numbers_and_annotations_may_be_written_as_types():
+    config = TransformerConfig(np.int64(13), 13, np.uint8(0), dropout=np.float32(0.5))
+    assert json.dumps(asdict(config)) == json.dumps(asdict(TransformerConfig(13, 13, 0, dropout=0.5)))
+    later = make_dataclass("Later", [("depth", int | None, None)], bases=(TransformerConfig,), frozen=True)
+    assert later(13, 13, 0, depth=np.int32(4)).depth == 4
+    with pytest.raises(ValueError, match=r"depth must be of type int \| None; got 'deep'"):
+        later(13, 13, 0, depth="deep")
 
 
 def test_a_whole_number_will_do_as_a_probability():

@@ -4,10 +4,13 @@ import json
 import math
 import random
 import re
+import signal
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from types import SimpleNamespace
 
+import jaxtyping
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -154,6 +157,26 @@ def test_a_projection_of_another_kind_is_called():
     model.output_projection = randomise(nn.Linear(12, VOCABULARY).double())
     logits = model(source, target[:, :-1]).flatten(0, 1)
     equal(translation_loss(model, source, target), F.cross_entropy(logits, target[:, 1:].flatten(), ignore_index=PAD))
+
+
+def test_what_is_trained_is_the_model_as_it_is_called(monkeypatch):
+    """A compiler that is put around it compiles; hooks on it and on its parts run."""
+    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)  # no compiler sees through the check of shapes
+    compiled, called = [], []
+
+    def compiler(graph, _):
+        compiled.append(graph)
+        return graph.forward
+
+    model = fresh_model()
+    for module in (model, model.encoder, model.decoder):
+        module.register_forward_hook(lambda module, *_: called.append(type(module).__name__))
+    one = replace(CONFIG, steps=1)
+    train(model, PAIRS, one)
+    assert called == ["Encoder", "Decoder", "Transformer"]
+    model.compile(backend=compiler)
+    train(model, PAIRS, one)
+    assert compiled
 
 
 def test_loss_has_no_second_derivative_and_says_so():
@@ -304,7 +327,7 @@ def test_configuration_wants_shares_and_decays(options):
 
 
 def test_adam_has_two_betas():
-    with pytest.raises(ValueError, match="adam_betas must be two"):
+    with pytest.raises(ValueError, match=r"adam_betas must be of type tuple\[float, float\]; got \(0.9,\)"):
         TrainingConfig(steps=5, adam_betas=(0.9,))
 
 
@@ -316,6 +339,22 @@ def test_counts_are_whole_numbers(name):
     for value in (2.5, "5"):
         with pytest.raises(ValueError, match=f"{name} .*got {value!r}"):
             TrainingConfig(**({"steps": 5} | {name: value}))
+
+
+@pytest.mark.parametrize(("name", "value"), [
+    ("seed", 1.5), ("seed", "7"), ("steps", True), ("recompute", "no"), ("recompute", 0), ("peak_lr", "0.1"),
+    ("clip_norm", True), ("label_smoothing", None), ("minutes", "5"), ("adam_betas", (0.9, "0.98")),
+])  # fmt: skip
+def test_a_setting_of_another_type_is_refused(name, value):
+    with pytest.raises(ValueError, match=f"{name} must be of type .*; got {re.escape(repr(value))}"):
+        TrainingConfig(**({"steps": 5} | {name: value}))
+
+
+def test_numpys_numbers_are_numbers():
+    """They become Python's, which JSON knows."""
+    values = {"steps": np.int64(5), "peak_lr": np.float32(0.5), "seed": np.uint8(3), "adam_betas": [np.float32(0.5), 0]}
+    plain = TrainingConfig(steps=5, peak_lr=0.5, seed=3, adam_betas=(0.5, 0.0))
+    assert json.dumps(asdict(TrainingConfig(**values))) == json.dumps(asdict(plain)).replace("[0.5, 0.0]", "[0.5, 0]")
 
 
 # --- a run ---
@@ -442,6 +481,90 @@ def test_the_seed_decides():
     assert same(runs[0][0], runs[1][0])
     assert runs[0][1] == runs[1][1]
     assert not same(runs[0][0], runs[2][0])
+
+
+GPU = pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU"))
+
+
+@pytest.mark.parametrize("device", ["cpu", GPU])
+def test_a_run_leaves_the_global_random_numbers_alone(device):
+    draws = []
+    for steps in (0, 3):
+        model = fresh_model(dropout=0.2)  # seeds all generators
+        if steps:
+            train(model, PAIRS, replace(CONFIG, steps=steps), device=device)
+        draws.append(torch.cat([torch.rand(4), torch.rand(4, device=device).cpu()]))
+    assert torch.equal(*draws)
+
+
+@pytest.mark.parametrize("device", ["meta", GPU])
+def test_an_update_waits_for_no_result(device):
+    """Tensors on `meta` have no values: whatever asks for one fails. On a GPU, PyTorch tells who waits."""
+    model = fresh_model(dropout=0.2).to(device)
+    optimizer = SimpleNamespace(zero_grad=model.zero_grad, step=lambda: None, param_groups=[{}])  # PyTorch's is theirs
+    loss, batches = SummedLoss(model, 0.1), [Batch(*batch()), Batch(*batch())]
+    if device == "cuda":
+        optimizer = adamw(model, CONFIG)
+        update(loss, batches, 26, optimizer, CONFIG, 1)  # what is done once, such as loading kernels, may wait
+        torch.cuda.set_sync_debug_mode("error")
+    try:
+        result = update(loss, batches, 26, optimizer, CONFIG, 2)
+    finally:
+        if device == "cuda":
+            torch.cuda.set_sync_debug_mode("default")
+    assert result.device.type == device
+    assert all(parameter.grad is not None for parameter in model.parameters())
+
+
+@pytest.fixture
+def seldom(monkeypatch):
+    """The loop looks at results after every fourth update, as it does after every tenth on a GPU."""
+    looks, look = [], training._look
+    monkeypatch.setattr(training, "_looks_every", lambda _: 4)
+    monkeypatch.setattr(training, "_look", lambda *given: [looks.append(given[1].step), look(*given)][1])
+    return looks
+
+
+def test_looking_seldom_changes_no_bit(seldom, whole, tmp_path):
+    model = fresh_model(**OPTIONS)
+    log = train(model, PAIRS, CONFIG, out=tmp_path)
+    assert seldom == [3, 4, 6, 8, 9, 10]  # at checkpoints, too
+    assert same(tensors_of(model), whole.weights)
+    compare_states(tmp_path, whole.out)
+    assert [{**row, "seconds": 0} for row in log] == [{**row, "seconds": 0} for row in whole.log]
+
+
+@pytest.mark.parametrize("broken", [1, 2, 4])
+def test_after_a_gradient_that_is_not_finite_nothing_moves_until_the_loop_looks(broken, seldom, tmp_path):
+    """Later gradients are finite again; the first broken one is named."""
+    model, before, steps = fresh_model(), [], []
+    model.output_projection.weight.register_hook(lambda grad: grad * math.nan if len(steps) == broken - 1 else grad)
+    with (
+        watched_steps(lambda _: steps.append(before.append(tensors_of(model)))),
+        pytest.raises(UserError, match=f"the gradient's norm is nan at step {broken} "),
+    ):
+        train(model, PAIRS, replace(CONFIG, evaluate_every=100), out=tmp_path)
+    assert seldom == [4] == [len(steps)]
+    assert same(tensors_of(model), before[broken - 1])
+    assert all(value.isfinite().all() for value in tensors_of(model).values())
+    assert state_of(tmp_path)[1]["progress"]["step"] == 0
+
+
+def test_a_run_is_asked_to_stop_between_two_looks(seldom, whole, tmp_path):
+    """It stops at the next look, and goes on as if nothing had been."""
+    updates = []
+
+    def ask(_):
+        updates.append(1)
+        if len(updates) == 7:
+            signal.raise_signal(signal.SIGTERM)
+
+    with watched_steps(ask), pytest.raises(KeyboardInterrupt, match="after step 8"):
+        train(fresh_model(**OPTIONS), PAIRS, CONFIG, out=tmp_path)
+    model = fresh_model(seed=1, **OPTIONS)
+    train(model, PAIRS, CONFIG, out=tmp_path, resume=True)
+    assert same(tensors_of(model), whole.weights)
+    compare_states(tmp_path, whole.out)
 
 
 def test_validation_does_not_disturb_the_run():
@@ -881,7 +1004,7 @@ def test_a_gradient_that_is_not_finite_is_not_saved(tmp_path):
     steps = []
     with (
         watched_steps(steps.append),
-        pytest.raises(UserError, match=r"the gradient's length is (nan|inf) at step 2 .epoch 0, b"),
+        pytest.raises(UserError, match=r"the gradient's norm is (nan|inf) at step 2 .epoch 0, b"),
     ):
         train(model, PAIRS, replace(CONFIG, steps=2), out=tmp_path)
     assert state_of(tmp_path)[1]["progress"]["step"] == 0
@@ -891,7 +1014,7 @@ def test_a_gradient_that_is_not_finite_leaves_the_weights_alone():
     model = fresh_model()
     model.output_projection.weight.register_hook(lambda gradient: gradient * math.nan)
     before = tensors_of(model)
-    with pytest.raises(UserError, match="gradient's length is nan at step 1"):
+    with pytest.raises(UserError, match="gradient's norm is nan at step 1"):
         train(model, PAIRS, CONFIG)
     assert same(tensors_of(model), before)
 

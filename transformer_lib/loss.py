@@ -13,7 +13,6 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from transformer_lib.data import token_batches
-from transformer_lib.masks import padding_mask
 from transformer_lib.model import Transformer
 
 Pairs = Sequence[tuple[list[int], list[int]]]
@@ -60,7 +59,8 @@ def translation_loss(
     """Cross-entropy of each real target token, given the ones before it (Vaswani et al. 2017, section 5.4).
 
     Args:
-        model: the model.
+        model: the model; it is called as a module, with its hooks. In training on a CPU its `output_projection` is not:
+            the loss reads its weight, unless it is more than a linear map without a bias.
         source: (batch, source length), padded on the right.
         target: (batch, target length), each row <bos> … <eos>, padded on the right. It is shifted here.
         label_smoothing: share of the target probability that is spread over the whole vocabulary.
@@ -75,16 +75,18 @@ def translation_loss(
     if reduction not in ("mean", "sum"):
         raise ValueError(f'reduction must be "mean" or "sum"; got {reduction!r}')
     inputs, labels = target[:, :-1], target[:, 1:]
-    memory_mask = padding_mask(source, model.config.pad_id)
-    memory = model.encode(source, mask=memory_mask)
-    hidden = model.decode(inputs, memory, memory_mask=memory_mask, is_causal=True)  # (b, m, d)
-    real = labels != model.config.pad_id
-    hidden, labels, project = hidden[real], labels[real], model.output_projection  # (real tokens, d), (real tokens,)
+    hidden = model(source, inputs, is_causal=True, hidden=True)  # (b, m, d)
+    project, pad_id = model.output_projection, model.config.pad_id
     plain = type(project) is nn.Linear and project.bias is None
-    if plain and hidden.requires_grad and hidden.device.type == "cpu":  # a GPU is at its best with the usual form
+    if plain and hidden.requires_grad and hidden.device.type == "cpu":
+        real = labels != pad_id
+        hidden, labels = hidden[real], labels[real]  # (real tokens, d), (real tokens,)
         total = _CrossEntropy.apply(hidden, project.weight, labels, label_smoothing)
         return total if reduction == "sum" else total / len(labels)
-    return F.cross_entropy(project(hidden), labels, label_smoothing=label_smoothing, reduction=reduction)
+    logits = project(hidden).flatten(0, 1)  # a GPU would have to wait for the number of real tokens: keep them all
+    return F.cross_entropy(
+        logits, labels.flatten(), ignore_index=pad_id, label_smoothing=label_smoothing, reduction=reduction
+    )
 
 
 # chapters/10_training.md: If padding counted
@@ -93,14 +95,15 @@ def validation_loss(model: Transformer, pairs: Pairs, batch_tokens: int) -> floa
     """The mean loss of a real token of `pairs`, in nats, without dropout and label smoothing."""
     device, was_training = model.output_projection.weight.device, model.training
     model.eval()
-    total, count = 0.0, 0
+    total, count = torch.zeros((), dtype=torch.float64, device=device), 0
     try:
-        for source, target in token_batches(pairs, batch_tokens, pad_id=model.config.pad_id):
-            total += translation_loss(model, source.to(device), target.to(device), reduction="sum").item()
-            count += real_targets(target, model.config.pad_id)
+        for batch in token_batches(pairs, batch_tokens, pad_id=model.config.pad_id):
+            source, target = (side.to(device, non_blocking=True) for side in batch)
+            total += translation_loss(model, source, target, reduction="sum")
+            count += real_targets(batch.target, model.config.pad_id)
     finally:
         model.train(was_training)
-    return total / count
+    return total.item() / count
 
 
 def real_targets(target: Int[Tensor, "batch m"], pad_id: int) -> int:

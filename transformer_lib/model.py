@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
-from typing import Any, Protocol
+from dataclasses import dataclass
+from numbers import Integral, Real
+from types import UnionType
+from typing import Any, Protocol, get_args, get_origin, get_type_hints
 
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
@@ -17,6 +19,38 @@ from torch import Tensor, nn
 from transformer_lib.layers import DecoderLayer, EncoderLayer, LayerCache
 from transformer_lib.masks import decoder_mask, padding_mask
 from transformer_lib.positions import SinusoidalPositionalEncoding
+
+
+# chapters/07_model.md: The configuration
+def check_types(record: Any) -> None:
+    """Hold the values of a dataclass to its annotations, and turn NumPy's numbers and lists into Python's and tuples.
+
+    Raises:
+        ValueError: a value is of another type. True and False are no numbers; a float may be given as an int.
+    """
+    for name, kind in get_type_hints(type(record)).items():
+        value = _plain(getattr(record, name))
+        if not _fits(value, kind):
+            shown = kind.__name__ if isinstance(kind, type) else kind
+            raise ValueError(f"{name} must be of type {shown}; got {getattr(record, name)!r}")
+        object.__setattr__(record, name, value)  # the record may be frozen
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, tuple | list):
+        return tuple(map(_plain, value))
+    if isinstance(value, bool) or not isinstance(value, Real):
+        return value
+    return int(value) if isinstance(value, Integral) else float(value)
+
+
+def _fits(value: Any, kind: Any) -> bool:
+    parts = get_args(kind)
+    if isinstance(kind, UnionType):
+        return any(_fits(value, part) for part in parts)
+    if get_origin(kind) is tuple:
+        return isinstance(value, tuple) and len(value) == len(parts) and all(map(_fits, value, parts))
+    return type(value) is kind or (kind is float and type(value) is int)
 
 
 # chapters/07_model.md: The configuration
@@ -60,10 +94,7 @@ class TransformerConfig:
     tie_embeddings: str = "none"
 
     def __post_init__(self) -> None:
-        for field in fields(self):
-            value, kind = getattr(self, field.name), field.type
-            if type(value).__name__ != kind and not (kind == "float" and type(value) is int):
-                raise ValueError(f"{field.name} must be of type {kind}; got {value!r}")
+        check_types(self)
         for name in ("source_vocab_size", "target_vocab_size", "d_model", "num_heads", "d_ff",
                      "num_encoder_layers", "num_decoder_layers", "max_len"):  # fmt: skip
             if getattr(self, name) < 1:
@@ -178,16 +209,24 @@ class Transformer(nn.Module):
         self.decoder = Decoder(config)
 
     def forward(
-        self, source_tokens: Int[Tensor, "batch n"], target_tokens: Int[Tensor, "batch m"]
-    ) -> Float[Tensor, "batch m vocabulary"]:
+        self,
+        source_tokens: Int[Tensor, "batch n"],
+        target_tokens: Int[Tensor, "batch m"],
+        *,
+        is_causal: bool = False,
+        hidden: bool = False,
+    ) -> Float[Tensor, "batch m channels"]:
         """Score every next token. The padding and causal masks are built here.
 
         Args:
             source_tokens: (batch, source length), whole numbers.
             target_tokens: (batch, target length), shifted right: position i holds the token before the one predicted.
+            is_causal: use the causal kernel without the target's padding mask: right for batches padded on the right.
+            hidden: leave the output projection out.
 
         Returns:
-            Logits (batch, target length, target_vocab_size). Position i depends on target tokens 0 … i only.
+            Logits (batch, target length, target_vocab_size), or hidden states (batch, target length, d_model).
+            Position i depends on target tokens 0 … i only.
 
         Raises:
             ValueError: the tokens are not whole numbers in two dimensions, the batches differ, or a sequence is
@@ -200,7 +239,8 @@ class Transformer(nn.Module):
             )
         source_mask = padding_mask(source_tokens, self.config.pad_id)
         memory = self.encode(source_tokens, mask=source_mask)
-        return self.output_projection(self.decode(target_tokens, memory, memory_mask=source_mask))
+        states = self.decode(target_tokens, memory, memory_mask=source_mask, is_causal=is_causal)
+        return states if hidden else self.output_projection(states)
 
     def encode(
         self, source_tokens: Int[Tensor, "batch n"], *, mask: Bool[Tensor, "#batch #heads #n #n"] | None = None

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
+from transformer_lib.model import check_types
+
 
 # chapters/10_training.md: A learning rate that warms up
 def inverse_sqrt_schedule(step: int, *, peak: float, warmup: int) -> float:
@@ -44,17 +46,17 @@ class TrainingConfig:
         adam_betas: how slowly Adam's two running means forget.
         label_smoothing: share of the target probability spread over all words.
         weight_decay: AdamW's decay, for matrices only.
-        clip_norm: longest gradient.
+        clip_norm: largest norm of the whole gradient.
         recompute: forget each layer's activations and compute them again in the backward pass: less memory, more time.
         steps: number of updates, counted from the very beginning.
-        minutes: time for this call, validation and saving included.
+        minutes: time for this call, validation and saving included; on a GPU, to within ten steps.
         evaluate_every: updates between two validations, each followed by a checkpoint.
         average: what is validated and kept is the mean of the weights at the last so many validations.
         patience: stop after so many validations in a row without a better one; None = never.
         seed: decides the order of the batches and the dropout.
 
     Raises:
-        ValueError: a value is out of its range, or neither `steps` nor `minutes` is given.
+        ValueError: a value is of another type or out of its range, or neither `steps` nor `minutes` is given.
     """
 
     batch_tokens: int = 4096
@@ -76,11 +78,9 @@ class TrainingConfig:
     def __post_init__(self) -> None:
         if self.steps is None and self.minutes is None:
             raise ValueError("give steps, minutes or both: how long to train")
-        counts = ("batch_tokens", "accumulate", "warmup_steps", "steps", "evaluate_every", "average", "patience")
-        for name in counts:
-            if not isinstance(getattr(self, name), int | None):
-                raise ValueError(f"{name} must be a whole number; got {getattr(self, name)!r}")
-        for name in (*counts, "peak_lr", "clip_norm", "minutes"):
+        check_types(self)
+        for name in ("batch_tokens", "accumulate", "peak_lr", "warmup_steps", "clip_norm", "steps", "minutes",
+                     "evaluate_every", "average", "patience"):  # fmt: skip
             value = getattr(self, name)
             if value is not None and not 0 < value < math.inf:
                 raise ValueError(f"{name} must be positive and finite; got {value}")
@@ -88,8 +88,8 @@ class TrainingConfig:
             raise ValueError(f"label_smoothing must be at least 0 and below 1; got {self.label_smoothing}")
         if not 0 <= self.weight_decay < math.inf:
             raise ValueError(f"weight_decay must be at least 0 and finite; got {self.weight_decay}")
-        if len(self.adam_betas) != 2 or not all(0 <= beta < 1 for beta in self.adam_betas):
-            raise ValueError(f"adam_betas must be two numbers, at least 0 and below 1; got {self.adam_betas}")
+        if not all(0 <= beta < 1 for beta in self.adam_betas):
+            raise ValueError(f"adam_betas must be at least 0 and below 1; got {self.adam_betas}")
 
 
 # chapters/10_training.md: The settings of a run

@@ -13,6 +13,7 @@ from itertools import islice
 from pathlib import Path
 
 import torch
+from torch import Tensor
 
 from transformer_lib.checkpoints import Progress, Run, averaged, run_lock, stop_signals
 from transformer_lib.data import Batch, token_batches
@@ -60,10 +61,32 @@ def _demand_usable(pairs: Pairs, batch_tokens: int, max_len: int) -> None:
             raise UserError(f"expected targets of 2 tokens or more, <bos> … <eos>; got {target}")
 
 
-def _demand_finite(kind: str, value: float, at: Progress) -> None:
+def _where(at: Progress) -> str:
+    return f"step {at.step} (epoch {at.epoch}, batch {at.batch})"
+
+
+def _demand_finite(kind: str, value: float, where: str) -> None:
     if not math.isfinite(value):
-        where = f"step {at.step} (epoch {at.epoch}, batch {at.batch})"
         raise UserError(f"the {kind} is {value} at {where}: lower peak_lr, raise warmup_steps, or look at that batch")
+
+
+def _looks_every(device: torch.device) -> int:
+    """Updates until the loop looks at their results: a GPU must have finished them, and the program waits for it."""
+    return 10 if device.type == "cuda" else 1
+
+
+def _look(unread: list[tuple[str, int, Tensor]], at: Progress, clock: _Clock, signals: list[int]) -> list[float]:
+    """Take what updates have returned into `at`; return whether any process is late, and how many signals came."""
+    parts, norms = torch.stack([result for _, _, result in unread]).T.tolist()  # waits for the device
+    *means, late, stop = add_up(*parts, clock.late(), len(signals))  # of all processes: they must agree
+    for (where, tokens, _), mean, norm in zip(unread, means, norms):
+        _demand_finite("training loss", mean, where)
+        _demand_finite("gradient's norm", norm, where)
+        at.tokens += tokens
+        at.loss_sum += mean * tokens
+        at.loss_tokens += tokens
+    unread.clear()
+    return [late, stop]
 
 
 # chapters/10_training.md: The loop
@@ -79,7 +102,7 @@ def _checkpoint(run: Run, config: TrainingConfig, val_pairs: Pairs, clock: _Cloc
         if val_pairs:
             ours = validation_loss(run.model, val_pairs, config.batch_tokens) if place()[0] == 0 else 0.0
             (row["val_loss"],) = add_up(ours)
-            _demand_finite("validation loss", row["val_loss"], at)
+            _demand_finite("validation loss", row["val_loss"], _where(at))
             is_best = row["val_loss"] < at.best_loss
             at.best_loss, at.waited = min(at.best_loss, row["val_loss"]), 0 if is_best else at.waited + 1
         if is_best:
@@ -105,7 +128,8 @@ def train(
     """Train a model on pairs of token lists.
 
     Several processes that `torch.distributed` has joined train one model together: each computes its share of every
-    update. With `out`, Ctrl-C and SIGTERM let the update at hand finish, and save where it stands.
+    update. With `out`, Ctrl-C and SIGTERM let the update at hand finish, and save where it stands. On a GPU the loop
+    looks at losses, clock and signals once in ten updates. The global random numbers stay as they were.
 
     Args:
         model: the model; it is moved to `device`, changed in place, and left in training mode.
@@ -160,22 +184,21 @@ def _train(
             _checkpoint(run, config, val_pairs, clock)
         return run.log
     loss, batches = shared(SummedLoss(model, config.label_smoothing)), _batches(pairs, config, pad_id, at)
+    unread: list[tuple[str, int, Tensor]] = []
     bar = tqdm(desc="train", total=config.steps, initial=at.step, unit="step", disable=bool(place()[0]) or None)
     with bar, recomputed(model, config.recompute), stop_signals(out is not None) as signals:
         while True:
             chosen = list(islice(batches, config.accumulate))
             tokens = sum(real_targets(batch.target, pad_id) for batch in chosen)
             at.step += 1
-            part, length = update(loss, chosen, tokens, run.optimizer, config, at.step)
-            mean, late, stop = add_up(part, clock.late(), len(signals))  # of all processes: they must agree
-            _demand_finite("training loss", mean, at)
-            _demand_finite("gradient's length", length, at)
-            at.tokens += tokens
-            at.loss_sum += mean * tokens
-            at.loss_tokens += tokens
+            unread.append((_where(at), tokens, update(loss, chosen, tokens, run.optimizer, config, at.step)))
             bar.update()
+            due = at.step == steps or at.step % config.evaluate_every == 0
+            if not due and at.step % _looks_every(torch.device(device)):
+                continue
+            late, stop = _look(unread, at, clock, signals)
             last = late or at.step == steps
-            if last or at.step % config.evaluate_every == 0:
+            if last or due:
                 row = _checkpoint(run, config, val_pairs, clock)
                 bar.set_postfix({name: f"{row[name]:.3f}" for name in ("train_loss", "val_loss") if name in row})
                 late, stop = add_up(clock.late(), len(signals))

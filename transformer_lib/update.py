@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-import math
 import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
@@ -63,6 +62,18 @@ class SummedLoss(nn.Module):
 
 
 # chapters/10_training.md: Less memory: recompute, and half precision
+@contextmanager
+def _random_numbers_of(name: str, device: torch.device) -> Iterator[None]:
+    """Inside the block random numbers follow from the name; after it the program's own go on."""
+    seed, gpus = zlib.crc32(name.encode()), [device] if device.type == "cuda" else []
+    with torch.random.fork_rng(gpus):
+        torch.default_generator.manual_seed(seed)
+        for gpu in gpus:
+            with torch.cuda.device(gpu):
+                torch.cuda.manual_seed(seed)
+        yield
+
+
 def update(
     loss: nn.Module,
     batches: Sequence[Batch],
@@ -70,37 +81,38 @@ def update(
     optimizer: torch.optim.Optimizer,
     config: TrainingConfig,
     step: int,
-) -> tuple[float, float]:
-    """Change the weights once, by the mean loss of all real targets of some batches.
+) -> Tensor:
+    """Change the weights once, by the mean loss of all real targets of some batches; wait for no result.
 
     Args:
         loss: a `SummedLoss`, or what `shared` made of it.
         batches: one or more. With several processes all get the same ones, and each computes its share of the rows.
         tokens: number of real targets in all of the batches.
-        optimizer: it moves the weights.
+        optimizer: it moves the weights; a fused one.
         config: how to train.
         step: the update's number, from 1; it decides the learning rate and, with the seed, the dropout.
 
     Returns:
-        This process's part of the mean loss, in nats a token (the parts of all processes add up to it), and the
-        length that the whole gradient had before it was clipped. If that is not finite, the weights stay as they were.
+        (2,), on the model's device: this process's part of the mean loss, in nats a token (the parts of all processes
+        add up to it), and the norm that the whole gradient had before it was clipped. From the first norm on that is
+        not finite, the weights stay as they were.
     """
     rank, world = place()
     device = next(loss.parameters()).device
-    torch.manual_seed(zlib.crc32(f"{config.seed} {step} {rank}".encode()))
     optimizer.zero_grad()
     parts = []
-    for number, batch in enumerate(batches, start=1):
-        source, target = (side[rank::world].to(device) for side in batch)  # (this process's rows, n), (…, m)
-        last = number == len(batches)  # with it the gradients travel, once an update
-        with loss.no_sync() if isinstance(loss, DistributedDataParallel) and not last else nullcontext():
-            with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
-                parts.append(loss(source, target) / tokens)
-            (parts[-1] * world).backward()  # times the processes, because `shared` takes the mean over them
+    with _random_numbers_of(f"{config.seed} {step} {rank}", device):
+        for number, batch in enumerate(batches, start=1):
+            source, target = (side[rank::world].to(device, non_blocking=True) for side in batch)  # this process's rows
+            last = number == len(batches)  # with it the gradients travel, once an update
+            with loss.no_sync() if isinstance(loss, DistributedDataParallel) and not last else nullcontext():
+                with torch.autocast("cuda", torch.bfloat16, enabled=device.type == "cuda"):
+                    parts.append(loss(source, target) / tokens)
+                (parts[-1] * world).backward()  # times the processes, because `shared` takes the mean over them
     norm = nn.utils.clip_grad_norm_(loss.parameters(), config.clip_norm)
     for group in optimizer.param_groups:
         group["lr"] = inverse_sqrt_schedule(step, peak=config.peak_lr, warmup=config.warmup_steps)
-    part, length = torch.stack([sum(part.detach() for part in parts), norm]).tolist()  # one wait for a GPU, not two
-    if math.isfinite(length):
-        optimizer.step()
-    return part, length
+    bad = (~norm.isfinite()).float()
+    optimizer.found_inf = bad.maximum(getattr(optimizer, "found_inf", bad))  # type: ignore[attr-defined]
+    optimizer.step()
+    return torch.stack([sum(part.detach() for part in parts), norm])
