@@ -3,6 +3,7 @@
 import inspect
 import subprocess
 import sys
+import tomllib
 from importlib import import_module
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import pytest
 import transformer_lib
 
 PACKAGE = Path(transformer_lib.__file__).parent
+ROOT = Path(__file__).resolve().parent.parent
 SLOW = {"tokenizers", "sacrebleu", "matplotlib", "tqdm"}
 PUBLIC = {  # the names that each chapter promises
     "attention": ["scaled_dot_product_attention"],
@@ -92,3 +94,9 @@ def test_all_is_sorted_and_exists():
     assert len(set(transformer_lib.__all__)) == len(transformer_lib.__all__)
     assert sorted(transformer_lib.__all__) == list(transformer_lib.__all__)
     assert all(hasattr(transformer_lib, name) for name in transformer_lib.__all__)
+
+
+def test_the_oldest_versions_are_the_lower_bounds():
+    stated = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["dependencies"]
+    oldest = (ROOT / "constraints-oldest.txt").read_text("utf-8").splitlines()
+    assert sorted(oldest) == sorted(requirement.replace(">=", "==") for requirement in stated)
