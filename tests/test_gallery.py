@@ -65,7 +65,7 @@ BUGS = {  # a property that fails in this room; the least number of its evidence
     "softmax": ("logits not probabilities", "sums to 1"),
     "eval": ("deterministic in evaluation", 1.0),
     "dropout": ("dropout in training", ""),
-    "half": ("every dtype", "float16 does not run: RuntimeError: value cannot be converted to type c10::Half"),
+    "half": ("every dtype", "float16 does not run: RuntimeError: value cannot be converted to type"),
     "buffer": ("buffers move along", "plain tensors: positions"),
     "state": ("state dict is complete", 1.0),
     "target-padding": ("target padding on the left", 1.0),

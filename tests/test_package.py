@@ -1,8 +1,12 @@
-"""The package as a whole: quick to import, documented, complete."""
+"""The package as a whole: quick to import, documented, complete, and installable under its own name."""
 
 import inspect
+import shutil
 import subprocess
 import sys
+import sysconfig
+import tomllib
+import venv
 from importlib import import_module
 from pathlib import Path
 
@@ -11,6 +15,7 @@ import pytest
 import transformer_lib
 
 PACKAGE = Path(transformer_lib.__file__).parent
+ROOT = Path(__file__).resolve().parent.parent
 SLOW = {"tokenizers", "sacrebleu", "matplotlib", "tqdm"}
 PUBLIC = {  # the names that each chapter promises
     "attention": ["scaled_dot_product_attention"],
@@ -92,3 +97,36 @@ def test_all_is_sorted_and_exists():
     assert len(set(transformer_lib.__all__)) == len(transformer_lib.__all__)
     assert sorted(transformer_lib.__all__) == list(transformer_lib.__all__)
     assert all(hasattr(transformer_lib, name) for name in transformer_lib.__all__)
+
+
+def test_the_oldest_versions_are_the_lower_bounds():
+    stated = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["dependencies"]
+    oldest = (ROOT / "constraints-oldest.txt").read_text("utf-8").splitlines()
+    assert sorted(oldest) == sorted(requirement.replace(">=", "==") for requirement in stated)
+
+
+def test_a_wheel_installs_into_a_clean_environment(tmp_path):
+    """Only what the library depends on is lent to that environment, so that no network is needed."""
+    tree, environment = tmp_path / "tree", tmp_path / "environment"
+    shutil.copytree(ROOT / "transformer_lib", tree / "transformer_lib", ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, tree)
+    pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
+    subprocess.run([*pip, "wheel", "--no-deps", "--no-build-isolation", "-w", tmp_path, tree], check=True)
+    (wheel,) = tmp_path.glob("tested_transformer-*.whl")
+    venv.create(environment, symlinks=True)
+    python = environment / "bin" / "python"
+    subprocess.run([*pip, "--python", python, "install", "--no-deps", "--no-index", wheel], check=True)
+    (site,) = environment.glob("lib/python*/site-packages")
+    (site / "lent.pth").write_text(sysconfig.get_path("purelib"), encoding="utf-8")
+    paths = (tree / "transformer_lib").rglob("*.py")
+    modules = [path.relative_to(tree).with_suffix("").as_posix() for path in paths]
+    code = f"""
+from importlib import import_module, metadata
+for module in {modules}:
+    import_module(module.removesuffix("/__init__").replace("/", "."))
+import transformer_lib
+print(transformer_lib.__file__, metadata.version("tested-transformer"))
+"""
+    done = subprocess.run([python, "-I", "-c", code], capture_output=True, text=True, check=False)
+    assert done.stdout == f"{site / 'transformer_lib' / '__init__.py'} {transformer_lib.__version__}\n", done.stderr

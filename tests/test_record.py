@@ -56,6 +56,11 @@ def data(split):
     return load_multi30k(split, source=record()["source"], target=record()["target"])
 
 
+def unversioned(scores):
+    """Scores of any form, their signatures without the version of sacrebleu: each gives the same numbers."""
+    return json.loads(re.sub(r"\|version:[\w.]+", "", json.dumps(scores)))
+
+
 def lines(split):
     return (FOLDER / f"{split}.{record()['target']}").read_text(encoding="utf-8").removesuffix("\n").split("\n")
 
@@ -210,7 +215,8 @@ def test_the_third_command_of_the_readme_translates():
 @with_data
 @pytest.mark.parametrize("split", tool.SPLITS)
 def test_the_stored_translations_have_the_recorded_scores(split):
-    assert tool.scores(lines(split), data(split).target, record()["target"]) == record()["scores"][split]
+    found = tool.scores(lines(split), data(split).target, record()["target"])
+    assert unversioned(found) == unversioned(record()["scores"][split])
 
 
 @recorded
@@ -235,7 +241,7 @@ def test_baselines_have_the_recorded_scores():
         "copy the source": data(TEST).source,
         "word-by-word dictionary": tool.word_by_word(data("train"), data(TEST).source),
     }.items():
-        assert tool.scores(answers, data(TEST).target, target) == easy[name]
+        assert unversioned(tool.scores(answers, data(TEST).target, target)) == unversioned(easy[name])
     assert easy["untrained model"]["papers"]["bleu"] < 0.5
     assert all(both["papers"]["bleu"] < 20 for both in easy.values())
     assert said["scores"][TEST]["papers"]["bleu"] >= 38

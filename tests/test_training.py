@@ -680,9 +680,9 @@ def test_the_mean_of_the_last_checkpoints_is_validated_and_kept(average, cuts, t
     config = replace(CONFIG, average=average)
     for number, steps in enumerate([*cuts, 10]):
         model = fresh_model(dropout=0.2, seed=number)
-        log = train(model, PAIRS, replace(config, steps=steps), val_pairs=VAL_PAIRS, out=tmp_path, resume=True)
+        log = train(model, PAIRS, replace(config, steps=steps), val_pairs=PAIRS, out=tmp_path, resume=True)
     assert same(tensors_of(model), own)
-    assert log[-1]["val_loss"] == pytest.approx(validation_loss(mean, VAL_PAIRS, 1000), rel=1e-5)
+    assert log[-1]["val_loss"] == pytest.approx(validation_loss(mean, PAIRS, 1000), rel=1e-5)
     assert log[-1]["val_loss"] == min(row["val_loss"] for row in log)  # so these weights were kept
     kept = fresh_model(dropout=0.2, seed=5)
     load_weights(tmp_path / "model.safetensors", kept)
