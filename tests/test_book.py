@@ -169,7 +169,7 @@ def test_no_output_holds_a_warning(chapter):
     assert [output for output in outputs if output.get("name") == "stderr"] == []
 
 
-TOLERANCES = dict.fromkeys(("allclose", "isclose", "assert_close", "assert_allclose"), {"rtol", "atol"})
+COMPARISONS = ("allclose", "isclose", "assert_close", "assert_allclose")
 
 
 def tolerances_left_out(code):
@@ -178,7 +178,7 @@ def tolerances_left_out(code):
         if not isinstance(node, ast.Call):
             continue
         function, given = ast.unparse(node.func), {keyword.arg for keyword in node.keywords}
-        wanted = TOLERANCES.get(function.rpartition(".")[2], set())
+        wanted = {"rtol", "atol"} if function.rpartition(".")[2] in COMPARISONS else set()
         if function == "math.isclose":  # by default 1e-9 of the value, and nothing beside it: one must be stated
             wanted = set() if given & {"rel_tol", "abs_tol"} else {"rel_tol"}
         if wanted - given:

@@ -16,10 +16,14 @@ PLAIN = {"ATEN_CPU_CAPABILITY": "default", "MKL_CBWR": "COMPATIBLE", "ONEDNN_MAX
 MACHINES: dict[str, dict[str, str]] = {
     "native": {},  # whatever this processor has
     "avx2": {"ATEN_CPU_CAPABILITY": "avx2", "ONEDNN_MAX_CPU_ISA": "AVX2"},
-    "glibc": PLAIN | {"GLIBC_TUNABLES": "glibc.cpu.hwcaps=-AVX512F,-AVX2,-FMA"},
-    "numpy": PLAIN | {"NPY_DISABLE_CPU_FEATURES": "X86_V3 X86_V4 AVX512_ICL", "OPENBLAS_CORETYPE": "NEHALEM"},
+    "old": {  # what PyTorch, oneDNN, MKL, the C library, NumPy and OpenBLAS do where there is neither AVX2 nor FMA
+        **PLAIN,
+        "GLIBC_TUNABLES": "glibc.cpu.hwcaps=-AVX512F,-AVX2,-FMA",
+        "NPY_DISABLE_CPU_FEATURES": "X86_V3 X86_V4 AVX512_ICL",
+        "OPENBLAS_CORETYPE": "NEHALEM",
+    },
     "two-threads": {"OMP_NUM_THREADS": "2"},
-    "busy": PLAIN,  # beside four processes that never rest
+    "busy": PLAIN,  # beside as many processes that never rest as there are cores
 }
 SUITES = {
     "unit": ["-m", "not long"],
@@ -47,7 +51,10 @@ if __name__ == "__main__":
         sys.exit(f"unknown: {', '.join(sorted(unknown))}; expected some of {', '.join(MACHINES)}")
     found: dict[str, list[str]] = {}
     for name in sys.argv[1:] or MACHINES:
-        idle = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(4 if name == "busy" else 0)]
+        idle = [
+            subprocess.Popen([sys.executable, "-c", "while True: pass"])
+            for _ in range((os.cpu_count() or 1) * (name == "busy"))
+        ]
         for suite in SUITES:
             for test in run(name, suite):
                 found.setdefault(test, []).append(name)
