@@ -51,14 +51,14 @@ if __name__ == "__main__":
         sys.exit(f"unknown: {', '.join(sorted(unknown))}; expected some of {', '.join(MACHINES)}")
     found: dict[str, list[str]] = {}
     for name in sys.argv[1:] or MACHINES:
-        idle = [
+        spinning = [
             subprocess.Popen([sys.executable, "-c", "while True: pass"])
             for _ in range((os.cpu_count() or 1) * (name == "busy"))
         ]
         for suite in SUITES:
             for test in run(name, suite):
                 found.setdefault(test, []).append(name)
-        for process in idle:
+        for process in spinning:
             process.kill()
     for test, names in sorted(found.items()):
         print(f"{test}: {', '.join(names)}")
