@@ -436,6 +436,51 @@ def test_trainings_can_fail(factory, failing):
     assert examine(Subject(factory), [entry]).failed == [failing]
 
 
+class Together(nn.Module):
+    """The maps to queries and to keys."""
+
+    def __init__(self, width):
+        super().__init__()
+        self.q, self.k = nn.Linear(width, width), nn.Linear(width, width)
+
+    def forward(self, x, memory):
+        return self.q(x), self.k(memory)
+
+
+class QueriesAndKeysTogether(House):
+    called = True
+
+    def projections(self):
+        return {"qk": Together(self.width), "v": nn.Linear(self.width, self.width)}
+
+    def attend(self, part, x, memory, mask):
+        maps = part["qk"]
+        q, k = maps(x, memory) if self.called else (maps.q(x), maps.k(memory))
+        q, k, v = (self.split(nn.Identity(), y) for y in (q, k, part["v"](memory)))
+        return part["o"](self.join(self.weights(self.scores(q, k), mask) @ v))
+
+
+class QueriesAndKeysInAContainer(QueriesAndKeysTogether):
+    called = False
+
+
+class NotItself(Broken):
+    def forward(self, source, target):
+        return self.with_masks(source, target, target_mask=decoder_mask(target, self.pad).tril(-1))
+
+
+@pytest.mark.parametrize("right", [QueriesAndKeysTogether, QueriesAndKeysInAContainer])
+def test_queries_and_keys_may_share_a_module(right):
+    """With one target token they get no gradient, rightly; a whole attention that gets none is still found."""
+    (entry,) = (entry for entry in checks.PROPERTIES if entry.name == "first token sees itself")
+    assert examine(Subject(right), [entry]).holds
+    wrong = type("Wrong", (right,), {"target_mask": lambda self, target: right.target_mask(self, target).tril(-1)})
+    for factory, where in ((wrong, "decoder.0.own"), (NotItself, "model.decoder.layers.0.self_attention")):
+        (finding,) = examine(Subject(factory), [entry]).findings
+        assert finding.verdict == "fail"
+        assert finding.evidence == f"with a target of one token, 2 modules do nothing, such as {where}"
+
+
 def test_every_property_can_fail():
     seen = (
         set().union(*BROKEN.values())

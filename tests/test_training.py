@@ -326,6 +326,13 @@ def test_configuration_wants_shares_and_decays(options):
         TrainingConfig(steps=5, **options)
 
 
+def test_the_default_rate_and_warmup_are_those_of_the_default_model():
+    """Vaswani et al. 2017, section 5.3."""
+    config, model = TrainingConfig(steps=1), TransformerConfig(100, 100, 0)
+    assert config.warmup_steps == 4000
+    assert config.peak_lr == pytest.approx((model.d_model * config.warmup_steps) ** -0.5, rel=0.01)
+
+
 def test_adam_has_two_betas():
     with pytest.raises(ValueError, match=r"adam_betas must be of type tuple\[float, float\]; got \(0.9,\)"):
         TrainingConfig(steps=5, adam_betas=(0.9,))

@@ -41,8 +41,8 @@ class TrainingConfig:
         batch_tokens: size of a batch: rows times its longest side, the padding included.
         accumulate: batches an update. `accumulate * batch_tokens` is what the update sees, `batch_tokens` what must
             fit into memory.
-        peak_lr: highest learning rate.
-        warmup_steps: steps until it is reached.
+        peak_lr: highest learning rate; the default is that of the paper's base model, which is ours by default.
+        warmup_steps: steps until it is reached; the paper's number.
         adam_betas: how slowly Adam's two running means forget.
         label_smoothing: share of the target probability spread over all words.
         weight_decay: AdamW's decay, for matrices only.
@@ -61,8 +61,8 @@ class TrainingConfig:
 
     batch_tokens: int = 4096
     accumulate: int = 1
-    peak_lr: float = 2e-3
-    warmup_steps: int = 1000
+    peak_lr: float = 7e-4
+    warmup_steps: int = 4000
     adam_betas: tuple[float, float] = (0.9, 0.98)
     label_smoothing: float = 0.1
     weight_decay: float = 0.01

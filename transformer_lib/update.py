@@ -93,9 +93,9 @@ def update(
         step: the update's number, from 1; it decides the learning rate and, with the seed, the dropout.
 
     Returns:
-        (2,), on the model's device: this process's part of the mean loss, in nats a token (the parts of all processes
-        add up to it), and the norm that the whole gradient had before it was clipped. From the first norm on that is
-        not finite, the weights stay as they were.
+        This process's part of the mean loss, in nats a token (the parts of all processes add up to it), and the norm
+        that the whole gradient had before it was clipped; a tensor (2,) on the model's device. From the first norm on
+        that is not finite, the weights stay as they were.
     """
     rank, world = place()
     device = next(loss.parameters()).device

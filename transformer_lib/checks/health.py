@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn.modules.module import register_module_forward_pre_hook
 
 from transformer_lib.checks.report import NotApplicable, Outcome, Property, holds_for
-from transformer_lib.checks.subject import Subject, change, indices_beside_table, plain_tensors
+from transformer_lib.checks.subject import Subject, change, heard_modules, indices_beside_table, plain_tensors
 from transformer_lib.files import one_line
 
 PROPERTIES: list[Property] = []  # in the order in which they are written
@@ -83,10 +83,8 @@ def empty_sentences(subject: Subject) -> Outcome:
         other = together[name]
         if gradient is not None and other is not None and gradient.abs().max() > subject.tolerance:
             moved = max(moved, change(other, gradient))
-    return (
-        moved <= subject.tolerance,
-        f"an empty sentence moves the others' logits and gradients by {subject.shown(moved)}",
-    )
+    shown = subject.shown(moved)
+    return moved <= subject.tolerance, f"an empty sentence moves the others' logits and gradients by {shown}"
 
 
 # chapters/08_checks.md: Parameters, gradients, dtypes, modes
@@ -155,16 +153,18 @@ def first_token_sees_itself(subject: Subject) -> Outcome:
     """With a target of one token, the decoder's self-attention takes part.
 
     Proves: the first position attends to itself. A changed token cannot show it: the residual connection carries it
-    past its own mask. So a module fails if all its matrices, two or more, lose their gradient; queries and keys alone
-    lose it rightly, since a single score has weight 1. Cannot: judge code that makes an empty row an average.
+    past its own mask. So a module fails if a gradient arrives at its output, or at a part's, but no longer at its
+    matrices, two or more; none arrives at queries and keys, rightly. Cannot: judge an empty row that is an average.
     """
     source, target = subject.pair()
-    one, several = (_gradients(subject, source, tokens, 3) for tokens in (target[:, :1], target))
-    heard, before = ({name for name, g in got.items() if g is not None and g.any()} for got in (one, several))
+    several = _gradients(subject, source, target, 3)
+    with heard_modules() as heard:
+        one = _gradients(subject, source, target[:, :1], 3)
+    before, now = ({name for name, g in got.items() if g is not None and g.any()} for got in (several, one))
     found = []
     for name, module in subject.model.named_modules():
         matrices = {f"{name}.{key}" for key, parameter in module.named_parameters() if parameter.dim() > 1}
-        if len(matrices) > 1 and matrices <= before - heard:
+        if len(matrices) > 1 and matrices <= before - now and not heard.isdisjoint(module.modules()):
             found.append(name)
     which = f"{len(found)} modules do nothing, such as {found[0]}" if found else "every module still works"
     return not found, f"with a target of one token, {which}"

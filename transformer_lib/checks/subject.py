@@ -5,11 +5,13 @@
 """A model under test, as a black box: how it is built, fed and compared."""
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from functools import cached_property
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.module import register_module_forward_hook
 
 Factory = Callable[[int, int, int], nn.Module]
 LONGEST = 12  # tokens in the longest sentence that a property uses
@@ -151,3 +153,17 @@ def indices_beside_table(module: nn.Module, inputs: tuple[Tensor, ...]) -> None:
     """A hook that asks what the device `meta` does not: do an embedding's indices lie where its table lies?"""
     if isinstance(module, nn.Embedding) and any(indices.device != module.weight.device for indices in inputs):
         raise RuntimeError("the indices of an nn.Embedding are not on the expected device")
+
+
+@contextmanager
+def heard_modules() -> Iterator[set[nn.Module]]:
+    """Inside the block, collect the modules at whose outputs a gradient arrives that is not zero."""
+    heard: set[nn.Module] = set()
+
+    def watch(module: nn.Module, _: tuple, output: object) -> None:
+        for tensor in output if isinstance(output, tuple | list) else (output,):
+            if isinstance(tensor, Tensor) and tensor.requires_grad:
+                tensor.register_hook(lambda gradient: heard.add(module) if gradient.any() else None)
+
+    with register_module_forward_hook(watch):
+        yield heard
