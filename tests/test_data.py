@@ -21,6 +21,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import transformer_lib.corpora as corpora_module
+import transformer_lib.tokenizer as tokenizer_module
 from transformer_lib.data import (
     Batch,
     ParallelCorpus,
@@ -458,6 +459,10 @@ def test_bad_tokenizer_files(tokenizer, tmp_path, content):
 
 OTHER_KINDS = {
     "another normal form": lambda stored: stored.update(normalizer={"type": "NFD"}),
+    "a normal form and more": lambda stored: stored["normalizer"].update(lowercase=True),
+    "a normal form of no kind": lambda stored: stored["normalizer"].pop("type"),
+    "a space in front": lambda stored: stored["pre_tokenizer"].update(add_prefix_space=True),
+    "no words": lambda stored: stored["pre_tokenizer"].update(use_regex=False),
     "no normal form": lambda stored: stored.update(normalizer=None),
     "words, not bytes": lambda stored: stored.update(pre_tokenizer={"type": "Whitespace"}),
     "a token number twice": lambda stored: stored["model"]["vocab"].update({"a": 70, "b": 70}),
@@ -479,11 +484,24 @@ def test_a_tokenizer_of_another_kind_is_refused(tokenizer, tmp_path, change):
         Tokenizer.load(path)
 
 
+def test_a_file_that_is_much_too_large_is_not_even_read(tmp_path, monkeypatch):
+    path = tmp_path / "t.json"
+    path.touch()
+    os.truncate(path, 2**24 + 1)
+    monkeypatch.setattr(tokenizer_module, "read_bytes", lambda _: pytest.fail("it was read"))
+    with pytest.raises(UserError, match=rf"{re.escape(str(path))} is no tokenizer: expected at most {2**24} bytes"):
+        Tokenizer.load(path)
+    monkeypatch.undo()
+    os.truncate(path, 2**24)  # as large as may be; this one holds nothing but zeros
+    with pytest.raises(UserError, match="or only a part of one"):
+        Tokenizer.load(path)
+
+
 def test_a_tokenizer_stored_by_an_older_library_is_the_same(tokenizer, tmp_path):
     """Merges were strings with a blank in the middle, and there were fewer settings."""
     stored = json.loads(tokenizer.to_json())
     stored["model"]["merges"] = [" ".join(pair) for pair in stored["model"]["merges"]]
-    del stored["model"]["ignore_merges"], stored["version"]
+    del stored["model"]["ignore_merges"], stored["version"], stored["pre_tokenizer"]["use_regex"]
     (tmp_path / "t.json").write_text(json.dumps(stored))
     assert Tokenizer.load(tmp_path / "t.json").to_json() == tokenizer.to_json()
 
