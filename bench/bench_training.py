@@ -42,7 +42,7 @@ def batches(*, bucketed: bool) -> tuple[Tokenizer, list[Batch]]:
     every = len(groups) // BATCHES
     chosen = groups[every // 2 :: every][:BATCHES]
     torch.manual_seed(0)
-    return tokenizer, [Batch(*(side.to(DEVICE) for side in token_batches(group, 10**9)[0])) for group in chosen]
+    return tokenizer, [Batch(*(side.to(DEVICE) for side in next(token_batches(group, 10**9)))) for group in chosen]
 
 
 def config(vocabulary: int, pad: int) -> TransformerConfig:

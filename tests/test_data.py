@@ -21,6 +21,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import transformer_lib.corpora as corpora_module
+import transformer_lib.data as data_module
+import transformer_lib.tokenizer as tokenizer_module
 from transformer_lib.data import (
     Batch,
     ParallelCorpus,
@@ -458,6 +460,10 @@ def test_bad_tokenizer_files(tokenizer, tmp_path, content):
 
 OTHER_KINDS = {
     "another normal form": lambda stored: stored.update(normalizer={"type": "NFD"}),
+    "a normal form and more": lambda stored: stored["normalizer"].update(lowercase=True),
+    "a normal form of no kind": lambda stored: stored["normalizer"].pop("type"),
+    "a space in front": lambda stored: stored["pre_tokenizer"].update(add_prefix_space=True),
+    "no words": lambda stored: stored["pre_tokenizer"].update(use_regex=False),
     "no normal form": lambda stored: stored.update(normalizer=None),
     "words, not bytes": lambda stored: stored.update(pre_tokenizer={"type": "Whitespace"}),
     "a token number twice": lambda stored: stored["model"]["vocab"].update({"a": 70, "b": 70}),
@@ -479,11 +485,24 @@ def test_a_tokenizer_of_another_kind_is_refused(tokenizer, tmp_path, change):
         Tokenizer.load(path)
 
 
+def test_a_file_that_is_much_too_large_is_not_even_read(tmp_path, monkeypatch):
+    path = tmp_path / "t.json"
+    path.touch()
+    os.truncate(path, 2**24 + 1)
+    monkeypatch.setattr(tokenizer_module, "read_bytes", lambda _: pytest.fail("it was read"))
+    with pytest.raises(UserError, match=rf"{re.escape(str(path))} is no tokenizer: expected at most {2**24} bytes"):
+        Tokenizer.load(path)
+    monkeypatch.undo()
+    os.truncate(path, 2**24)  # as large as may be; this one holds nothing but zeros
+    with pytest.raises(UserError, match="or only a part of one"):
+        Tokenizer.load(path)
+
+
 def test_a_tokenizer_stored_by_an_older_library_is_the_same(tokenizer, tmp_path):
     """Merges were strings with a blank in the middle, and there were fewer settings."""
     stored = json.loads(tokenizer.to_json())
     stored["model"]["merges"] = [" ".join(pair) for pair in stored["model"]["merges"]]
-    del stored["model"]["ignore_merges"], stored["version"]
+    del stored["model"]["ignore_merges"], stored["version"], stored["pre_tokenizer"]["use_regex"]
     (tmp_path / "t.json").write_text(json.dumps(stored))
     assert Tokenizer.load(tmp_path / "t.json").to_json() == tokenizer.to_json()
 
@@ -565,7 +584,7 @@ def listed(batches, pad_id=PAD):
 @given(some_pairs, st.integers(12, 80), st.sampled_from([None, 0, 7]), st.integers(0, 2), st.sampled_from([0, 2, 100]))
 @settings(max_examples=200)
 def test_every_pair_is_in_one_batch_within_the_budget(pairs, budget, seed, epoch, pad_id):
-    batches = token_batches(pairs, budget, pad_id=pad_id, seed=seed, epoch=epoch)
+    batches = list(token_batches(pairs, budget, pad_id=pad_id, seed=seed, epoch=epoch))
     assert Counter(map(repr, listed(batches, pad_id))) == Counter(map(repr, pairs))
     for source, target in batches:
         assert len(source) == len(target) >= 1
@@ -600,14 +619,14 @@ def test_the_order_depends_on_seed_and_epoch_only():
     compositions = {repr(sorted(sorted(listed([b])) for b in token_batches(pairs, 30, seed=s))) for s in (0, 1)}
     assert len(compositions) == 2  # who shares a batch changes, too
     before = (random.getstate(), torch.get_rng_state())
-    token_batches(pairs, 30, seed=0)
+    list(token_batches(pairs, 30, seed=0))
     assert random.getstate() == before[0]
     assert torch.equal(torch.get_rng_state(), before[1])
 
 
 def test_batches_by_length_waste_little(corpora, tokenizer):
     pairs, _ = encode_pairs(corpora["train"], tokenizer, max_len=100)
-    batches = token_batches(pairs, 2048, seed=0)
+    batches = list(token_batches(pairs, 2048, seed=0))
     cells = sum(rows.numel() for batch in batches for rows in batch)
     assert sum(int((rows == PAD).sum()) for batch in batches for rows in batch) < 0.05 * cells
 
@@ -615,4 +634,13 @@ def test_batches_by_length_waste_little(corpora, tokenizer):
 def test_a_pair_over_the_budget_is_named():
     with pytest.raises(UserError, match="at most batch_tokens = 4 tokens; got 5"):
         token_batches([([3], [4, 4]), ([3], [4] * 5)], 4)
-    assert token_batches([], 4) == []
+    assert list(token_batches([], 4)) == []
+
+
+def test_a_batch_is_made_when_it_is_asked_for(monkeypatch):
+    made, pad = [], data_module.pad_sequence
+    monkeypatch.setattr(data_module, "pad_sequence", lambda *a, **o: made.append(1) or pad(*a, **o))
+    batches = token_batches([([3] * n, [4] * n) for n in range(1, 30)], 30, seed=0)
+    for number in range(4):
+        assert len(made) == 2 * number  # sources and targets
+        next(batches)

@@ -5,7 +5,7 @@
 """Batches of token numbers: sentences of nearly equal length, padded on the right."""
 
 import random
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import torch
@@ -65,7 +65,7 @@ def token_batches(
     pad_id: int = 0,
     seed: int | None = None,
     epoch: int = 0,
-) -> list[Batch]:
+) -> Iterator[Batch]:
     """Pack pairs of similar length into batches; each pair is in one batch.
 
     Args:
@@ -76,7 +76,7 @@ def token_batches(
         epoch: with the same seed, another epoch gives another order.
 
     Returns:
-        The batches, whose tensors hold int64.
+        The batches, whose tensors hold int64. Each is made when it is asked for.
 
     Raises:
         UserError: a pair alone is over the budget.
@@ -94,7 +94,7 @@ def token_batches(
         groups[-1].append(pair)
     if seed is not None:
         groups.sort(key=lambda _: rng.random())
-    return [Batch(*(_pad(side, pad_id) for side in zip(*group))) for group in groups if group]
+    return (Batch(*(_pad(side, pad_id) for side in zip(*group))) for group in groups if group)
 
 
 def _pad(sentences: Sequence[list[int]], pad_id: int) -> Tensor:

@@ -87,19 +87,23 @@ class Tokenizer:
     def load(cls, path: str | Path) -> Tokenizer:
         """Read what `save` wrote. Only the merges are taken over.
 
-        The vocabulary and the kinds of the tokenizer's parts must fit them; all else in the file is ignored.
+        The vocabulary must fit them, and the tokenizer's parts be of our kinds, with our options; all else in the file
+        is ignored.
 
         Raises:
-            UserError: there is no such file, or it holds something else, or only a part.
+            UserError: there is no such file, or it holds something else, or only a part, or has more than 16 MiB (which
+                is some 200,000 tokens).
         """
+        if Path(path).is_file() and (size := Path(path).stat().st_size) > 2**24:
+            raise UserError(f"{path} is no tokenizer: expected at most {2**24} bytes; got {size}")
         data = read_bytes(path)
         try:
             stored = json.loads(data)
             pairs = [pair.split(" ") if isinstance(pair, str) else pair for pair in stored["model"]["merges"]]
             engine = cls._engine_of([(left, right) for left, right in pairs])
-            same = stored["model"]["vocab"] == engine.get_vocab()
-            for part, kind in (("normalizer", "NFC"), ("pre_tokenizer", "ByteLevel"), ("decoder", "ByteLevel")):
-                same = same and stored[part]["type"] == kind
+            same, ours = stored["model"]["vocab"] == engine.get_vocab(), json.loads(engine.to_str())
+            for part in ("normalizer", "pre_tokenizer", "decoder"):  # older libraries stored fewer options
+                same = same and "type" in stored[part] and stored[part].items() <= ours[part].items()
         except Exception as error:  # the engine raises plain Exception
             raise UserError(f"{path} is no tokenizer, or only a part of one ({one_line(error)})") from error
         if not same:

@@ -30,9 +30,9 @@ def _batches(pairs: Pairs, config: TrainingConfig, pad_id: int, at: Progress) ->
     """Batches without end from where the run stands; moves `at` along."""
     while True:
         batches = token_batches(pairs, config.batch_tokens, pad_id=pad_id, seed=config.seed, epoch=at.epoch)
-        while at.batch < len(batches):
+        for batch in islice(batches, at.batch, None):
             at.batch += 1
-            yield batches[at.batch - 1]
+            yield batch
         at.epoch, at.batch = at.epoch + 1, 0
 
 
