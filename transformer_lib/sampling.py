@@ -59,7 +59,7 @@ def sample_decode(
         source: token ids (batch, n), right-padded with the model's pad_id. A row that comes twice is drawn twice.
         bos_id: the token every target begins with.
         eos_id: the token that ends a sentence.
-        seed: the same seed draws the same sentences for the same batch.
+        seed: the same seed draws the same sentences for the same batch; the lots are always drawn on the CPU.
         temperature: below 1 prefers the probable tokens, above 1 levels them.
         top_k: how many of the most probable tokens may be drawn; None = all.
         top_p: only the smallest set of most probable tokens with this probability may be drawn.

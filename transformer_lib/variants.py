@@ -100,7 +100,7 @@ def mask_tokens(
         pad_id: padding is never chosen, and no token becomes padding.
         vocab_size: number of tokens.
         rate: the probability with which a real token is chosen.
-        generator: where the random numbers come from.
+        generator: where the random numbers come from. They are drawn on its device, and moved to that of the tokens.
 
     Returns:
         The model's input (batch, length), and which positions were chosen, boolean (batch, length).
@@ -110,9 +110,10 @@ def mask_tokens(
     """
     if not 0 < rate < 1:
         raise ValueError(f"rate must be above 0 and below 1; got {rate}")
-    coin, fate = torch.rand(2, *tokens.shape, generator=generator, device=tokens.device)  # each (batch, n)
+    device = tokens.device if generator is None else generator.device
+    coin, fate = torch.rand(2, *tokens.shape, generator=generator, device=device).to(tokens.device)  # each (batch, n)
     chosen = (coin < rate) & (tokens != pad_id)
-    other = torch.randint(vocab_size - 1, tokens.shape, generator=generator, device=tokens.device)
+    other = torch.randint(vocab_size - 1, tokens.shape, generator=generator, device=device).to(tokens.device)
     other += other >= pad_id  # any number but the padding's
     inputs = tokens.where(~chosen | (fate >= 0.9), other.where(fate >= 0.8, mask_id))  # 0.8 to 0.9: another
     return inputs, chosen
@@ -163,7 +164,8 @@ class DecoderOnly(_OneStack):
             prompt: (batch, prompt length), without padding.
             length: the largest number of tokens, the prompt's included; at most `max_len`.
             eos_id: the token after which a row holds only padding; None = there is none.
-            generator: where the random numbers of a sample come from; None = take the most probable token.
+            generator: where the random numbers of a sample come from; None = take the most probable token. Each token
+                is drawn on its device, and moved to that of the model: a generator of the CPU serves a GPU as well.
             use_cache: False computes all earlier positions anew at each step; the result is the same.
 
         Returns:
@@ -194,7 +196,8 @@ class DecoderOnly(_OneStack):
                 if generator is None:
                     new = logits.argmax(dim=-1, keepdim=True)  # (batch, 1)
                 else:
-                    new = torch.multinomial(logits.softmax(dim=-1), 1, generator=generator)  # (batch, 1)
+                    p = logits.softmax(dim=-1).to(generator.device)  # (batch, vocabulary)
+                    new = torch.multinomial(p, 1, generator=generator).to(prompt.device)  # (batch, 1)
                 new = new.masked_fill(ended, pad)
                 ended = ended | (new == eos_id) if eos_id is not None else ended
                 tokens = torch.cat([tokens, new], dim=1)

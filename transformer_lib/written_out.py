@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn.modules import module as hooks_of_all
 
@@ -121,7 +121,11 @@ class _DecoderLayer(_Layer):
     """A layer of the decoder, for one new token a row, which keeps the keys and values of the memory."""
 
     def __init__(
-        self, layer: Any, memory: Float[Tensor, "tokens d_model"], bias: Float[Tensor, "places 1 n"], empty: list[int]
+        self,
+        layer: Any,
+        memory: Float[Tensor, "tokens d_model"],
+        bias: Float[Tensor, "places 1 n"],
+        empty: Bool[Tensor, " sentences"],
     ) -> None:
         super().__init__(layer)
         other = layer.memory_attention
@@ -132,7 +136,7 @@ class _DecoderLayer(_Layer):
         split = bias.size(0) // self.heads, -1, 2, self.heads, self.d_k
         pairs = pair(memory).view(split).permute(2, 0, 3, 1, 4)  # (2, sentences, heads, length, d_k)
         pairs = F.pad(pairs, (0, 0, 0, bias.size(2) - pairs.size(3)))  # (2, sentences, heads, n, d_k)
-        pairs[1, empty] = 0  # a sentence without a real token says nothing
+        pairs[1].masked_fill_(empty[:, None, None, None], 0)  # a sentence without a real token says nothing
         self.keys, self.values = pairs.flatten(1, 2)  # (places, n, d_k)
 
     def step(
@@ -182,7 +186,7 @@ class WrittenOutSteps:
         for layer in model.encoder.layers:
             memory = _EncoderLayer(layer).step(memory, self.bias)
         memory, self.norm = _norm(model.encoder.norm)(memory), _norm(model.decoder.norm)
-        empty = (~real.any(dim=1)).nonzero()[:, 0].tolist()
+        empty = ~real.any(dim=1)  # (sentences,)
         self.layers = [_DecoderLayer(layer, memory, self.bias, empty) for layer in model.decoder.layers]
         # The keys and values of all layers, position first, so that new ones are written in place.
         self.shape = len(self.layers), 2, self.heads, config.d_model // self.heads

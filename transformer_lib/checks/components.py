@@ -23,12 +23,12 @@ class Part:
     """A part under test: what is called, what is known about it, and random numbers to call it with.
 
     Args:
-        call: a function, or a module, which is copied to float64 and evaluation mode.
+        call: a function, or a module, which is copied to the CPU, float64 and evaluation mode.
         known: what the check was told about it.
     """
 
     def __init__(self, call: Callable[..., Any], **known: Any) -> None:
-        self.call = deepcopy(call).double().eval() if isinstance(call, nn.Module) else call
+        self.call = deepcopy(call).cpu().double().eval() if isinstance(call, nn.Module) else call
         self.known = known
         self.generator = torch.Generator().manual_seed(0)
 

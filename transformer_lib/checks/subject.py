@@ -55,13 +55,13 @@ class Subject:
         self.generator = torch.Generator().manual_seed(seed)
 
     def build(self, seed: int | None = None) -> nn.Module:
-        """Make a fresh model in evaluation mode, and leave the global random numbers as they were."""
+        """Make a fresh model in evaluation mode on the CPU, and leave the global random numbers as they were."""
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(self.seed if seed is None else seed)
             model = self.factory(self.source_vocab_size, self.target_vocab_size, self.pad_id)
         if not isinstance(model, nn.Module):
             raise TypeError(f"the factory must return an nn.Module; got {type(model).__name__}")
-        return model.eval()
+        return model.cpu().eval()
 
     @cached_property
     def model(self) -> nn.Module:

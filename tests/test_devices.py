@@ -1,0 +1,264 @@
+"""The library on a GPU, or on a pretended one: all tensors in their place, the CPU's numbers, and few waits."""
+
+import copy
+from functools import partial
+
+import pytest
+import torch
+import torch.nn.functional as F
+from pretended import Gpu
+from reference import PAD, equal, padded_batch, randomise, small_config, small_model
+from torch import Tensor, nn
+
+from transformer_lib.checks import check_multi_head_attention, check_transformer
+from transformer_lib.data import Tokenizer, encode_pairs, toy_corpus
+from transformer_lib.decoding import beam_search, greedy_decode, sample_decode
+from transformer_lib.model import Transformer, TransformerConfig
+from transformer_lib.multi_head import MultiHeadAttention
+from transformer_lib.training import TrainingConfig, train
+from transformer_lib.translation import Translator
+from transformer_lib.variants import DecoderOnly, EncoderOnly, ModernDecoderOnly, mask_tokens
+
+BOS, EOS = 1, 2
+TOKENS = {"bos_id": BOS, "eos_id": EOS}
+PAIRS = [([3 + i, 4 + i, 5, EOS][i % 3 :], [BOS, *range(3, 5 + i % 4), EOS]) for i in range(7)]
+SHALLOW = {"num_encoder_layers": 1, "num_decoder_layers": 1, "norm_first": True}
+WAITS = {  # how often host and GPU wait for each other, at most: the host reads from the GPU, the host writes to it
+    "a step": (4, 2),
+    "a further batch of a step": (3, 2),
+    "a token, greedily": (2, 1),
+    "a token, with a beam": (5, 2),
+    "a token, drawn": (2, 2),
+    "a token, by a decoder alone": (2, 0),
+}
+
+
+@pytest.fixture
+def gpu(monkeypatch):
+    """The GPU, where torch finds one; elsewhere a pretended one."""
+    pretended = not torch.cuda.is_available()
+    if pretended:
+        for name, answer in (("is_available", True), ("is_bf16_supported", True), ("_lazy_init", None)):
+            monkeypatch.setattr(torch.cuda, name, partial(lambda answer: answer, answer))
+        monkeypatch.setattr(Tensor, "pin_memory", lambda tensor: tensor)
+    torch.__future__.set_swap_module_params_on_conversion(pretended)  # as the class of the parameters changes
+    torch._C._set_only_lift_cpu_tensors(pretended)  # so that we see how `torch.tensor(…, device=…)` gets there
+    try:
+        with Gpu(pretended) as mode:
+            yield mode
+    finally:
+        torch.__future__.set_swap_module_params_on_conversion(False)
+        torch._C._set_only_lift_cpu_tensors(False)
+
+
+def both(gpu, model):
+    """A model, and a copy of it on the GPU."""
+    return model, copy.deepcopy(model).to(gpu.device)
+
+
+MISTAKES = {
+    "a sum": lambda x, _: x + torch.ones(3),
+    "a product": lambda x, _: x @ torch.ones(3, 3),
+    "a mask": lambda x, _: x.masked_fill(torch.tensor([True, False, True]), 0.0),
+    "a table": lambda x, _: F.embedding(torch.tensor([0, 2]), x),
+    "a generator of the CPU": lambda x, _: torch.rand(3, device=x.device, generator=torch.Generator()),
+    "a generator of the GPU": lambda _, gpu: torch.rand(3, generator=gpu.generator(0)),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES.values(), ids=MISTAKES)
+def test_devices_do_not_mix(gpu, mistake):
+    with pytest.raises(RuntimeError, match="device"):
+        mistake(torch.ones(3, 3, device=gpu.device), gpu)
+
+
+def test_a_single_number_mixes_and_waits_are_counted(gpu):
+    x = torch.arange(3.0).to(gpu.device) * torch.tensor(2.0)
+    assert (gpu.reads.total(), gpu.writes.total()) == (0, 1)
+    assert (x.sum().item(), bool(x[1] == 2), x.tolist(), len(x[x > 0])) == (6, True, [0, 2, 4], 2)
+    assert (gpu.reads.total(), gpu.writes.total()) == (4, 1)
+
+
+# --- the Transformer ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("options", [{}, {"accumulate": 2, "recompute": True}, {"average": 2}], ids=str)
+def test_a_run_on_a_gpu_and_its_resumption_are_a_run_on_the_cpu(gpu, options, tmp_path):
+    """In float64, which autocast leaves alone; with validation."""
+    here, there, resumed = (small_model(**SHALLOW, tie_embeddings="all") for _ in range(3))
+    there.load_state_dict(here.state_dict())
+    logs = []
+    for model, steps, device in ((here, 4, "cpu"), (there, 2, gpu.device), (resumed, 4, gpu.device)):
+        config = TrainingConfig(batch_tokens=16, steps=steps, evaluate_every=2, warmup_steps=2, **options)
+        out = tmp_path / torch.device(device).type
+        logs.append(train(model, PAIRS, config, val_pairs=PAIRS, out=out, resume=True, device=device))
+    for name in ("train_loss", "val_loss"):
+        assert [row[name] for row in logs[2]] == pytest.approx([row[name] for row in logs[0]], abs=1e-9)
+    for a, b in zip(here.parameters(), resumed.parameters(), strict=True):
+        assert b.device == gpu.device
+        equal(b.cpu(), a, 1e-8)
+
+
+@pytest.mark.parametrize("use_cache", [True, False])
+@pytest.mark.parametrize("norm_first", [True, False])
+def test_translations_are_those_of_the_cpu(gpu, use_cache, norm_first):
+    """Of many sentences, one of which is nothing but padding."""
+    here, there = both(gpu, small_model(norm_first=norm_first))
+    source = torch.cat([padded_batch((7, 4, 5, 3, 6, 2, 7, 1)), torch.full((1, 7), PAD)])
+    options = TOKENS | {"max_length": 6, "use_cache": use_cache}
+    drawn = {"seed": 5, "temperature": 2.0, "top_k": 9, "top_p": 0.9}
+    for decode, more in ((greedy_decode, {}), (sample_decode, drawn)):
+        assert decode(there, source.to(gpu.device), **options, **more) == decode(here, source, **options, **more)
+    a, b = beam_search(here, source, **options), beam_search(there, source.to(gpu.device), **options)
+    assert [[best.tokens for best in beam] for beam in a] == [[best.tokens for best in beam] for beam in b]
+
+
+@pytest.mark.parametrize("kind", ["all", "causal", "masked"])
+def test_attention_and_its_weights(gpu, kind):
+    here, there = both(gpu, randomise(MultiHeadAttention(12, 3)).double())
+    x, mask = torch.randn(2, 5, 12, dtype=torch.float64), torch.rand(2, 1, 5, 5) < 0.5
+    for need_weights in (True, False):
+        found = []
+        for layer, device in ((here, "cpu"), (there, gpu.device)):
+            y, given = x.to(device), mask.to(device) if kind == "masked" else None
+            answer = layer(y, y, y, mask=given, is_causal=kind == "causal", need_weights=need_weights)
+            found.append([part.cpu() for part in answer if part is not None])
+        assert len(found[0]) == 1 + need_weights
+        for a, b in zip(*found, strict=True):
+            equal(b, a, 1e-12)
+
+
+def test_a_translator_and_where_it_looks(gpu):
+    tokenizer = Tokenizer.train(["a dog runs", "ein Hund läuft"], 270)
+    config = small_config(source_vocab_size=tokenizer.vocab_size, target_vocab_size=tokenizer.vocab_size, max_len=12)
+    here = Translator(randomise(Transformer(config)).double(), tokenizer)
+    there = Translator(copy.deepcopy(here.model), tokenizer, device=gpu.device)
+    sentences = ["a dog", "", "a dog runs"]
+    assert there.translate(sentences) == here.translate(sentences)
+    for translation in (None, "ein Hund"):
+        a, b = (translator.attention("a dog runs", translation) for translator in (here, there))
+        assert (b.source, b.target, b.weights.device.type) == (a.source, a.target, "cpu")
+        equal(b.weights, a.weights, 1e-12)
+
+
+def test_what_lies_on_a_gpu_is_checked_on_the_cpu(gpu):
+    def factory(device, *vocabulary):
+        return Transformer(TransformerConfig(*vocabulary, **SHALLOW, d_model=8, num_heads=2, d_ff=8)).to(device)
+
+    here, there = (check_transformer(partial(factory, where), training=False) for where in ("cpu", gpu.device))
+    assert there == here
+    assert here.holds
+    layer = randomise(MultiHeadAttention(12, 3)).to(gpu.device)
+    assert check_multi_head_attention(layer, 12, 3).holds
+    assert layer.in_projection.weight.device == gpu.device
+
+
+# --- the other families -------------------------------------------------------------------------------------------
+
+
+WRITERS = {"plain": DecoderOnly, "modern": ModernDecoderOnly, "2 groups": partial(ModernDecoderOnly, num_groups=2)}
+
+
+def family(kind):
+    return randomise(kind(small_config(d_model=16, num_heads=4, norm_first=True)), 0.3).double()
+
+
+@pytest.mark.parametrize("kind", [EncoderOnly, *WRITERS.values()], ids=["encoder", *WRITERS])
+def test_logits_and_gradients_of_each_family(gpu, kind):
+    found = []
+    for model, tokens in zip(both(gpu, family(kind)), both(gpu, padded_batch()), strict=True):
+        logits = model(tokens)
+        F.cross_entropy(logits.flatten(0, 1), tokens.flatten()).backward()
+        vectors = [model.sentence_vector(tokens)] if kind is EncoderOnly else []
+        found.append([x.cpu() for x in (logits, *vectors, *(parameter.grad for parameter in model.parameters()))])
+    for a, b in zip(*found, strict=True):
+        equal(b, a, 1e-12)
+
+
+@pytest.mark.parametrize("use_cache", [True, False])
+@pytest.mark.parametrize("kind", WRITERS.values(), ids=WRITERS)
+def test_a_text_is_that_of_the_cpu_drawn_or_not(gpu, kind, use_cache):
+    for generator in (lambda: None, lambda: torch.Generator().manual_seed(3)):
+        texts = [
+            model.generate(prompt, 9, generator=generator(), eos_id=EOS, use_cache=use_cache)
+            for model, prompt in zip(both(gpu, family(kind)), both(gpu, torch.tensor([[3, 4], [5, 6]])), strict=True)
+        ]
+        assert texts[1].device == gpu.device
+        assert texts[1].tolist() == texts[0].tolist()
+
+
+def test_a_text_may_be_drawn_on_the_gpu(gpu):
+    model, prompt = family(DecoderOnly).to(gpu.device), torch.tensor([[3, 4]], device=gpu.device)
+    a, b, c = (model.generate(prompt, 20, generator=gpu.generator(seed)).tolist() for seed in (0, 0, 1))
+    assert a == b != c
+
+
+def test_tokens_may_be_hidden_by_a_generator_of_any_device(gpu):
+    options = {"mask_id": 12, "pad_id": PAD, "vocab_size": 13}
+    for generator in (partial(torch.Generator().manual_seed, 1), partial(gpu.generator, 1)):
+        a, b = (mask_tokens(x, generator=generator(), **options) for x in both(gpu, padded_batch((40, 30))))
+        assert b[0].device == b[1].device == gpu.device
+        assert [x.tolist() for x in a] == [x.tolist() for x in b]
+
+
+# --- waits --------------------------------------------------------------------------------------------------------
+
+
+def actions(gpu):
+    """What is done so many times; the model does not come to an end of its own accord."""
+    model, alone = small_model(**SHALLOW), family(DecoderOnly).to(gpu.device)
+    with torch.no_grad():
+        model.decoder.norm.bias[0], model.output_projection.weight[:, 0] = 99, 0
+        model.output_projection.weight[EOS, 0] = -1
+    learner, model = copy.deepcopy(model), model.to(gpu.device)
+    source, prompt = padded_batch().to(gpu.device), torch.tensor([[3, 4]], device=gpu.device)
+
+    def learn(steps, accumulate):
+        config = TrainingConfig(batch_tokens=16, steps=steps, accumulate=accumulate)
+        train(copy.deepcopy(learner), PAIRS, config, device=gpu.device)
+
+    return {
+        "a step": lambda times: learn(times, 1),
+        "a further batch of a step": lambda times: learn(1, times),
+        "a token, greedily": lambda times: greedy_decode(model, source, **TOKENS, max_length=times),
+        "a token, with a beam": lambda times: beam_search(model, source, **TOKENS, max_length=times),
+        "a token, drawn": lambda times: sample_decode(model, source, **TOKENS, max_length=times, seed=0),
+        "a token, by a decoder alone": lambda times: alone.generate(prompt, times),
+    }
+
+
+@pytest.mark.parametrize("name", WAITS)
+def test_waits(gpu, name):
+    action, counts = actions(gpu)[name], []
+    for times in (4, 10):
+        gpu.reads.clear()
+        gpu.writes.clear()
+        action(times)
+        counts.append((gpu.reads.copy(), gpu.writes.copy()))
+    for few, many, bound in zip(*counts, WAITS[name], strict=True):
+        assert (many - few).total() <= 6 * bound, many - few
+
+
+# --- bfloat16 -----------------------------------------------------------------------------------------------------
+
+
+class Projection(nn.Linear):
+    """One for which the loss is computed as on a GPU."""
+
+
+@pytest.mark.parametrize(("steps", "bound"), [(45, 4.5), pytest.param(600, 1.0, marks=pytest.mark.long)])
+def test_the_toy_corpus_is_learnt_in_bfloat16(steps, bound, monkeypatch):
+    """What a GPU does, by the CPU's kernels. From ln 300 = 5.7 nats a token, which is guessing, to some 3.7 and 0.6."""
+    autocast, seen = torch.autocast, set()
+    monkeypatch.setattr(torch, "autocast", lambda device, dtype, enabled: autocast(device, dtype))
+    corpus, val_corpus = toy_corpus(size=10 * steps), toy_corpus("val", size=100)
+    tokenizer = Tokenizer.train(corpus.source + corpus.target, 300)
+    pairs, val_pairs = (encode_pairs(these, tokenizer, max_len=64)[0] for these in (corpus, val_corpus))
+    sizes = {"d_model": 64, "num_heads": 4, "d_ff": 128, "dropout": 0.0, "max_len": 64, "tie_embeddings": "all"}
+    model = Transformer(TransformerConfig(300, 300, tokenizer.pad_id, **SHALLOW, **sizes))
+    model.output_projection.__class__ = Projection
+    model.output_projection.register_forward_hook(lambda module, _, logits: seen.add((module.training, logits.dtype)))
+    config = TrainingConfig(batch_tokens=512, peak_lr=5e-3, warmup_steps=20, steps=steps)
+    log = train(model, pairs, config, val_pairs=val_pairs)
+    assert seen == {(True, torch.bfloat16), (False, torch.float32)}
+    assert log[-1]["val_loss"] < bound, log
