@@ -65,12 +65,8 @@ class SummedLoss(nn.Module):
 @contextmanager
 def _random_numbers_of(name: str, device: torch.device) -> Iterator[None]:
     """Inside the block random numbers follow from the name; after it the program's own go on."""
-    seed, gpus = zlib.crc32(name.encode()), [device] if device.type == "cuda" else []
-    with torch.random.fork_rng(gpus):
-        torch.default_generator.manual_seed(seed)
-        for gpu in gpus:
-            with torch.cuda.device(gpu):
-                torch.cuda.manual_seed(seed)
+    with torch.random.fork_rng([device] if device.type == "cuda" else []):
+        torch.manual_seed(zlib.crc32(name.encode()))
         yield
 
 
