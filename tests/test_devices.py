@@ -38,10 +38,9 @@ def gpu(monkeypatch):
     """The GPU, where torch finds one; elsewhere a pretended one."""
     pretended = not torch.cuda.is_available()
     if pretended:
-        for name, answer in (("is_available", True), ("is_bf16_supported", True), ("_lazy_init", None)):
-            monkeypatch.setattr(torch.cuda, name, partial(lambda answer: answer, answer))
-        for name in ("get_rng_state", "set_rng_state"):
-            monkeypatch.setattr(torch.cuda, name, lambda *state: None)
+        answers = dict.fromkeys(("is_available", "is_bf16_supported"), True) | {"is_current_stream_capturing": False}
+        for name, answer in (answers | dict.fromkeys(("_lazy_init", "get_rng_state", "set_rng_state"))).items():
+            monkeypatch.setattr(torch.cuda, name, lambda *arguments, answer=answer: answer)
         monkeypatch.setattr(Tensor, "pin_memory", lambda tensor: tensor)
     torch.__future__.set_swap_module_params_on_conversion(pretended)  # as the class of the parameters changes
     torch._C._set_only_lift_cpu_tensors(pretended)  # so that we see how `torch.tensor(…, device=…)` gets there
