@@ -25,7 +25,8 @@ def drawing() -> str:
 
 
 if __name__ == "__main__":
-    if "--check" not in sys.argv[1:]:
-        PICTURE.write_text(drawing(), encoding="utf-8")
-    elif not PICTURE.exists() or PICTURE.read_text(encoding="utf-8") != drawing():
-        sys.exit("book/_static/model.svg is not the drawing of chapter 07: run `python tools/picture.py`")
+    wanted = drawing()
+    if not PICTURE.exists() or PICTURE.read_text(encoding="utf-8") != wanted:
+        if "--check" in sys.argv[1:]:
+            sys.exit("book/_static/model.svg is not the drawing of chapter 07: run `python tools/picture.py`")
+        PICTURE.write_text(wanted, encoding="utf-8")
