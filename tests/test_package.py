@@ -116,7 +116,9 @@ def test_a_wheel_installs_into_a_clean_environment(tmp_path):
     (wheel,) = tmp_path.glob("tested_transformer-*.whl")
     venv.create(environment, symlinks=True)
     python = environment / "bin" / "python"
-    subprocess.run([*pip, "--python", python, "install", "--no-deps", "--no-index", wheel], check=True)
+    subprocess.run(
+        [*pip, "--python", python, "install", "--no-deps", "--no-index", "--ignore-installed", wheel], check=True
+    )
     (site,) = environment.glob("lib/python*/site-packages")
     (site / "lent.pth").write_text(sysconfig.get_path("purelib"), encoding="utf-8")
     paths = (tree / "transformer_lib").rglob("*.py")
