@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from transformer_lib.cache import KeyValueCache
 from transformer_lib.masks import padding_mask
-from transformer_lib.model import DecoderCache, Encoder, TransformerConfig
+from transformer_lib.model import Encoder, TransformerConfig
 from transformer_lib.positions import LearnedPositionalEncoding
 from transformer_lib.prefixes import check_finite, evaluation
 
@@ -128,14 +128,14 @@ class DecoderOnly(_OneStack):
     """
 
     def forward(
-        self, tokens: Int[Tensor, "batch n"], *, cache: DecoderCache | None = None
+        self, tokens: Int[Tensor, "batch n"], *, cache: KeyValueCache | None = None
     ) -> Float[Tensor, "batch n vocabulary"]:
         """Score the next token after every position.
 
         Args:
             tokens: (batch, length); padding may stand on the right, where no real token sees it. With a cache, only
                 the new tokens, one or more.
-            cache: keys and values of earlier tokens, such as a `KeyValueCache(config.num_encoder_layers)`.
+            cache: keys and values of earlier tokens, a `KeyValueCache(config.num_encoder_layers)`.
 
         Returns:
             Logits (batch, length, source_vocab_size). Position i depends on tokens 0 … i only.
