@@ -38,7 +38,7 @@ class KeysAndValues:
     def select(self, rows: Int[Tensor, " rows"]) -> None:
         """Make row i of the cache what row rows[i] was."""
         if self.key is not None and self.value is not None:
-            self.key, self.value = self.key[rows], self.value[rows]
+            self.key, self.value = self.key.index_select(0, rows), self.value.index_select(0, rows)
 
 
 class LayerCache(NamedTuple):
