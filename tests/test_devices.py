@@ -26,9 +26,9 @@ SHALLOW = {"num_encoder_layers": 1, "num_decoder_layers": 1, "norm_first": True}
 WAITS = {  # how often host and GPU wait for each other, at most: the host reads from the GPU, the host writes to it
     "a step": (0, 0),  # but for a look every ten steps
     "a further batch of a step": (0, 0),
-    "a token, greedily": (2, 1),
-    "a token, with a beam": (5, 2),
-    "a token, drawn": (2, 2),
+    "a token, greedily": (2, 0),
+    "a token, with a beam": (4, 2),
+    "a token, drawn": (2, 1),
     "a token, by a decoder alone": (2, 0),
 }
 

@@ -451,6 +451,34 @@ def test_samples_follow_the_probabilities_and_their_generator():
     assert torch.equal(drawn, again)
 
 
+@each_writer
+def test_a_text_is_drawn_with_temperature_top_k_and_top_p(writer):
+    model, prompt = writer(), torch.tensor([[5, 3]]).expand(2000, 2)
+    logits = model(prompt[:1])[0, -1]
+    logits[PAD] = -math.inf
+    order = logits.argsort(descending=True)
+    p = (logits[order[:4]] / 2).softmax(dim=-1)  # the four best at a temperature of 2
+    p[p.cumsum(dim=-1) - p >= 0.8] = 0
+    wanted = torch.zeros_like(logits).index_put((order[:4],), p / p.sum())
+    options = {"temperature": 2.0, "top_k": 4, "top_p": 0.8}
+    drawn = model.generate(prompt, 3, generator=torch.Generator().manual_seed(0), **options)[:, 2]
+    shares = torch.bincount(drawn, minlength=V) / 2000
+    assert (wanted == 0).sum() >= V - 4
+    assert (shares[wanted == 0] == 0).all()
+    assert (shares - wanted).abs().max() < 0.045  # 4 standard deviations of 2,000 coins
+    greedy = model.generate(prompt[:1], 9)
+    assert torch.equal(model.generate(prompt[:1], 9, generator=torch.Generator(), top_k=1), greedy)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"), [({"temperature": 0.0}, "temperature.*got 0.0"), ({"top_k": 0}, "top_k.*got 0"),
+                             ({"top_p": 1.5}, "top_p.*got 1.5")],
+)  # fmt: skip
+def test_bad_dials_of_a_text_are_named(options, message):
+    with pytest.raises(ValueError, match=message):
+        make(DecoderOnly, norm_first=True).generate(torch.tensor([[3]]), 5, **options)
+
+
 def test_generation_has_no_dropout_and_restores_the_mode():
     model = randomise(DecoderOnly(small_config(d_model=16, num_heads=4, dropout=0.5)))
     prompt = padded_batch((3, 3))

@@ -11,7 +11,8 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from transformer_lib.multi_head import AttentionCache, MultiHeadAttention
+from transformer_lib.cache import KeysAndValues
+from transformer_lib.multi_head import MultiHeadAttention
 
 
 # chapters/13_variants.md: Rotary positions
@@ -102,7 +103,7 @@ class GroupedQueryAttention(MultiHeadAttention):
         query: Float[Tensor, "batch n d_model"],
         key: Float[Tensor, "batch m d_model"],
         value: Float[Tensor, "batch m d_model"],
-        cache: AttentionCache | None,
+        cache: KeysAndValues | None,
     ) -> tuple[
         Float[Tensor, "batch heads n d_k"],
         Float[Tensor, "batch groups keys d_k"],

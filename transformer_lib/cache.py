@@ -1,7 +1,7 @@
-# Generated from chapters/11_decoding.md: edit the chapter, not this file, then run `make export`.
+# Generated from chapters/03_multi_head.md: edit the chapter, not this file, then run `make export`.
 
 
-# chapters/11_decoding.md: The key-value cache
+# chapters/03_multi_head.md: The cache
 """A key-value cache: what a decoder has projected so far, so that it need not be projected again."""
 
 from typing import NamedTuple
@@ -11,7 +11,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 
-# chapters/11_decoding.md: The key-value cache
+# chapters/03_multi_head.md: The cache
 class KeysAndValues:
     """The keys and values that one attention has projected so far.
 
@@ -38,7 +38,7 @@ class KeysAndValues:
     def select(self, rows: Int[Tensor, " rows"]) -> None:
         """Make row i of the cache what row rows[i] was."""
         if self.key is not None and self.value is not None:
-            self.key, self.value = self.key[rows], self.value[rows]
+            self.key, self.value = self.key.index_select(0, rows), self.value.index_select(0, rows)
 
 
 class LayerCache(NamedTuple):

@@ -7,13 +7,20 @@
 import math
 from dataclasses import dataclass, field
 
-from jaxtyping import Int
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from transformer_lib.cache import KeyValueCache
 from transformer_lib.model import Transformer
-from transformer_lib.prefixes import Prefixes, evaluation, length_limits
 from transformer_lib.sampling import sample_decode
+from transformer_lib.search_state import (
+    SearchState,
+    best_tokens,
+    check_finite,
+    decode_token_by_token,
+    evaluation,
+    length_limits,
+)
 
 
 # chapters/11_decoding.md: Greedy decoding, exported
@@ -49,15 +56,15 @@ def greedy_decode(
             above the model's max_len.
         UserError: the logits are not finite.
     """
-    limits = length_limits(model, source, bos_id, eos_id, max_length)
-    outputs: list[list[int]] = [[] for _ in limits]
-    if not limits:
-        return outputs
-    with evaluation(model):
-        prefixes = Prefixes(model, source, bos_id, use_cache)
-        while prefixes.sentences:
-            prefixes.write_down(prefixes.best_next(), eos_id, outputs, limits)
-    return outputs
+
+    def most_probable(logits: Float[Tensor, "rows vocabulary"], _: list[int]) -> Int[Tensor, " rows"]:
+        best, tokens = logits.max(dim=-1)  # of equal ones, `max` promises the first
+        check_finite(best)
+        return tokens
+
+    return decode_token_by_token(
+        model, source, most_probable, bos_id=bos_id, eos_id=eos_id, max_length=max_length, use_cache=use_cache
+    )
 
 
 # chapters/11_decoding.md: The exported beam search
@@ -165,22 +172,25 @@ def beam_search(
     if not beams:
         return []
     with evaluation(model):
-        prefixes = Prefixes(model, source, bos_id, use_cache)
-        while prefixes.sentences:
-            tokens, log_probs = prefixes.best_few_next(beam_size)
-            width = len(tokens) // len(prefixes.sentences)  # rows a sentence
-            places, parents = [], []
-            for place, sentence in enumerate(prefixes.sentences):
-                beam, first = beams[sentence], place * width
-                own = beam.advance(tokens[first : first + width], log_probs[first : first + width])
+        state = SearchState(model, source.new_full((source.size(0), 1), bos_id), source, use_cache=use_cache)
+        while state.sentences:
+            logits = state.logits()  # (rows, vocabulary)
+            normalizer = logits.logsumexp(dim=-1, keepdim=True)  # (rows, 1)
+            logits[:, model.config.pad_id] = -math.inf  # padding has a probability, but is never chosen
+            best, tokens = best_tokens(logits, beam_size)  # (rows, beam_size) each
+            log_probs = best.double() - normalizer  # (rows, beam_size)
+            check_finite(log_probs[:, 0])
+            next_tokens, next_log_probs = tokens.tolist(), log_probs.tolist()
+            rows, chosen, first = [], [], 0
+            for sentence in dict.fromkeys(state.sentences):  # each of them once, in the order of the rows
+                beam, own = beams[sentence], slice(first, first + len(beams[sentence].live))
+                parents = beam.advance(next_tokens[own], next_log_probs[own])
                 if not beam.done:
-                    places.append(place)
-                    parents.append([first + parent for parent in own])
-            # All get as many rows as the widest; a row that nothing lives in repeats the best, and nobody reads it.
-            width = max(map(len, parents), default=0)
-            rows = [row for own in parents for row in own + own[:1] * (width - len(own))]
-            last = [[prefix[-1] for _, prefix in beams[prefixes.sentences[place]].live] for place in places]
-            prefixes.extend(rows, [t for own in last for t in own + own[:1] * (width - len(own))], places)
+                    rows += [first + parent for parent in parents]
+                    chosen += [prefix[-1] for _, prefix in beam.live]
+                first = own.stop
+            state.reorder(rows)
+            state.append(state.tokens.new_tensor(chosen))
     return [beam.hypotheses() for beam in beams]
 
 

@@ -7,12 +7,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol
 
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from transformer_lib.multi_head import AttentionCache, MultiHeadAttention
+from transformer_lib.cache import KeysAndValues, LayerCache
+from transformer_lib.multi_head import MultiHeadAttention
 
 
 # chapters/06_layers.md: The classes
@@ -83,7 +83,7 @@ class EncoderLayer(_Layer):
         *,
         mask: Bool[Tensor, "#batch #heads #n #keys"] | None = None,
         is_causal: bool = False,
-        cache: AttentionCache | None = None,
+        cache: KeysAndValues | None = None,
     ) -> Float[Tensor, "batch n d_model"]:
         """Let the tokens attend to each other, then process each by itself.
 
@@ -102,18 +102,6 @@ class EncoderLayer(_Layer):
             lambda y: self.self_attention(y, y, y, mask=mask, is_causal=is_causal, cache=cache)[0],
         )
         return self._add(x, self.feed_forward_norm, self.feed_forward)
-
-
-class LayerCache(Protocol):
-    """What a decoder layer asks of a cache: one for each of its two attentions."""
-
-    @property
-    def self_attention(self) -> AttentionCache:
-        """Grows by one position a step."""
-
-    @property
-    def memory_attention(self) -> AttentionCache:
-        """Filled once, because the memory does not change."""
 
 
 class DecoderLayer(_Layer):

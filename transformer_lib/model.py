@@ -7,16 +7,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from numbers import Integral, Real
 from types import UnionType
-from typing import Any, Protocol, get_args, get_origin, get_type_hints
+from typing import Any, get_args, get_origin, get_type_hints
 
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from transformer_lib.layers import DecoderLayer, EncoderLayer, LayerCache
+from transformer_lib.cache import KeyValueCache
+from transformer_lib.layers import DecoderLayer, EncoderLayer
 from transformer_lib.masks import decoder_mask, padding_mask
 from transformer_lib.positions import SinusoidalPositionalEncoding
 
@@ -134,25 +134,13 @@ class Encoder(nn.Module):
         *,
         mask: Bool[Tensor, "#batch #heads #n #keys"] | None = None,
         is_causal: bool = False,
-        cache: DecoderCache | None = None,
+        cache: KeyValueCache | None = None,
     ) -> Float[Tensor, "batch n d_model"]:
         """Map (batch, length, d_model) to the same shape; the arguments are those of `EncoderLayer`."""
         for number, layer in enumerate(self.layers):
             own = None if cache is None else cache.layers[number].self_attention
             x = layer(x, mask=mask, is_causal=is_causal, cache=own)
         return self.norm(x)
-
-
-class DecoderCache(Protocol):
-    """What the decoder asks of a cache."""
-
-    @property
-    def layers(self) -> Sequence[LayerCache]:
-        """One cache a layer."""
-
-    @property
-    def length(self) -> int:
-        """Number of target positions already cached."""
 
 
 class Decoder(nn.Module):
@@ -172,7 +160,7 @@ class Decoder(nn.Module):
         mask: Bool[Tensor, "#batch #heads #m #keys"] | None = None,
         memory_mask: Bool[Tensor, "#batch #heads #m #n"] | None = None,
         is_causal: bool = False,
-        cache: DecoderCache | None = None,
+        cache: KeyValueCache | None = None,
     ) -> Float[Tensor, "batch m d_model"]:
         """Map (batch, target length, d_model) to the same shape; the arguments are those of `DecoderLayer`."""
         for number, layer in enumerate(self.layers):
@@ -266,7 +254,7 @@ class Transformer(nn.Module):
         memory_mask: Bool[Tensor, "#batch #heads #m #n"] | None,
         mask: Bool[Tensor, "#batch #heads #m #keys"] | None = None,
         is_causal: bool = False,
-        cache: DecoderCache | None = None,
+        cache: KeyValueCache | None = None,
     ) -> Float[Tensor, "batch m d_model"]:
         """Turn target tokens and the memory into hidden states; `output_projection` makes logits of them.
 

@@ -6,30 +6,16 @@
 
 from __future__ import annotations
 
-from typing import Protocol
-
 import torch
 import torch.nn.functional as F
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from transformer_lib.attention import check_mask, scaled_dot_product_attention
+from transformer_lib.cache import KeysAndValues
 
 
 # chapters/03_multi_head.md: The class
-class AttentionCache(Protocol):
-    """What attention asks of a cache; tensors are (batch, heads, length, d_k)."""
-
-    static: bool  # True: filled once, then reused (the memory); False: grows with every step
-    key: Tensor | None
-    value: Tensor | None
-
-    def update(
-        self, key: Float[Tensor, "batch heads new d_k"], value: Float[Tensor, "batch heads new d_k"]
-    ) -> tuple[Float[Tensor, "batch heads all d_k"], Float[Tensor, "batch heads all d_k"]]:
-        """Add keys and values, and return all that there are."""
-
-
 class MultiHeadAttention(nn.Module):
     """Attention with several heads (Vaswani et al. 2017, section 3.2.2), for self-, cross- and masked attention.
 
@@ -64,7 +50,7 @@ class MultiHeadAttention(nn.Module):
         *,
         mask: Bool[Tensor, "#batch #heads #n #keys"] | None = None,
         is_causal: bool = False,
-        cache: AttentionCache | None = None,
+        cache: KeysAndValues | None = None,
         need_weights: bool = False,
     ) -> tuple[Float[Tensor, "batch n d_model"], Float[Tensor, "batch heads n keys"] | None]:
         """Attend from `query` to `key` and `value`.
@@ -105,7 +91,7 @@ class MultiHeadAttention(nn.Module):
         query: Float[Tensor, "batch n d_model"],
         key: Float[Tensor, "batch m d_model"],
         value: Float[Tensor, "batch m d_model"],
-        cache: AttentionCache | None,
+        cache: KeysAndValues | None,
     ) -> tuple[
         Float[Tensor, "batch heads n d_k"],
         Float[Tensor, "batch heads keys d_k"],

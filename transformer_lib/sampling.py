@@ -11,10 +11,20 @@ from jaxtyping import Float, Float64, Int
 from torch import Tensor
 
 from transformer_lib.model import Transformer
-from transformer_lib.prefixes import Prefixes, check_finite, evaluation, length_limits
+from transformer_lib.search_state import check_finite, decode_token_by_token
 
 
 # chapters/11_decoding.md: Drawing lots
+def check_dials(temperature: float, top_k: int | None, top_p: float) -> None:
+    """Raise a ValueError that names the first of them that is out of its range."""
+    if not 0 < temperature < math.inf:
+        raise ValueError(f"temperature must be a finite number above 0; got {temperature}")
+    if top_k is not None and top_k < 1:
+        raise ValueError(f"top_k must be at least 1, or None; got {top_k}")
+    if not 0 < top_p <= 1:
+        raise ValueError(f"top_p must be above 0 and at most 1; got {top_p}")
+
+
 def dialled(
     logits: Float[Tensor, "rows vocabulary"], temperature: float, top_k: int | None, top_p: float
 ) -> tuple[Float64[Tensor, "rows some"], Int[Tensor, "rows some"]]:
@@ -73,28 +83,16 @@ def sample_decode(
         ValueError: the temperature is not a positive number, top_k is below 1, top_p is not above 0 and at most 1, or
             as in `greedy_decode`.
     """
-    if not 0 < temperature < math.inf:
-        raise ValueError(f"temperature must be a finite number above 0; got {temperature}")
-    if top_k is not None and top_k < 1:
-        raise ValueError(f"top_k must be at least 1, or None; got {top_k}")
-    if not 0 < top_p <= 1:
-        raise ValueError(f"top_p must be above 0 and at most 1; got {top_p}")
-    limits = length_limits(model, source, bos_id, eos_id, max_length)
-    outputs: list[list[int]] = [[] for _ in limits]
-    if not limits:
-        return outputs
+    check_dials(temperature, top_k, top_p)
     generator = torch.Generator().manual_seed(seed)
-    with evaluation(model):
-        prefixes = Prefixes(model, source, bos_id, use_cache)
-        while prefixes.sentences:
-            lots = torch.rand(len(limits), 1, generator=generator, dtype=torch.float64)[prefixes.sentences]  # (rows, 1)
-            drawn: list[int] = []
-            for logits in prefixes.logits():  # (some, vocabulary)
-                logits[:, prefixes.pad_id] = -math.inf  # padding is never a word
-                p, tokens = dialled(logits, temperature, top_k, top_p)
-                ends = p.cumsum(dim=-1)  # (some, kept): where each token's piece ends
-                lot = lots[len(drawn) : len(drawn) + len(p)].to(p.device) * ends[:, -1:]
-                place = (ends[:, :-1] <= lot).sum(dim=-1, keepdim=True)  # (some, 1)
-                drawn += tokens.gather(1, place)[:, 0].tolist()
-            prefixes.write_down(drawn, eos_id, outputs, limits)
-    return outputs
+
+    def drawn(logits: Float[Tensor, "rows vocabulary"], sentences: list[int]) -> Int[Tensor, " rows"]:
+        lots = torch.rand(source.size(0), 1, generator=generator, dtype=torch.float64)[sentences]  # (rows, 1)
+        p, tokens = dialled(logits, temperature, top_k, top_p)
+        ends = p.cumsum(dim=-1)  # (rows, kept): where each token's piece ends
+        place = (ends[:, :-1] <= lots.to(p.device) * ends[:, -1:]).sum(dim=-1, keepdim=True)  # (rows, 1)
+        return tokens.gather(1, place)[:, 0]
+
+    return decode_token_by_token(
+        model, source, drawn, bos_id=bos_id, eos_id=eos_id, max_length=max_length, use_cache=use_cache
+    )

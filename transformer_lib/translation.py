@@ -20,7 +20,7 @@ from transformer_lib.data import Tokenizer
 from transformer_lib.decoding import beam_search
 from transformer_lib.files import UserError, atomic_write, load_weights, one_line, save_weights
 from transformer_lib.model import Transformer, TransformerConfig
-from transformer_lib.prefixes import evaluation
+from transformer_lib.search_state import evaluation
 
 
 # chapters/14_translation.md: The code

@@ -12,9 +12,10 @@ from torch import Tensor, nn
 
 from transformer_lib.cache import KeyValueCache
 from transformer_lib.masks import padding_mask
-from transformer_lib.model import DecoderCache, Encoder, TransformerConfig
+from transformer_lib.model import Encoder, TransformerConfig
 from transformer_lib.positions import LearnedPositionalEncoding
-from transformer_lib.prefixes import check_finite, evaluation
+from transformer_lib.sampling import check_dials, dialled
+from transformer_lib.search_state import SearchState, check_finite, evaluation
 
 
 # chapters/13_variants.md: Who sees whom
@@ -128,14 +129,14 @@ class DecoderOnly(_OneStack):
     """
 
     def forward(
-        self, tokens: Int[Tensor, "batch n"], *, cache: DecoderCache | None = None
+        self, tokens: Int[Tensor, "batch n"], *, cache: KeyValueCache | None = None
     ) -> Float[Tensor, "batch n vocabulary"]:
         """Score the next token after every position.
 
         Args:
             tokens: (batch, length); padding may stand on the right, where no real token sees it. With a cache, only
                 the new tokens, one or more.
-            cache: keys and values of earlier tokens, such as a `KeyValueCache(config.num_encoder_layers)`.
+            cache: keys and values of earlier tokens, a `KeyValueCache(config.num_encoder_layers)`.
 
         Returns:
             Logits (batch, length, source_vocab_size). Position i depends on tokens 0 … i only.
@@ -156,6 +157,9 @@ class DecoderOnly(_OneStack):
         *,
         eos_id: int | None = None,
         generator: torch.Generator | None = None,
+        temperature: float = 1.0,
+        top_k: int | None = None,
+        top_p: float = 1.0,
         use_cache: bool = True,
     ) -> Int[Tensor, "batch m"]:
         """Continue each prompt, token by token, without dropout.
@@ -166,6 +170,9 @@ class DecoderOnly(_OneStack):
             eos_id: the token after which a row holds only padding; None = there is none.
             generator: where the random numbers of a sample come from; None = take the most probable token. Each token
                 is drawn on its device, and moved to that of the model: a generator of the CPU serves a GPU as well.
+            temperature: of a sample; this and the next two as in `sample_decode`.
+            top_k: how many of the most probable tokens may be drawn; None = all.
+            top_p: only the smallest set of most probable tokens with this probability may be drawn.
             use_cache: False computes all earlier positions anew at each step; the result is the same.
 
         Returns:
@@ -173,7 +180,7 @@ class DecoderOnly(_OneStack):
 
         Raises:
             ValueError: the prompts are not whole numbers in two dimensions, are empty or hold padding, `eos_id` is
-                padding, or `length` is above `max_len`.
+                padding, `length` is above `max_len`, or the temperature, top_k or top_p is out of its range.
             UserError: the logits are not finite.
         """
         pad = self.config.pad_id
@@ -185,23 +192,24 @@ class DecoderOnly(_OneStack):
             raise ValueError(f"eos_id must differ from the model's pad_id; got {eos_id} for both")
         if hasattr(self, "positions") and length > self.config.max_len:
             raise ValueError(f"length must be at most the model's max_len, {self.config.max_len}; got {length}")
-        cache = KeyValueCache(self.config.num_encoder_layers) if use_cache else None
-        tokens = new = prompt
-        ended = torch.zeros_like(prompt[:, :1], dtype=torch.bool)  # (batch, 1)
+        check_dials(temperature, top_k, top_p)
+        ended = torch.zeros_like(prompt[:, 0], dtype=torch.bool)  # (batch,)
         with evaluation(self):
-            while tokens.size(1) < length and not ended.all():
-                logits = self(tokens if cache is None else new, cache=cache)[:, -1]  # (batch, vocabulary)
+            state = SearchState(self, prompt, use_cache=use_cache)
+            while state.tokens.size(1) < length and not ended.all():
+                logits = state.logits()  # (batch, vocabulary)
                 check_finite(logits.amax(dim=-1))
                 logits[:, pad] = -torch.inf  # padding is never a word
                 if generator is None:
-                    new = logits.argmax(dim=-1, keepdim=True)  # (batch, 1)
+                    new = logits.argmax(dim=-1)  # (batch,)
                 else:
-                    p = logits.softmax(dim=-1).to(generator.device)  # (batch, vocabulary)
-                    new = torch.multinomial(p, 1, generator=generator).to(prompt.device)  # (batch, 1)
+                    p, best = dialled(logits, temperature, top_k, top_p)  # (batch, kept) each
+                    drawn = torch.multinomial(p.to(generator.device), 1, generator=generator)  # (batch, 1)
+                    new = best.gather(1, drawn.to(prompt.device))[:, 0]  # (batch,)
                 new = new.masked_fill(ended, pad)
                 ended = ended | (new == eos_id) if eos_id is not None else ended
-                tokens = torch.cat([tokens, new], dim=1)
-        return tokens.clone()  # copied outside, so that a model may be trained on it
+                state.append(new)
+        return state.tokens.clone()  # copied outside, so that a model may be trained on it
 
 
 # chapters/13_variants.md: All at once: a Llama
