@@ -105,7 +105,7 @@ def test_weights_are_shipped_in_half_and_loaded_in_single_precision(tmp_path):
     ours = translator(dtype=torch.float32, tie_embeddings="all")
     ours.save(tmp_path / "run")
     (tmp_path / "run" / "log.jsonl").write_text("{}\n")
-    theirs = tool.ship(tmp_path / "run", tmp_path / "record")
+    theirs = tool.copy_run(tmp_path / "run", tmp_path / "record")
     assert {value.dtype for value in load_file(tmp_path / "record" / "model.safetensors").values()} == {torch.float16}
     expected = Translator.from_pretrained(tmp_path / "run").model.state_dict()
     for name, value in theirs.model.state_dict().items():
@@ -182,7 +182,14 @@ def test_no_file_was_changed_added_or_lost():
 @recorded
 def test_the_record_says_what_the_other_files_say():
     said, log = record(), [json.loads(line) for line in (FOLDER / "log.jsonl").read_text().splitlines()]
-    rebuilt = tool.facts(FOLDER, said["command"], {name: said[name] for name in tool.here(said["commit"])})
+    given = {name: said[name] for name in ("source", "target", "seed")}
+    where = {name: said[name] for name in tool.environment(said["commit"])}
+    rebuilt = tool.metadata(FOLDER, said["command"], where, **given)
+    typed, usual = shlex.split(said["command"]), {"source": "en", "target": "de", "seed": 0}
+    assert given == {
+        name: type(value)(typed[typed.index(f"--{name}") + 1]) if f"--{name}" in typed else value
+        for name, value in usual.items()
+    }
     environment = ("torch", "python", "sacremoses")
     assert {name: said[name] for name in rebuilt if name not in environment} == {
         name: value for name, value in rebuilt.items() if name not in environment
