@@ -1,6 +1,6 @@
 """Measure what the last chapter shows of the recorded translator, and write it down beside it, as analysis.json.
 
-python experiments/analysis.py [RECORD]   RECORD is the directory that experiments/record.py wrote; needs the data
+python experiments/analysis.py RECORD   RECORD is the directory that experiments/record.py wrote; needs the data
 """
 
 import json
@@ -15,17 +15,15 @@ import torch
 from aligner import align, words
 from bleu import sentence_counts
 from heads import BATCH_TOKENS, alignment, cut_heads, without_heads
-from record import digest, load, papers_form, pretty_json, write_checksums
+from record import SPLITS, corpus, digest, load, papers_form, save_table
 from torch import Tensor
 
-from transformer_lib.data import encode_pairs, load_multi30k, token_batches
-from transformer_lib.files import atomic_write
+from transformer_lib.data import encode_pairs, token_batches
 from transformer_lib.loss import Pairs, validation_loss
 from transformer_lib.model import Transformer
 from transformer_lib.translation import Translator, evaluate_bleu
 
-RECORD = Path(__file__).resolve().parent.parent / "book" / "runs" / "multi30k-en-de"
-TEST = "test_2016_flickr"
+TEST = SPLITS[0]
 EDGES = [0, 1, 10, 100, 1000]  # lower bounds of the bins of word frequency
 
 # --- scores ------------------------------------------------------------------------------------------------------
@@ -111,8 +109,7 @@ def analysis(folder: Path) -> dict:
     record = load(folder)
     translator = Translator.from_pretrained(folder)
     model, tokenizer = translator.model, translator.tokenizer
-    languages = {"source": record["source"], "target": record["target"]}
-    train, val, test = (load_multi30k(split, **languages) for split in ("train", "val", TEST))
+    train, val, test = (corpus(record, split) for split in ("train", "val", TEST))
     hypotheses = (folder / f"{TEST}.{record['target']}").read_text(encoding="utf-8").splitlines()
     greedy = translator.translate(test.source, beam_size=1)
     chrf = sacrebleu.CHRF()
@@ -152,8 +149,7 @@ def analysis(folder: Path) -> dict:
 
 
 if __name__ == "__main__":
-    if len(sys.argv) > 2:
+    if len(sys.argv) != 2:
         sys.exit(__doc__)
-    place = Path(sys.argv[1]) if len(sys.argv) == 2 else RECORD
-    atomic_write(place / "analysis.json", pretty_json(analysis(place)) + "\n")
-    write_checksums(place)
+    place = Path(sys.argv[1])
+    save_table(place / "analysis.json", analysis(place))

@@ -105,6 +105,11 @@ def load(folder: Path) -> dict:
     return json.loads((folder / "record.json").read_text(encoding="utf-8"))
 
 
+def corpus(record: dict, split: str) -> ParallelCorpus:
+    """A part of Multi30k in the direction of a record."""
+    return load_multi30k(split, source=record["source"], target=record["target"])
+
+
 def digest(path: Path) -> str:
     """The SHA-256 of a file."""
     return hashlib.sha256(path.read_bytes()).hexdigest()
@@ -117,6 +122,12 @@ def pretty_json(value: dict, depth: int = 2, indent: str = "") -> str:
     inner = f"{indent} "
     lines = (f"{inner}{json.dumps(name)}: {pretty_json(part, depth - 1, inner)}" for name, part in value.items())
     return "{\n" + ",\n".join(lines) + f"\n{indent}}}"
+
+
+def save_table(path: Path, value: dict, depth: int = 2) -> None:
+    """Write a file of a record's directory, a line for each entry down to a depth, and all checksums anew."""
+    atomic_write(path, pretty_json(value, depth) + "\n")
+    write_checksums(path.parent)
 
 
 def environment(commit: str | None = None) -> dict[str, str]:
@@ -170,7 +181,7 @@ def make_record(
     translator = copy_run(run, folder)
     (folder / "analysis.json").unlink(missing_ok=True)  # it was of other weights
     record = metadata(folder, command, where, source=source, target=target, seed=seed)
-    train, *others = (load_multi30k(split, source=source, target=target) for split in ("train", *SPLITS))
+    train, *others = (corpus(record, split) for split in ("train", *SPLITS))
     record |= {"training_pairs": len(train), "parameters": count_parameters(translator.model.config)}
     record |= {"decoding": DECODING, "scores": {}}
     for split, data in zip(SPLITS, others):

@@ -23,24 +23,12 @@ from typing import Any
 
 import torch
 from bleu import compared
-from record import (
-    DECODING,
-    SPLITS,
-    digest,
-    environment,
-    load,
-    log_of,
-    pretty_json,
-    save_record,
-    scores,
-    write_checksums,
-)
+from record import DECODING, SPLITS, corpus, digest, environment, load, log_of, save_record, save_table, scores
 from torch import Tensor, nn
 from torch_model import TorchTransformer
 
 from transformer_lib.__main__ import PRESETS, train_translator
-from transformer_lib.data import ParallelCorpus, load_multi30k
-from transformer_lib.files import atomic_write
+from transformer_lib.data import ParallelCorpus
 from transformer_lib.model import Transformer
 from transformer_lib.processes import joined
 from transformer_lib.translation import Translator
@@ -92,11 +80,6 @@ TRAININGS: dict[str, dict[str, Any]] = {  # parts of the preset; "build" makes t
 RIVALS: dict[str, dict[str, Any]] = {"torch.nn.Transformer": {"build": TorchTransformer}}
 
 # --- what that does ----------------------------------------------------------------------------------------------
-
-
-def corpus(record: dict, split: str) -> ParallelCorpus:
-    """A part of Multi30k in the direction of the record."""
-    return load_multi30k(split, source=record["source"], target=record["target"])
 
 
 def recipe(record: dict, changed: dict[str, Any], steps: int, part: int = 1) -> dict[str, dict]:
@@ -175,6 +158,5 @@ if __name__ == "__main__":
         if os.environ.get("RANK", "0") == "0":
             add_training(given.whole, given.train, given.record, environment(given.commit))
     else:
-        tables = pretty_json(variations(given.record, given.train, given.steps, given.commit), depth=3)
-        atomic_write(given.record / "variations.json", tables + "\n")
-        write_checksums(given.record)
+        tables = variations(given.record, given.train, given.steps, given.commit)
+        save_table(given.record / "variations.json", tables, depth=3)

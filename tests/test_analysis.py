@@ -1,6 +1,5 @@
 """What the last chapter says about the recorded translator is measured by functions that are right on small cases."""
 
-import json
 import random
 from collections import Counter
 
@@ -199,13 +198,3 @@ def test_cuts_are_priced_alone_and_together(monkeypatch):
     assert found["together"][:2] == [0.0, 1.004]
     assert len(found["together"]) == 2  # beyond one nat nobody looks
     assert found["free"] == 1
-
-
-# --- the file ---
-
-
-def test_the_file_is_json_with_a_line_for_each_entry():
-    value = {"a": {"b": [1, 2], "c": {"d": 1}}, "e": "ä"}
-    text = analysis.pretty_json(value)
-    assert json.loads(text) == value
-    assert len(text.splitlines()) == 7

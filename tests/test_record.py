@@ -116,6 +116,16 @@ def test_weights_are_shipped_in_half_and_loaded_in_single_precision(tmp_path):
     ]  # fmt: skip
 
 
+def test_a_table_is_json_with_a_line_for_each_entry(tmp_path):
+    value = {"a": {"b": [1, 2], "c": {"d": 1}}, "e": "ä"}
+    (tmp_path / "record.json").write_text("{}")
+    tool.save_table(tmp_path / "table.json", value)
+    text = (tmp_path / "table.json").read_bytes()
+    assert json.loads(text) == value
+    assert len(text.splitlines()) == 7
+    assert tool.load(tmp_path) == {"files": {"table.json": hashlib.sha256(text).hexdigest()}}
+
+
 def test_the_untrained_model_is_the_one_that_train_begins_with(tmp_path):
     for name, sentences in {"en": BOOK, "de": BOOK.values()}.items():
         (tmp_path / name).write_text("\n".join(sentences))

@@ -180,7 +180,7 @@ def test_a_whole_training_is_scored_with_its_own_model(tmp_path, monkeypatch, st
     size = tokenizer.vocab_size
     model = randomise(kind(small_config(source_vocab_size=size, target_vocab_size=size)))
     Translator(model, tokenizer).save(tmp_path)
-    monkeypatch.setattr(tool, "load_multi30k", lambda *_, **__: corpus)
+    monkeypatch.setattr(tool, "corpus", lambda *_: corpus)
     said = []
     monkeypatch.setattr(tool, "scores", lambda answers, *rest: said.append(answers) or rest)
     (tmp_path / "test_2016_flickr.de").write_text("eins\nzwei\n")
@@ -249,7 +249,7 @@ def test_search_and_training_on_the_toy_corpus(tmp_path, monkeypatch):
     monkeypatch.setitem(command_line.PRESETS, "small", micro)
     val = toy_corpus("val", size=12)
     corpora = {"train": toy_corpus("train", size=60), "val": val}
-    monkeypatch.setattr(tool, "load_multi30k", lambda split, **_: corpora[split])
+    monkeypatch.setattr(tool, "corpus", lambda _, split: corpora[split])
     for table in ("SEARCHES", "TRAININGS"):
         kept = (tool.AS_IT_IS, "greedy", "seed 2", "no averaging", "embeddings without √d", "no warm-up")
         rows = {name: change for name, change in getattr(tool, table).items() if name in kept}
