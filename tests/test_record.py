@@ -147,20 +147,19 @@ def test_page_14b_keeps_what_it_trained_scores_it_and_sets_it_beside_the_record(
     (cell,) = (cell.source for cell in chapter.cells if "torch.cuda.is_available()" in cell.source)
     (tmp_path / "book").mkdir()
     monkeypatch.chdir(tmp_path / "book")
-    for split in ("train", "val"):
-        Path(f"{split}.en").write_text("\n".join(BOOK), encoding="utf-8")
-        Path(f"{split}.de").write_text("\n".join(BOOK.values()), encoding="utf-8")
     Path("log.jsonl").write_text('{"val_loss": 1.75}\n{"val_loss": 1.5}\n', encoding="utf-8")
-    known = {"command": "python -m transformer_lib train --corpus . --preset tiny --out nowhere --steps 1",
+    known = {"source": "en", "target": "de", "steps": 1, "seed": 0,
              "decoding": {"beam_size": 1}, "scores": {"val": {"cased": {"bleu": 12.3, "chrf": 45.6}}}}  # fmt: skip
-    main, load = command_line.main, Translator.from_pretrained
+    train, load = command_line.train_translator, Translator.from_pretrained
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(command_line, "main", lambda words: main(["cpu" if x == "cuda" else x for x in words]))
+    monkeypatch.setattr(
+        command_line, "train_translator", lambda *given, **options: train(*given, **options | {"device": "cpu"})
+    )
     monkeypatch.setattr(Translator, "from_pretrained", lambda folder, device: load(folder))
     monkeypatch.setattr(corpora, "find_multi30k", lambda *_: Path())
     monkeypatch.setattr(library_data, "load_multi30k", lambda *_, **__: ParallelCorpus(list(BOOK), list(BOOK.values())))
     exec(cell, {"Path": Path, "json": json, "Translator": Translator, "evaluate_bleu": evaluate_bleu,
-                "record": known | {"source": "en", "target": "de"}, "folder": Path()})  # fmt: skip
+                "record": known, "preset": command_line.PRESETS["tiny"], "folder": Path()})  # fmt: skip
     out = tmp_path / "runs" / "from-the-notebook"
     score = evaluate_bleu(load(out).translate(list(BOOK), beam_size=1), list(BOOK.values()))
     loss = json.loads((out / "log.jsonl").read_text())["val_loss"]
