@@ -35,23 +35,23 @@ RUN = runs/multi30k-$(SOURCE)-$(TARGET)
 TRAIN = python -m transformer_lib train --corpus multi30k --source $(SOURCE) --target $(TARGET) --out $(RUN) --steps $(STEPS) --seed $(SEED)
 train: $(INSTALLED)
 	$(PY) $(TRAIN:python%=%) --resume
-	$(PY) tools/record.py $(RUN) book/$(RUN) "$(TRAIN)"
-	$(PY) tools/analysis.py book/$(RUN)
-	$(PY) tools/variations.py book/$(RUN)
+	$(PY) experiments/record.py $(RUN) book/$(RUN) "$(TRAIN)" --source $(SOURCE) --target $(TARGET) --seed $(SEED)
+	$(PY) experiments/analysis.py book/$(RUN)
+	$(PY) experiments/trainings.py book/$(RUN)
 
-# Trains PyTorch's own Transformer by the same command, and writes its scores into that record.
+# Trains PyTorch's own Transformer by the same recipe, and writes its scores into that record.
 baseline: $(INSTALLED)
-	$(PY) tools/baseline.py $(RUN)-torch book/$(RUN)
+	$(PY) experiments/trainings.py book/$(RUN) --train $(RUN)-torch --whole torch.nn.Transformer
 
 # The same with ours, from two other seeds.
 seeds: $(INSTALLED)
-	$(PY) tools/baseline.py $(RUN)-seed-1 book/$(RUN) --seed 1
-	$(PY) tools/baseline.py $(RUN)-seed-2 book/$(RUN) --seed 2
+	$(PY) experiments/trainings.py book/$(RUN) --train $(RUN)-seed-1 --whole "seed 1"
+	$(PY) experiments/trainings.py book/$(RUN) --train $(RUN)-seed-2 --whole "seed 2"
 
 # Trains that recipe again and again, each time changed in one thing and for a quarter of the time, and writes what
 # that does to the score beside that record.
 variations: $(INSTALLED)
-	$(PY) tools/variations.py book/$(RUN) --train $(RUN)-variations
+	$(PY) experiments/trainings.py book/$(RUN) --train $(RUN)-variations
 
 # Measures every cell of the equivalence ladder again, and writes the page that shows it.
 equivalence: $(INSTALLED)
@@ -92,7 +92,7 @@ render: $(INSTALLED)
 
 lint: $(INSTALLED)
 	$(PY) -m ruff check .
-	$(PY) -m ruff format --check transformer_lib tools tests bench
+	$(PY) -m ruff format --check transformer_lib tools experiments tests bench
 
 types: $(INSTALLED)
 	$(PY) -m mypy

@@ -13,10 +13,10 @@ import time
 import pytest
 import torch
 import torch.nn.functional as F
-from baseline import torch_stacks
 from side_by_side import interleaved
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
+from torch_model import torch_stacks
 
 from transformer_lib.__main__ import _keep_memory
 from transformer_lib.data import Batch, Tokenizer, encode_pairs, load_multi30k, token_batches

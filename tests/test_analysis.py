@@ -1,6 +1,5 @@
 """What the last chapter says about the recorded translator is measured by functions that are right on small cases."""
 
-import json
 import random
 from collections import Counter
 
@@ -36,11 +35,21 @@ def pairs():
 def test_statistics_are_what_bleu_adds_up():
     said = ["ein Hund läuft schnell .", "zwei Hunde"]
     meant = ["ein Hund läuft langsam .", "zwei Katzen und zwei Hunde"]
-    stored = analysis.statistics(analysis.sacrebleu.BLEU(), said, meant)
+    stored = analysis.statistics(said, meant)
     assert stored == {
         "length": [5, 2], "reference": [5, 5], "shared 1": [4, 2], "shared 2": [2, 1], "shared 3": [1, 0],
         "shared 4": [0, 0],
     }  # fmt: skip
+
+
+def test_the_interval_is_that_of_sacrebleus_bootstrap():
+    references = [f"der Hund Nummer {n} läuft über die Straße" for n in range(20)]
+    hypotheses = [text.replace("Straße", "Wiese") if n % 3 else text for n, text in enumerate(references)]
+    metric = analysis.sacrebleu.BLEU()
+    score = metric.corpus_score(hypotheses, [references], n_bootstrap=1000)
+    mean, half = analysis.interval(metric, hypotheses, references)
+    assert f"μ = {mean:.2f} ± {half:.2f}" in str(score)
+    assert 0 < half < mean < 100
 
 
 def test_recall_counts_each_word_in_its_bin_and_no_more_often_than_it_was_said():
@@ -189,13 +198,3 @@ def test_cuts_are_priced_alone_and_together(monkeypatch):
     assert found["together"][:2] == [0.0, 1.004]
     assert len(found["together"]) == 2  # beyond one nat nobody looks
     assert found["free"] == 1
-
-
-# --- the file ---
-
-
-def test_the_file_is_json_with_a_line_for_each_entry():
-    value = {"a": {"b": [1, 2], "c": {"d": 1}}, "e": "ä"}
-    text = analysis.readable(value)
-    assert json.loads(text) == value
-    assert len(text.splitlines()) == 7

@@ -189,7 +189,7 @@ def test_every_comparison_states_both_tolerances():
     assert len(list(tolerances_left_out("torch.allclose(a, b, rtol=0)\nmath.isclose(a, b)"))) == 2
     assert not list(tolerances_left_out("torch.allclose(a, b, rtol=0, atol=1e-9)"))
     sources = {chapter: code_cells(chapter) for chapter in CHAPTERS}
-    for folder in ("tests", "tools", "bench", "book"):
+    for folder in ("tests", "tools", "experiments", "bench", "book"):
         sources |= {path: path.read_text(encoding="utf-8") for path in (ROOT / folder).glob("*.py")}
     found = [f"{path.name}: {call}" for path, code in sources.items() for _, call in tolerances_left_out(code)]
     assert found == []

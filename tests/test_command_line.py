@@ -206,13 +206,13 @@ def test_a_second_run_into_the_same_place_is_refused(run, fails, own, tmp_path, 
     ("options", "words"), [([], "run already holds a run: give --resume"), (["--resume"], "another run began in run")]
 )
 def test_a_run_that_began_while_another_read_its_data_stays(run, own, tmp_path, monkeypatch, options, words):
-    read = command_line._training_data
+    encode = command_line.encode_pairs
 
-    def meanwhile(arguments):
+    def meanwhile(*arguments, **options):
         write(tmp_path / "run" / "state.safetensors", ["another run's"])
-        return read(arguments)
+        return encode(*arguments, **options)
 
-    monkeypatch.setattr(command_line, "_training_data", meanwhile)
+    monkeypatch.setattr(command_line, "encode_pairs", meanwhile)
     status, out, err = run("train", *own, "--out", "run", "--steps", 1, *options)
     assert (status, out, err.count("\n")) == (2, "", 1)
     assert err.startswith(f"error: {words}")

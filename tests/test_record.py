@@ -105,7 +105,7 @@ def test_weights_are_shipped_in_half_and_loaded_in_single_precision(tmp_path):
     ours = translator(dtype=torch.float32, tie_embeddings="all")
     ours.save(tmp_path / "run")
     (tmp_path / "run" / "log.jsonl").write_text("{}\n")
-    theirs = tool.ship(tmp_path / "run", tmp_path / "record")
+    theirs = tool.copy_run(tmp_path / "run", tmp_path / "record")
     assert {value.dtype for value in load_file(tmp_path / "record" / "model.safetensors").values()} == {torch.float16}
     expected = Translator.from_pretrained(tmp_path / "run").model.state_dict()
     for name, value in theirs.model.state_dict().items():
@@ -114,6 +114,16 @@ def test_weights_are_shipped_in_half_and_loaded_in_single_precision(tmp_path):
     assert sorted(path.name for path in (tmp_path / "record").iterdir()) == [
         "config.json", "log.jsonl", "model.safetensors", "tokenizer.json",
     ]  # fmt: skip
+
+
+def test_a_table_is_json_with_a_line_for_each_entry(tmp_path):
+    value = {"a": {"b": [1, 2], "c": {"d": 1}}, "e": "ä"}
+    (tmp_path / "record.json").write_text("{}")
+    tool.save_table(tmp_path / "table.json", value)
+    text = (tmp_path / "table.json").read_bytes()
+    assert json.loads(text) == value
+    assert len(text.splitlines()) == 7
+    assert tool.load(tmp_path) == {"files": {"table.json": hashlib.sha256(text).hexdigest()}}
 
 
 def test_the_untrained_model_is_the_one_that_train_begins_with(tmp_path):
@@ -137,20 +147,19 @@ def test_page_14b_keeps_what_it_trained_scores_it_and_sets_it_beside_the_record(
     (cell,) = (cell.source for cell in chapter.cells if "torch.cuda.is_available()" in cell.source)
     (tmp_path / "book").mkdir()
     monkeypatch.chdir(tmp_path / "book")
-    for split in ("train", "val"):
-        Path(f"{split}.en").write_text("\n".join(BOOK), encoding="utf-8")
-        Path(f"{split}.de").write_text("\n".join(BOOK.values()), encoding="utf-8")
     Path("log.jsonl").write_text('{"val_loss": 1.75}\n{"val_loss": 1.5}\n', encoding="utf-8")
-    known = {"command": "python -m transformer_lib train --corpus . --preset tiny --out nowhere --steps 1",
+    known = {"source": "en", "target": "de", "steps": 1, "seed": 0,
              "decoding": {"beam_size": 1}, "scores": {"val": {"cased": {"bleu": 12.3, "chrf": 45.6}}}}  # fmt: skip
-    main, load = command_line.main, Translator.from_pretrained
+    train, load = command_line.train_translator, Translator.from_pretrained
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(command_line, "main", lambda words: main(["cpu" if x == "cuda" else x for x in words]))
+    monkeypatch.setattr(
+        command_line, "train_translator", lambda *given, **options: train(*given, **options | {"device": "cpu"})
+    )
     monkeypatch.setattr(Translator, "from_pretrained", lambda folder, device: load(folder))
     monkeypatch.setattr(corpora, "find_multi30k", lambda *_: Path())
     monkeypatch.setattr(library_data, "load_multi30k", lambda *_, **__: ParallelCorpus(list(BOOK), list(BOOK.values())))
     exec(cell, {"Path": Path, "json": json, "Translator": Translator, "evaluate_bleu": evaluate_bleu,
-                "record": known | {"source": "en", "target": "de"}, "folder": Path()})  # fmt: skip
+                "record": known, "preset": command_line.PRESETS["tiny"], "folder": Path()})  # fmt: skip
     out = tmp_path / "runs" / "from-the-notebook"
     score = evaluate_bleu(load(out).translate(list(BOOK), beam_size=1), list(BOOK.values()))
     loss = json.loads((out / "log.jsonl").read_text())["val_loss"]
@@ -182,7 +191,14 @@ def test_no_file_was_changed_added_or_lost():
 @recorded
 def test_the_record_says_what_the_other_files_say():
     said, log = record(), [json.loads(line) for line in (FOLDER / "log.jsonl").read_text().splitlines()]
-    rebuilt = tool.facts(FOLDER, said["command"], {name: said[name] for name in tool.here(said["commit"])})
+    given = {name: said[name] for name in ("source", "target", "seed")}
+    where = {name: said[name] for name in tool.environment(said["commit"])}
+    rebuilt = tool.metadata(FOLDER, said["command"], where, **given)
+    typed, usual = shlex.split(said["command"]), {"source": "en", "target": "de", "seed": 0}
+    assert given == {
+        name: type(value)(typed[typed.index(f"--{name}") + 1]) if f"--{name}" in typed else value
+        for name, value in usual.items()
+    }
     environment = ("torch", "python", "sacremoses")
     assert {name: said[name] for name in rebuilt if name not in environment} == {
         name: value for name, value in rebuilt.items() if name not in environment

@@ -351,6 +351,7 @@ def test_counts_are_whole_numbers(name):
 @pytest.mark.parametrize(("name", "value"), [
     ("seed", 1.5), ("seed", "7"), ("steps", True), ("recompute", "no"), ("recompute", 0), ("peak_lr", "0.1"),
     ("clip_norm", True), ("label_smoothing", None), ("minutes", "5"), ("adam_betas", (0.9, "0.98")),
+    ("schedule", "cosine"),
 ])  # fmt: skip
 def test_a_setting_of_another_type_is_refused(name, value):
     with pytest.raises(ValueError, match=f"{name} must be of type .*; got {re.escape(repr(value))}"):
@@ -360,8 +361,9 @@ def test_a_setting_of_another_type_is_refused(name, value):
 def test_numpys_numbers_are_numbers():
     """They become Python's, which JSON knows."""
     values = {"steps": np.int64(5), "peak_lr": np.float32(0.5), "seed": np.uint8(3), "adam_betas": [np.float32(0.5), 0]}
-    plain = TrainingConfig(steps=5, peak_lr=0.5, seed=3, adam_betas=(0.5, 0.0))
-    assert json.dumps(asdict(TrainingConfig(**values))) == json.dumps(asdict(plain)).replace("[0.5, 0.0]", "[0.5, 0]")
+    plain = asdict(TrainingConfig(steps=5, peak_lr=0.5, seed=3, adam_betas=(0.5, 0.0)))
+    given = json.dumps(asdict(TrainingConfig(**values)), default=str)
+    assert given == json.dumps(plain, default=str).replace("[0.5, 0.0]", "[0.5, 0]")
 
 
 # --- a run ---
@@ -848,7 +850,8 @@ def test_seconds_add_up(tmp_path, monkeypatch):
 
 
 CHANGES = {"batch_tokens": 50, "peak_lr": 1e-3, "warmup_steps": 5, "label_smoothing": 0.2, "weight_decay": 0.02,
-           "clip_norm": 2.0, "seed": 8, "accumulate": 2, "adam_betas": (0.9, 0.99)}  # fmt: skip
+           "clip_norm": 2.0, "seed": 8, "accumulate": 2, "adam_betas": (0.9, 0.99),
+           "schedule": lambda step, *, peak, warmup: peak / step}  # fmt: skip
 FREE = {"steps", "minutes", "evaluate_every", "recompute", "average", "patience"}
 
 
@@ -861,6 +864,36 @@ def test_free_settings_may_change_on_the_way(tmp_path):
     changed = replace(CONFIG, steps=8, evaluate_every=4, recompute=True, average=3, patience=100, minutes=50.0)
     log = train(fresh_model(), PAIRS, changed, val_pairs=VAL_PAIRS, out=tmp_path, resume=True)
     assert [row["step"] for row in log] == [3, 4, 8]
+
+
+def test_another_schedule_sets_the_rate_and_goes_on_bitwise(tmp_path):
+    """Resumed with a new function that gives the same rates; and not with one that gives others."""
+
+    def falling(last):
+        return replace(CONFIG, schedule=lambda step, *, peak, warmup: peak * warmup / (last + step))
+
+    usual, whole, model = fresh_model(), fresh_model(), fresh_model()
+    train(usual, PAIRS, CONFIG)
+    log = train(whole, PAIRS, falling(3))
+    assert [row["learning_rate"] for row in log] == [5e-3 * 4 / (3 + row["step"]) for row in log]
+    train(fresh_model(), PAIRS, replace(falling(3), steps=5), out=tmp_path)
+    train(model, PAIRS, falling(3), out=tmp_path, resume=True)
+    assert same(tensors_of(model), tensors_of(whole))
+    assert not same(tensors_of(model), tensors_of(usual))
+    for config in (falling(4), CONFIG):
+        with pytest.raises(UserError, match="another schedule"):
+            train(fresh_model(), PAIRS, config, out=tmp_path, resume=True)
+
+
+def test_a_run_that_was_stored_before_there_were_schedules_goes_on(tmp_path):
+    train(fresh_model(), PAIRS, replace(CONFIG, steps=3), out=tmp_path)
+    path = tmp_path / "state.safetensors"
+    with safe_open(path, "pt") as file:
+        metadata = file.metadata()
+    progress = json.loads(metadata["progress"])
+    assert progress["settings"].pop("schedule") is None
+    save_file(load_file(path), path, metadata=metadata | {"progress": json.dumps(progress)})
+    train(fresh_model(), PAIRS, CONFIG, out=tmp_path, resume=True)
 
 
 def test_a_run_with_a_frozen_parameter_goes_on(tmp_path):

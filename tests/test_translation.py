@@ -127,8 +127,8 @@ def test_the_search_is_given_what_was_asked_for(monkeypatch):
         return [[Hypothesis([70], 0.0)] for _ in source]
 
     monkeypatch.setattr(translation, "beam_search", search)
-    translator().translate(["a dog"], beam_size=3, length_penalty=0.25)
-    assert given == [{"bos_id": 1, "eos_id": 2, "beam_size": 3, "length_penalty": 0.25}]
+    translator().translate(["a dog"], beam_size=3, length_penalty=0.25, use_cache=False)
+    assert given == [{"bos_id": 1, "eos_id": 2, "beam_size": 3, "length_penalty": 0.25, "use_cache": False}]
 
 
 def test_dropout_is_off():

@@ -15,11 +15,11 @@ import os
 import sys
 import traceback
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import redirect_stdout
 from io import TextIOWrapper
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import torch
 
@@ -129,6 +129,8 @@ def _train(arguments: argparse.Namespace) -> None:
 
 def _goes_on(out: Path, resume: bool) -> bool:
     """Whether to go on with a run in the directory; a UserError if there is one, and we cannot or may not."""
+    if out.exists() and not out.is_dir():
+        raise UserError(f"--out {out} is a file: expected a directory, or a name that is still free")
     if resume and (out / "state.safetensors").exists():
         return True
     if any((out / name).exists() for name in ("model.safetensors", "state.safetensors")):
@@ -138,58 +140,87 @@ def _goes_on(out: Path, resume: bool) -> bool:
 
 
 def _train_here(arguments: argparse.Namespace, device: str) -> list[dict[str, float]]:
-    out = Path(arguments.out)
     if not 0 <= arguments.seed < 2**63:
         raise UserError(f"--seed must be at least 0 and below 2**63; got {arguments.seed}")
+    _goes_on(Path(arguments.out), arguments.resume)  # before anything is read
     preset = PRESETS[arguments.preset or ("tiny" if arguments.corpus == "toy" else "small")]
-    if out.exists() and not out.is_dir():
-        raise UserError(f"--out {out} is a file: expected a directory, or a name that is still free")
-    going_on = _goes_on(out, arguments.resume)
-    corpus, val_corpus = _training_data(arguments)
+    names = ("steps", "minutes", "evaluate_every", "average", "patience", "seed")
+    options = {name: value for name in names if (value := getattr(arguments, name)) is not None}
+    if not {"steps", "minutes"} & options.keys():
+        options["minutes"] = 30.0
+    preset = preset | {"training": preset["training"] | options}
+    if device == "cpu":
+        _keep_memory()
+    return train_translator(*_training_data(arguments), preset, arguments.out, resume=arguments.resume, device=device)
+
+
+def train_translator(
+    corpus: ParallelCorpus,
+    val_corpus: ParallelCorpus,
+    preset: Mapping[str, Mapping[str, Any]],
+    out: str | Path,
+    *,
+    build: Callable[[TransformerConfig], Transformer] = Transformer,
+    resume: bool = False,
+    device: str = "cpu",
+) -> list[dict[str, float]]:
+    """Train a translator from its first sentence to the last update, as the command `train` does.
+
+    Args:
+        corpus: sentences to train on.
+        val_corpus: sentences for validation; may be none.
+        preset: as in `PRESETS`; its "training" says how long, by `steps`, `minutes` or both, and may have any other
+            setting of `TrainingConfig`.
+        out: directory for what `Translator.from_pretrained` loads, and for what `train` writes.
+        build: makes the model of a configuration.
+        resume: go on with the run in `out`, if there is one.
+        device: where to compute.
+
+    Returns:
+        The log of `train`.
+
+    Raises:
+        UserError: `out` holds a run that may or can not go on, there is no usable pair, or what `train` refuses.
+        ValueError: a setting is out of its range.
+        KeyboardInterrupt: after Ctrl-C or SIGTERM.
+    """
+    out, settings = Path(out), TrainingConfig(**preset["training"])
+    going_on = _goes_on(out, resume)
     if going_on:
         tokenizer = Tokenizer.load(out / "tokenizer.json")
     else:
         tokenizer = Tokenizer.train(corpus.source + corpus.target, **preset["tokenizer"])
     config = TransformerConfig(tokenizer.vocab_size, tokenizer.vocab_size, tokenizer.pad_id, **preset["model"])
-    longest = min(config.max_len, preset["training"]["batch_tokens"])
+    longest = min(config.max_len, settings.batch_tokens)
     pairs, skipped = encode_pairs(corpus, tokenizer, max_len=longest)
     try:
         val_pairs, also_skipped = encode_pairs(val_corpus, tokenizer, max_len=longest)
     except UserError:  # no usable pair among the few put aside: train without validation
         val_pairs, also_skipped = [], len(val_corpus)
     skipped += also_skipped
-    if arguments.patience and not val_pairs:
+    if settings.patience and not val_pairs:
         raise UserError("--patience waits for a better validation loss, but no pair is left for validation")
-    options = {name: getattr(arguments, name) for name in ("steps", "minutes", "evaluate_every", "average", "patience")}
-    options = {name: value for name, value in options.items() if value is not None}
-    if not {"steps", "minutes"} & options.keys():
-        options["minutes"] = 30.0
-    training = TrainingConfig(**preset["training"] | options, seed=arguments.seed)
-    if device == "cpu":
-        _keep_memory()
-    torch.manual_seed(arguments.seed)
-    translator = Translator(Transformer(config), tokenizer)
+    torch.manual_seed(settings.seed)
+    translator = Translator(build(config), tokenizer)
     if going_on:
         try:
             translator.check_config(out)
         except UserError as error:
             raise UserError(f"{error}: give the --preset that the run began with") from error
     with run_lock(out):
-        if _goes_on(out, arguments.resume) != going_on:
+        if _goes_on(out, resume) != going_on:
             raise UserError(f"another run began in {out} while this one read its data: give the command again")
         if place()[0] == 0:
             if not going_on:
                 translator.save(out, weights=False)
             why = f" (blank on a side, or longer than {longest} tokens)" if skipped else ""
             _say(f"{len(pairs)} pairs to train on, {len(val_pairs)} for validation; skipped {skipped}{why}")
-        log = train(
-            translator.model, pairs, training, val_pairs=val_pairs, out=out, resume=arguments.resume, device=device
-        )
-    if log[-1]["step"] < training.warmup_steps and place()[0] == 0:
-        rising = f"the learning rate was still rising, up to update {training.warmup_steps}"
+        log = train(translator.model, pairs, settings, val_pairs=val_pairs, out=out, resume=resume, device=device)
+    if log[-1]["step"] < settings.warmup_steps and place()[0] == 0:
+        rising = f"the learning rate was still rising, up to update {settings.warmup_steps}"
         _say(f"warning: this was update {log[-1]['step']}, and {rising}: train longer, or take --preset tiny")
-    if training.steps and log[-1]["step"] > training.steps and place()[0] == 0:
-        _say(f"warning: nothing was trained: the run has made {log[-1]['step']} updates, more than {training.steps}")
+    if settings.steps and log[-1]["step"] > settings.steps and place()[0] == 0:
+        _say(f"warning: nothing was trained: the run has made {log[-1]['step']} updates, more than {settings.steps}")
     return log
 
 

@@ -36,7 +36,7 @@ from transformer_lib.files import (
 from transformer_lib.loss import Pairs
 from transformer_lib.model import Transformer
 from transformer_lib.processes import add_up, place
-from transformer_lib.schedule import TrainingConfig
+from transformer_lib.schedule import TrainingConfig, inverse_sqrt_schedule
 
 
 # chapters/10_training.md: Going on after an interruption
@@ -126,8 +126,10 @@ class Run:
         free = ("steps", "minutes", "evaluate_every", "recompute", "average", "patience")  # may change on the way
         pairs = [(list(source), list(target)) for source, target in pairs]
         settings = {name: value for name, value in asdict(config).items() if name not in free}
-        settings |= {"adam_betas": list(config.adam_betas), "corpus": zlib.crc32(repr(pairs).encode())}
-        self.settings = settings
+        usual = config.schedule is inverse_sqrt_schedule
+        rates = None if usual else [config.learning_rate(2**n) for n in range(17)]  # a function, as a file can keep it
+        corpus = zlib.crc32(repr(pairs).encode())
+        self.settings = settings | {"adam_betas": list(config.adam_betas), "schedule": rates, "corpus": corpus}
 
     def begin(self, *, resume: bool) -> None:
         """Go on where the directory's state stands, if asked to and if there is one; else write the first state.

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from types import FunctionType
 
 import torch
 from torch import nn
@@ -43,6 +44,8 @@ class TrainingConfig:
             fit into memory.
         peak_lr: highest learning rate; the default is that of the paper's base model, which is ours by default.
         warmup_steps: steps until it is reached; the paper's number.
+        schedule: gives the learning rate of any step from 1 on, called as `schedule(step, peak=peak_lr,
+            warmup=warmup_steps)`.
         adam_betas: how slowly Adam's two running means forget.
         label_smoothing: share of the target probability spread over all words.
         weight_decay: AdamW's decay, for matrices only.
@@ -63,6 +66,7 @@ class TrainingConfig:
     accumulate: int = 1
     peak_lr: float = 7e-4
     warmup_steps: int = 4000
+    schedule: FunctionType = inverse_sqrt_schedule  # type: ignore[assignment]  # mypy knows functions by their shape
     adam_betas: tuple[float, float] = (0.9, 0.98)
     label_smoothing: float = 0.1
     weight_decay: float = 0.01
@@ -90,6 +94,10 @@ class TrainingConfig:
             raise ValueError(f"weight_decay must be at least 0 and finite; got {self.weight_decay}")
         if not all(0 <= beta < 1 for beta in self.adam_betas):
             raise ValueError(f"adam_betas must be at least 0 and below 1; got {self.adam_betas}")
+
+    def learning_rate(self, step: int) -> float:
+        """The learning rate of a step, from 1."""
+        return self.schedule(step, peak=self.peak_lr, warmup=self.warmup_steps)
 
 
 # chapters/10_training.md: The settings of a run

@@ -93,8 +93,7 @@ def _look(unread: list[tuple[str, int, Tensor]], at: Progress, clock: _Clock, si
 def _checkpoint(run: Run, config: TrainingConfig, val_pairs: Pairs, clock: _Clock) -> dict[str, float]:
     """Validate, add a row to the log, keep the weights if they are the best so far, and write the state."""
     at, before, is_best = run.at, time.monotonic(), True
-    rate = inverse_sqrt_schedule(at.step, peak=config.peak_lr, warmup=config.warmup_steps)
-    row = {"step": at.step, "epoch": at.epoch, "tokens": at.tokens, "learning_rate": rate}
+    row = {"step": at.step, "epoch": at.epoch, "tokens": at.tokens, "learning_rate": config.learning_rate(at.step)}
     row["train_loss"], at.loss_sum, at.loss_tokens = at.loss_sum / at.loss_tokens, 0.0, 0
     if config.average > 1:
         run.recent.append(weights_of(run.model))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import NamedTuple
@@ -45,8 +45,19 @@ class Translator:
         self.model, self.tokenizer, self.device = model.to(device).eval(), tokenizer, device
 
     @classmethod
-    def from_pretrained(cls, path: str | Path, *, device: str | torch.device = "cpu") -> Translator:
+    def from_pretrained(
+        cls,
+        path: str | Path,
+        *,
+        device: str | torch.device = "cpu",
+        build: Callable[[TransformerConfig], Transformer] = Transformer,
+    ) -> Translator:
         """Load what `save` or the command `train --out` wrote.
+
+        Args:
+            path: the directory.
+            device: where to compute.
+            build: makes the model of a configuration, such as a subclass of `Transformer`.
 
         Raises:
             UserError: a file is missing or damaged, or the files do not belong together.
@@ -63,7 +74,7 @@ class Translator:
                 f"{folder}: pad_id is {tokenizer.pad_id} in the tokenizer, but {config.pad_id} in the model"
             )
         _demand_plausible(config, folder / "model.safetensors")
-        model = Transformer(config)
+        model = build(config)
         load_weights(folder / "model.safetensors", model)
         if not all(parameter.isfinite().all() for parameter in model.parameters()):
             raise UserError(f"{folder / 'model.safetensors'} is damaged: it holds numbers that are not finite")
@@ -89,7 +100,13 @@ class Translator:
             raise UserError(f"{path} holds a model of another configuration: {'; '.join(different)}")
 
     def translate(
-        self, sentences: Sequence[str], *, beam_size: int = 5, length_penalty: float = 1.0, batch_size: int = 64
+        self,
+        sentences: Sequence[str],
+        *,
+        beam_size: int = 5,
+        length_penalty: float = 1.0,
+        batch_size: int = 64,
+        use_cache: bool = True,
     ) -> list[str]:
         """Translate sentences, each by itself.
 
@@ -99,6 +116,7 @@ class Translator:
             beam_size: hypotheses kept; 1 is greedy.
             length_penalty: the exponent of the length in the score, see `beam_search`.
             batch_size: sentences searched at once.
+            use_cache: False = compute every prefix anew, as for a decoder that knows no cache.
 
         Returns:
             One translation for each sentence, in their order.
@@ -122,8 +140,9 @@ class Translator:
             rows = [tokens[n] + [pad] * (width - len(tokens[n])) for n in numbers]
             source = torch.tensor(rows, device=self.device)  # (batch, width)
             found = beam_search(
-                self.model, source, bos_id=bos, eos_id=eos, beam_size=beam_size, length_penalty=length_penalty
-            )
+                self.model, source, bos_id=bos, eos_id=eos,
+                beam_size=beam_size, length_penalty=length_penalty, use_cache=use_cache,
+            )  # fmt: skip
             for n, hypotheses in zip(numbers, found):
                 answers[n] = " ".join(self.tokenizer.decode(hypotheses[0].tokens).split())
         return answers

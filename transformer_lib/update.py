@@ -20,7 +20,7 @@ from transformer_lib.data import Batch
 from transformer_lib.loss import translation_loss
 from transformer_lib.model import Transformer
 from transformer_lib.processes import place
-from transformer_lib.schedule import TrainingConfig, inverse_sqrt_schedule
+from transformer_lib.schedule import TrainingConfig
 
 
 # chapters/10_training.md: Less memory: recompute, and half precision
@@ -107,7 +107,7 @@ def update(
                 (parts[-1] * world).backward()  # times the processes, because `shared` takes the mean over them
     norm = nn.utils.clip_grad_norm_(loss.parameters(), config.clip_norm)
     for group in optimizer.param_groups:
-        group["lr"] = inverse_sqrt_schedule(step, peak=config.peak_lr, warmup=config.warmup_steps)
+        group["lr"] = config.learning_rate(step)
     bad = (~norm.isfinite()).float()
     optimizer.found_inf = bad.maximum(getattr(optimizer, "found_inf", bad))  # type: ignore[attr-defined]
     optimizer.step()

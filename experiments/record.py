@@ -1,9 +1,10 @@
 """Make of a finished training run on Multi30k the record that the book ships: a model directory with its scores.
 
-python tools/record.py RUN RECORD COMMAND [--commit HASH] [--device WORDS]
+python experiments/record.py RUN RECORD COMMAND [--source en] [--target de] [--seed 0] [--commit HASH] [--device WORDS]
 
-RUN is the directory that `train --out` wrote, RECORD the one to write, COMMAND how the training was called. HASH names
-the commit that it ran at, if that is not the present one; WORDS the device, if it is not that of this machine.
+RUN is the directory that `train --out` wrote, RECORD the one to write, COMMAND how the training was called, which the
+record quotes; the languages and the seed are those of that command. HASH names the commit that it ran at, if that is
+not the present one; WORDS the device, if it is not that of this machine.
 """
 
 import argparse
@@ -11,10 +12,8 @@ import hashlib
 import json
 import os
 import platform
-import shlex
 import shutil
 import subprocess
-import sys
 from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
@@ -24,7 +23,6 @@ import torch
 from aligner import dictionary, words
 from model_card import model_card
 
-from transformer_lib import __main__ as command_line
 from transformer_lib.cost import count_parameters
 from transformer_lib.data import ParallelCorpus, load_multi30k
 from transformer_lib.files import atomic_write, save_weights
@@ -88,7 +86,7 @@ def untrained(translator: Translator, seed: int) -> Translator:
 # --- the directory -----------------------------------------------------------------------------------------------
 
 
-def ship(run: Path, folder: Path) -> Translator:
+def copy_run(run: Path, folder: Path) -> Translator:
     """Copy a run, its weights in half precision, and return the translator as a reader loads it."""
     folder.mkdir(parents=True, exist_ok=True)
     for name in ("config.json", "tokenizer.json", "log.jsonl"):
@@ -107,19 +105,32 @@ def load(folder: Path) -> dict:
     return json.loads((folder / "record.json").read_text(encoding="utf-8"))
 
 
+def corpus(record: dict, split: str) -> ParallelCorpus:
+    """A part of Multi30k in the direction of a record."""
+    return load_multi30k(split, source=record["source"], target=record["target"])
+
+
 def digest(path: Path) -> str:
     """The SHA-256 of a file."""
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
-def again(run: Path, command: str, options: dict[str, int]) -> None:
-    """Train by a record's command into another directory, with further options, or go on with what was begun there."""
-    arguments = [*shlex.split(command)[3:], "--out", str(run), "--resume"]  # behind python -m transformer_lib
-    if command_line.main([*arguments, *(str(word) for option in options.items() for word in option)]):
-        sys.exit(f"{run}: the training did not end")
+def pretty_json(value: dict, depth: int = 2, indent: str = "") -> str:
+    """JSON with a line for each entry down to a depth, and no further."""
+    if not isinstance(value, dict) or not depth:
+        return json.dumps(value, ensure_ascii=False)
+    inner = f"{indent} "
+    lines = (f"{inner}{json.dumps(name)}: {pretty_json(part, depth - 1, inner)}" for name, part in value.items())
+    return "{\n" + ",\n".join(lines) + f"\n{indent}}}"
 
 
-def here(commit: str | None = None) -> dict[str, str]:
+def save_table(path: Path, value: dict, depth: int = 2) -> None:
+    """Write a file of a record's directory, a line for each entry down to a depth, and all checksums anew."""
+    atomic_write(path, pretty_json(value, depth) + "\n")
+    write_checksums(path.parent)
+
+
+def environment(commit: str | None = None) -> dict[str, str]:
     """Where something is measured: the commit (None = the present one), the device, and the versions that matter."""
     git, cuda = ["git", "rev-parse", "HEAD"], torch.cuda.is_available()
     return {
@@ -130,26 +141,25 @@ def here(commit: str | None = None) -> dict[str, str]:
     }
 
 
-def facts(folder: Path, command: str, where: dict[str, str]) -> dict:
+def metadata(folder: Path, command: str, where: dict[str, str], *, source: str, target: str, seed: int) -> dict:
     """What was trained, how, where, and for how long."""
-    arguments = command_line._parser().parse_args(shlex.split(command)[3:])  # behind python -m transformer_lib
     log = log_of(folder)
     return {
         "provisional": where["device"].startswith("CPU"),
         "command": command,
         **where,
         "sacremoses": version("sacremoses"),
-        "seed": arguments.seed,
+        "seed": seed,
         "steps": log[-1]["step"],
         "best_step": min(log, key=lambda row: row["val_loss"])["step"],
         "target_tokens": log[-1]["tokens"],
         "seconds": log[-1]["seconds"],
-        "source": arguments.source or "en",
-        "target": arguments.target or "de",
+        "source": source,
+        "target": target,
     }
 
 
-def seal(folder: Path) -> None:
+def write_checksums(folder: Path) -> None:
     """Write into record.json the SHA-256 of every other file of the directory."""
     path, record = folder / "record.json", load(folder)
     others = sorted(file for file in folder.iterdir() if file != path)
@@ -157,20 +167,21 @@ def seal(folder: Path) -> None:
     atomic_write(path, json.dumps(record, indent=1, ensure_ascii=False) + "\n")
 
 
-def store(record: dict, folder: Path) -> None:
-    """Write the record and its model card, and seal the directory."""
+def save_record(record: dict, folder: Path) -> None:
+    """Write the record and its model card, and the checksums of the directory."""
     atomic_write(folder / "record.json", json.dumps(record))
     atomic_write(folder / "README.md", model_card(record, folder.name))
-    seal(folder)
+    write_checksums(folder)
 
 
-def make_record(run: Path, folder: Path, command: str, where: dict[str, str]) -> None:
+def make_record(
+    run: Path, folder: Path, command: str, where: dict[str, str], *, source: str, target: str, seed: int
+) -> None:
     """Write a whole record; every translation and score comes from the weights that are shipped, on the CPU."""
-    translator = ship(run, folder)
+    translator = copy_run(run, folder)
     (folder / "analysis.json").unlink(missing_ok=True)  # it was of other weights
-    record = facts(folder, command, where)
-    source, target = record["source"], record["target"]
-    train, *others = (load_multi30k(split, source=source, target=target) for split in ("train", *SPLITS))
+    record = metadata(folder, command, where, source=source, target=target, seed=seed)
+    train, *others = (corpus(record, split) for split in ("train", *SPLITS))
     record |= {"training_pairs": len(train), "parameters": count_parameters(translator.model.config)}
     record |= {"decoding": DECODING, "scores": {}}
     for split, data in zip(SPLITS, others):
@@ -180,19 +191,23 @@ def make_record(run: Path, folder: Path, command: str, where: dict[str, str]) ->
     test = others[0]
     easy = {
         "copy the source": test.source,
-        "untrained model": untrained(translator, record["seed"]).translate(test.source, beam_size=1),
+        "untrained model": untrained(translator, seed).translate(test.source, beam_size=1),
         "word-by-word dictionary": word_by_word(train, test.source),
     }
     record["baselines"] = {name: scores(answer, test.target, target) for name, answer in easy.items()}
-    store(record, folder)
+    save_record(record, folder)
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(usage=__doc__)
     for name in ("run", "record", "command"):
         parser.add_argument(name)
+    parser.add_argument("--source", default="en")
+    parser.add_argument("--target", default="de")
+    parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--commit")
     parser.add_argument("--device")
     given = parser.parse_args()
-    where = here(given.commit) | ({"device": given.device} if given.device else {})
-    make_record(Path(given.run), Path(given.record), given.command, where)
+    where = environment(given.commit) | ({"device": given.device} if given.device else {})
+    said = {"source": given.source, "target": given.target, "seed": given.seed}
+    make_record(Path(given.run), Path(given.record), given.command, where, **said)

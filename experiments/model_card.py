@@ -5,7 +5,7 @@ LANGUAGES = {"en": ("English", "A dog runs on the grass."), "de": ("German", "Ei
 CARD = """\
 # A small translator, {languages[0]} to {languages[1]}
 
-Written by `tools/record.py` from `record.json`; do not edit it.
+Written by `experiments/record.py` from `record.json`; do not edit it.
 
 A Transformer of {parameters:,} parameters, trained from scratch by the course *The Tested Transformer* on the
 {training_pairs:,} training pairs of Multi30k (Elliott et al. 2016), which describe photographs, and on nothing else: no

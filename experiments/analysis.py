@@ -1,6 +1,6 @@
 """Measure what the last chapter shows of the recorded translator, and write it down beside it, as analysis.json.
 
-python tools/analysis.py [RECORD]   RECORD is the directory that tools/record.py wrote; needs the data
+python experiments/analysis.py RECORD   RECORD is the directory that experiments/record.py wrote; needs the data
 """
 
 import json
@@ -13,49 +13,48 @@ from pathlib import Path
 import sacrebleu
 import torch
 from aligner import align, words
+from bleu import sentence_counts
 from heads import BATCH_TOKENS, alignment, cut_heads, without_heads
-from record import digest, load, papers_form, seal
+from record import SPLITS, corpus, digest, load, papers_form, save_table
 from torch import Tensor
 
-from transformer_lib.data import encode_pairs, load_multi30k, token_batches
-from transformer_lib.files import atomic_write
+from transformer_lib.data import encode_pairs, token_batches
 from transformer_lib.loss import Pairs, validation_loss
 from transformer_lib.model import Transformer
 from transformer_lib.translation import Translator, evaluate_bleu
 
-RECORD = Path(__file__).resolve().parent.parent / "book" / "runs" / "multi30k-en-de"
-TEST = "test_2016_flickr"
+TEST = SPLITS[0]
 EDGES = [0, 1, 10, 100, 1000]  # lower bounds of the bins of word frequency
 
 # --- scores ------------------------------------------------------------------------------------------------------
 
 
-def statistics(metric: sacrebleu.BLEU, translations: list[str], references: list[str]) -> dict[str, list[int]]:
+def statistics(hypotheses: Sequence[str], references: Sequence[str]) -> dict[str, list[int]]:
     """For each sentence what BLEU adds up: both lengths, and how many runs of one to four words are shared."""
-    rows = metric._extract_corpus_statistics(translations, [references])
     names = ("length", "reference", "shared 1", "shared 2", "shared 3", "shared 4")
-    return {name: [row[column] for row in rows] for column, name in enumerate(names)}
+    return dict(zip(names, sentence_counts(hypotheses, references).T.tolist()))
 
 
-def interval(metric: sacrebleu.BLEU, translations: list[str], references: list[str]) -> list[float]:
+def interval(metric: sacrebleu.BLEU, hypotheses: list[str], references: list[str]) -> list[float]:
     """The mean of BLEU over 1,000 draws of the sentences, and half the width of the middle 95 %, by sacrebleu."""
-    score = metric.corpus_score(translations, [references], n_bootstrap=1000)
-    return [round(score._mean, 2), round(score._ci, 2)]
+    score = metric.corpus_score(hypotheses, [references], n_bootstrap=1000)
+    found = json.loads(score.format(width=2, signature=str(metric.get_signature()), is_json=True))
+    return [found["confidence_mean"], found["confidence_var"]]
 
 
 def recall_by_frequency(
-    translations: Iterable[Sequence[str]], references: Iterable[Sequence[str]], seen: Counter[str]
+    hypotheses: Iterable[Sequence[str]], references: Iterable[Sequence[str]], seen: Counter[str]
 ) -> dict[str, list[int]]:
-    """How many words of the references there are, and how many of them the translations have, by how often seen.
+    """How many words of the references there are, and how many of them the hypotheses have, by how often seen.
 
     Args:
-        translations: lists of words.
+        hypotheses: lists of words.
         references: as many.
         seen: how often each word stands in the training data.
     """
     total, found = [0] * len(EDGES), [0] * len(EDGES)
-    for translation, reference in zip(translations, references):
-        said = Counter(translation)
+    for hypothesis, reference in zip(hypotheses, references):
+        said = Counter(hypothesis)
         for word, count in Counter(reference).items():
             place = bisect_right(EDGES, seen[word]) - 1
             total[place] += count
@@ -110,18 +109,17 @@ def analysis(folder: Path) -> dict:
     record = load(folder)
     translator = Translator.from_pretrained(folder)
     model, tokenizer = translator.model, translator.tokenizer
-    languages = {"source": record["source"], "target": record["target"]}
-    train, val, test = (load_multi30k(split, **languages) for split in ("train", "val", TEST))
-    said = (folder / f"{TEST}.{record['target']}").read_text(encoding="utf-8").splitlines()
+    train, val, test = (corpus(record, split) for split in ("train", "val", TEST))
+    hypotheses = (folder / f"{TEST}.{record['target']}").read_text(encoding="utf-8").splitlines()
     greedy = translator.translate(test.source, beam_size=1)
-    bleu, chrf = sacrebleu.BLEU(), sacrebleu.CHRF()
-    scores = [chrf.sentence_score(ours, [theirs]).score for ours, theirs in zip(said, test.target)]
+    chrf = sacrebleu.CHRF()
+    scores = [chrf.sentence_score(ours, [theirs]).score for ours, theirs in zip(hypotheses, test.target)]
     val_pairs, test_pairs = (encode_pairs(part, tokenizer, max_len=model.config.max_len)[0] for part in (val, test))
     links = align([(words(s), words(t)) for part in (val, train) for s, t in zip(part.source, part.target)])
-    said_words, meant_words = ([words(text) for text in side] for side in (said, test.target))
+    our_words, their_words = ([words(text) for text in side] for side in (hypotheses, test.target))
     in_source, in_target = how_often(text.lower() for text in train.source), how_often(train.target)
-    recall = recall_by_frequency(said_words, meant_words, in_target)
-    others = said_words[len(said) // 2 :] + said_words[: len(said) // 2]  # translations of other sentences
+    recall = recall_by_frequency(our_words, their_words, in_target)
+    others = our_words[len(hypotheses) // 2 :] + our_words[: len(hypotheses) // 2]  # translations of other sentences
     heads = cut_heads(model, val_pairs)
     for name, gone in (("whole", []), ("cut", heads["order"][: heads["free"]])):
         with without_heads(model, gone):
@@ -136,31 +134,22 @@ def analysis(folder: Path) -> dict:
              "seen": {word: in_source[word] for word in words(test.source[n].lower())}} for n in spaced(scores)
         ],
         "interval": {
-            "cased": interval(bleu, said, test.target),
+            "cased": interval(sacrebleu.BLEU(), hypotheses, test.target),
             "papers": interval(sacrebleu.BLEU(tokenize="none", force=True),
-                               *(papers_form(side, record["target"]) for side in (said, test.target))),
+                               *(papers_form(side, record["target"]) for side in (hypotheses, test.target))),
         },
         "source words": [len(words(sentence)) for sentence in test.source],
-        "statistics": {name: statistics(bleu, answers, test.target) for name, answers in
-                       (("beam", said), ("greedy", greedy))},
-        "recall": recall | {"by chance": recall_by_frequency(others, meant_words, in_target)["found"]},
+        "statistics": {name: statistics(answers, test.target) for name, answers in
+                       (("beam", hypotheses), ("greedy", greedy))},
+        "recall": recall | {"by chance": recall_by_frequency(others, their_words, in_target)["found"]},
         "calibration": calibration(*best_guesses(model, test_pairs)),
         "alignment": alignment(translator, val, links[: len(val)]),
         "heads": heads,
     }  # fmt: skip
 
 
-def readable(value: dict, depth: int = 2, indent: str = "") -> str:
-    """JSON with a line for each entry down to a depth, and no further."""
-    if not isinstance(value, dict) or not depth:
-        return json.dumps(value, ensure_ascii=False)
-    lines = (f"{indent} {json.dumps(name)}: {readable(part, depth - 1, indent + ' ')}" for name, part in value.items())
-    return "{\n" + ",\n".join(lines) + f"\n{indent}}}"
-
-
 if __name__ == "__main__":
-    if len(sys.argv) > 2:
+    if len(sys.argv) != 2:
         sys.exit(__doc__)
-    place = Path(sys.argv[1]) if len(sys.argv) == 2 else RECORD
-    atomic_write(place / "analysis.json", readable(analysis(place)) + "\n")
-    seal(place)
+    place = Path(sys.argv[1])
+    save_table(place / "analysis.json", analysis(place))

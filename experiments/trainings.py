@@ -1,0 +1,162 @@
+"""Train the recipe of a record again, changed in one thing, and write down what that does to the score.
+
+python experiments/trainings.py RECORD [--train RUN [--whole NAME]] [--steps N] [--commit HASH]
+
+Without --train the search alone is changed, with the record's weights. With it the recipe is trained, too: once as it
+is and once with each change, below the directory RUN, at a quarter of its length, which is that of the updates, of the
+warm-up, and from one validation to the next. Both are kept as variations.json, and both translate the validation set,
+so the test set decides nothing.
+
+With --whole NAME only the change of this name is trained, at its whole length and in the directory RUN itself. How it
+went and its score on the test set are written into the record. `torchrun` may start it with several processes.
+
+What was interrupted goes on. N is the number of updates, if it is not the record's. HASH names the commit, where git
+cannot.
+"""
+
+import argparse
+import json
+import math
+import os
+from pathlib import Path
+from typing import Any
+
+import torch
+from bleu import compared
+from record import DECODING, SPLITS, corpus, digest, environment, load, log_of, save_record, save_table, scores
+from torch import Tensor, nn
+from torch_model import TorchTransformer
+
+from transformer_lib.__main__ import PRESETS, train_translator
+from transformer_lib.data import ParallelCorpus
+from transformer_lib.model import Transformer
+from transformer_lib.processes import joined
+from transformer_lib.translation import Translator
+
+QUARTER = 4
+
+# --- what is changed ---------------------------------------------------------------------------------------------
+
+
+class Unscaled(Transformer):
+    """Our model without the factor √d_model behind its embeddings."""
+
+    def _embed(self, tokens: Tensor, embedding: nn.Embedding, offset: int = 0) -> Tensor:
+        return self.dropout(self.positions(embedding(tokens), offset=offset))
+
+
+def without_rise(step: int, *, peak: float, warmup: int) -> float:
+    """The learning rate with its fall from step `warmup` on, and before it the peak."""
+    return peak * min(1.0, math.sqrt(warmup / step))
+
+
+AS_IT_IS = "as it is"
+SEARCHES: dict[str, dict[str, Any]] = {
+    AS_IT_IS: {},
+    "greedy": {"beam_size": 1},
+    "beam of 2": {"beam_size": 2},
+    "beam of 10": {"beam_size": 10},
+    "length penalty 0": {"length_penalty": 0.0},
+    "length penalty 0.6": {"length_penalty": 0.6},
+    "length penalty 1.4": {"length_penalty": 1.4},
+}
+TRAININGS: dict[str, dict[str, Any]] = {  # parts of the preset; "build" makes the model
+    AS_IT_IS: {},
+    "seed 1": {"training": {"seed": 1}},
+    "seed 2": {"training": {"seed": 2}},
+    "seed 3": {"training": {"seed": 3}},
+    "norms behind the sub-layers": {"model": {"norm_first": False}},
+    "embeddings without √d": {"build": Unscaled},
+    "no warm-up": {"training": {"schedule": without_rise}},
+    "no label smoothing": {"training": {"label_smoothing": 0.0}},
+    "three tables of embeddings": {"model": {"tie_embeddings": "none"}},
+    "dropout 0.1": {"model": {"dropout": 0.1}},
+    "no dropout": {"model": {"dropout": 0.0}},
+    "vocabulary of 4,000": {"tokenizer": {"vocab_size": 4_000}},
+    "no averaging": {"training": {"average": 1}},
+    "half as wide": {"model": {"d_model": 64, "d_ff": 128}},
+    "twice as wide": {"model": {"d_model": 256, "d_ff": 512}},
+}
+RIVALS: dict[str, dict[str, Any]] = {"torch.nn.Transformer": {"build": TorchTransformer}}
+
+# --- what that does ----------------------------------------------------------------------------------------------
+
+
+def recipe(record: dict, changed: dict[str, Any], steps: int, part: int = 1) -> dict[str, dict]:
+    """The preset of the record with a change, for so many updates; of all lengths only one part of so many."""
+    preset = PRESETS["small"]
+    lengths = {"steps": steps} | {name: preset["training"][name] for name in ("warmup_steps", "evaluate_every")}
+    settings = {"seed": record["seed"]} | {name: max(1, value // part) for name, value in lengths.items()}
+    preset = preset | {"training": preset["training"] | settings}
+    return {name: own | changed.get(name, {}) for name, own in preset.items()}
+
+
+def retrain(record: dict, changed: dict[str, Any], run: Path, steps: int, part: int = 1) -> None:
+    """Train the recipe of the record with a change, or go on with what was begun in `run`."""
+    train, val = (corpus(record, split) for split in ("train", "val"))
+    preset, build = recipe(record, changed, steps, part), changed.get("build", Transformer)
+    with joined("cuda" if torch.cuda.is_available() else "cpu") as device:
+        train_translator(train, val, preset, run, build=build, resume=True, device=device)
+
+
+def translations(changed: dict[str, Any], run: Path, data: ParallelCorpus) -> list[str]:
+    """What the translator says that was trained with a change."""
+    build = changed.get("build", Transformer)
+    translator = Translator.from_pretrained(run, build=build)
+    return translator.translate(data.source, use_cache=build is not TorchTransformer, **DECODING)
+
+
+def variations(folder: Path, runs: Path | None, steps: int | None, commit: str | None) -> dict[str, dict]:
+    """All that variations.json holds; what was trained earlier stays if nothing is to be trained."""
+    record = load(folder)
+    val, model = corpus(record, "val"), Translator.from_pretrained(folder)
+    hypotheses = {name: model.translate(val.source, **DECODING | changed) for name, changed in SEARCHES.items()}
+    weights = digest(folder / "model.safetensors")
+    found: dict[str, dict] = {"search": {"weights": weights, "rows": compared(hypotheses, val.target)}}
+    if runs is None:
+        earlier = folder / "variations.json"
+        return (json.loads(earlier.read_text(encoding="utf-8")) if earlier.exists() else {}) | found
+    steps, hypotheses, losses = steps or record["steps"], {}, {}
+    for name, changed in TRAININGS.items():
+        run = runs / name.replace(" ", "-")
+        retrain(record, changed, run, steps, QUARTER)
+        hypotheses[name] = translations(changed, run, val)
+        losses[name] = {"loss": round(min(row["val_loss"] for row in log_of(run)), 3)}
+    rows = {name: row | losses[name] for name, row in compared(hypotheses, val.target).items()}
+    what = {"command": record["command"], "preset": PRESETS["small"], "steps": max(1, steps // QUARTER)}
+    return found | {"training": environment(commit) | what | {"rows": rows}}
+
+
+def add_training(name: str, run: Path, folder: Path, where: dict[str, str]) -> None:
+    """Write the validation losses into the record, and the scores of a training that is as long as the record's."""
+    record, log = load(folder), log_of(run)
+    found: dict[str, object] = where | {"validation": [[row["step"], row["val_loss"]] for row in log]}
+    if log[-1]["step"] == record["steps"]:
+        test, target = corpus(record, SPLITS[0]), record["target"]
+        hypotheses = translations((TRAININGS | RIVALS)[name], run, test)
+        found["scores"] = scores(hypotheses, test.target, target)
+        ours = (folder / f"{SPLITS[0]}.{target}").read_text(encoding="utf-8").splitlines()
+        row = compared({"ours": ours, name: hypotheses}, test.target)[name]
+        found["interval"] = [row["low"], row["high"]]  # of cased BLEU minus ours, by the paired bootstrap
+    record["others"] = record.get("others", {}) | {name: found}
+    save_record(record, folder)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(usage=__doc__)
+    parser.add_argument("record", type=Path)
+    parser.add_argument("--train", type=Path)
+    parser.add_argument("--whole", choices=TRAININGS | RIVALS)
+    parser.add_argument("--steps", type=int)
+    parser.add_argument("--commit")
+    given = parser.parse_args()
+    if given.whole and not given.train:
+        parser.error("--whole needs --train: the directory to train in")
+    if given.whole:
+        record = load(given.record)
+        retrain(record, (TRAININGS | RIVALS)[given.whole], given.train, given.steps or record["steps"])
+        if os.environ.get("RANK", "0") == "0":
+            add_training(given.whole, given.train, given.record, environment(given.commit))
+    else:
+        tables = variations(given.record, given.train, given.steps, given.commit)
+        save_table(given.record / "variations.json", tables, depth=3)

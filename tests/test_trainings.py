@@ -1,0 +1,319 @@
+"""Trainings changed in one thing: each change arrives, alone, and the table says what sacrebleu says."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+import sacrebleu
+import torch
+import torch.nn.functional as F
+import trainings as tool
+from bleu import bleu, compared, sentence_counts
+from record import log_of
+from reference import equal, padded_batch, randomise, small_config
+from small import MICRO
+from test_record import FOLDER, data, record, recorded, with_data
+from torch import nn
+from torch_model import TorchTransformer
+
+from transformer_lib import __main__ as command_line
+from transformer_lib.corpora import toy_corpus
+from transformer_lib.data import ParallelCorpus, Tokenizer
+from transformer_lib.decoding import beam_search
+from transformer_lib.loss import translation_loss
+from transformer_lib.model import Transformer, TransformerConfig
+from transformer_lib.training import TrainingConfig, inverse_sqrt_schedule
+from transformer_lib.translation import Translator, evaluate_bleu
+
+# --- PyTorch's model ---
+
+RIVAL = "torch.nn.Transformer"
+NAMES = {
+    "self_attention.in_projection.": "self_attn.in_proj_",
+    "self_attention.out_projection": "self_attn.out_proj",
+    "memory_attention.in_projection.": "multihead_attn.in_proj_",
+    "memory_attention.out_projection": "multihead_attn.out_proj",
+    "feed_forward.linear": "linear",
+    "self_attention_norm": "norm1",
+    "memory_attention_norm": "norm2",
+}
+
+
+def their_name(name):
+    """What our parameter is called in the other model."""
+    for ours, theirs in NAMES.items():
+        name = name.replace(ours, theirs)
+    for stack, last in (("encoder.", "norm2"), ("decoder.", "norm3")):
+        if name.startswith(stack):
+            name = name.replace(stack, f"{stack}stack.", 1).replace("feed_forward_norm", last)
+    return name
+
+
+@pytest.fixture
+def pair():
+    """Our model and theirs with the same random weights, in float64."""
+    config = small_config(norm_first=True, tie_embeddings="all")
+    ours, theirs = randomise(Transformer(config)).double(), TorchTransformer(config).double()
+    renamed = {their_name(name): value for name, value in ours.state_dict().items()}
+    theirs.load_state_dict(renamed)
+    return ours, theirs
+
+
+def test_same_loss_and_gradients(pair):
+    source, target = padded_batch((7, 4, 5)), padded_batch((6, 8, 2))
+    losses = [translation_loss(model, source, target, label_smoothing=0.1) for model in pair]
+    equal(losses[0], losses[1])
+    for loss in losses:
+        loss.backward()
+    theirs = dict(pair[1].named_parameters())
+    for name, parameter in pair[0].named_parameters():
+        equal(theirs[their_name(name)].grad, parameter.grad, atol=1e-12)
+
+
+def test_same_translations(pair):
+    ids = {"bos_id": 1, "eos_id": 2, "beam_size": 3, "max_length": 9}
+    source = padded_batch((7, 4, 5))
+    ours, theirs = (beam_search(model.eval(), source, use_cache=model is pair[0], **ids) for model in pair)
+    for a, b in zip(ours, theirs, strict=True):
+        assert [one.tokens for one in a] == [one.tokens for one in b]
+        assert [one.score for one in a] == pytest.approx([one.score for one in b], abs=1e-12)
+
+
+def test_dropout_in_the_same_places(monkeypatch):
+    """The same calls of dropout in the same order: one for each embedding and each sub-layer."""
+    config, calls = small_config(dropout=0.3), []
+
+    def dropout(x, p, *_):
+        if p:
+            calls.append((x.shape, p))
+        return x
+
+    monkeypatch.setattr(F, "dropout", dropout)
+    source, target = padded_batch((7, 4, 5)), padded_batch((6, 8, 2))
+    for model in (Transformer(config), TorchTransformer(config)):
+        translation_loss(model.train(), source, target)
+    assert len(calls) == 2 * (2 + 2 * 2 + 2 * 3)
+    assert calls[:12] == calls[12:]
+    inner = [module.dropout for module in model.modules() if isinstance(module, nn.MultiheadAttention)]
+    assert inner == [0.0] * 6
+
+
+# --- the changes ---
+
+
+def test_unscaled_embeddings_lack_the_root_and_nothing_else():
+    config = small_config(d_model=12)
+    ours, other = randomise(Transformer(config)).double().eval(), tool.Unscaled(config).double().eval()
+    other.load_state_dict(ours.state_dict())
+    source, target = padded_batch((7, 4)), padded_batch((5, 6))
+    assert (ours(source, target) - other(source, target)).abs().max() > 1e-3
+    with torch.no_grad():
+        for embedding in (other.source_embedding, other.target_embedding):
+            embedding.weight.mul_(math.sqrt(12))
+    equal(other(source, target), ours(source, target))
+
+
+def test_a_quarter_as_long_and_one_thing_changed(monkeypatch):
+    preset = {
+        "model": {"d_model": 8, "dropout": 0.3},
+        "training": {"peak_lr": 1.0, "warmup_steps": 2000, "evaluate_every": 250, "average": 10},
+        "tokenizer": {"vocab_size": 9},
+    }
+    monkeypatch.setitem(command_line.PRESETS, "small", preset)
+    whole = preset["training"] | {"steps": 90, "seed": 7}
+    assert tool.recipe({"seed": 7}, {}, 90) == preset | {"training": whole}
+    quarter = whole | {"steps": 22, "warmup_steps": 500, "evaluate_every": 62}
+    changed = tool.recipe({"seed": 7}, {"training": {"warmup_steps": 1}, "model": {"dropout": 0.1}}, 90, 4)
+    assert changed["training"] == quarter | {"warmup_steps": 1}
+    assert changed["model"] == {"d_model": 8, "dropout": 0.1}
+    assert preset["training"]["warmup_steps"] == 2000
+
+
+def test_without_its_rise_the_rate_is_the_peak_and_then_the_same():
+    for step in (1, 20, 499, 500, 501, 2250):
+        ours = inverse_sqrt_schedule(step, peak=3e-3, warmup=500)
+        assert tool.without_rise(step, peak=3e-3, warmup=500) == (3e-3 if step < 500 else ours)
+
+
+@pytest.mark.parametrize("name", tool.TRAININGS | tool.RIVALS)
+def test_every_change_is_one_that_the_library_knows(name):
+    def settings(changed):
+        preset = tool.recipe({"seed": 0}, changed, 9)
+        config = TransformerConfig(300, 300, 0, **preset["model"])
+        return config, TrainingConfig(**preset["training"]), preset["tokenizer"], changed.get("build")
+
+    as_it_is, changed = settings({}), settings((tool.TRAININGS | tool.RIVALS)[name])
+    assert sum(a != b for a, b in zip(as_it_is, changed, strict=True)) == (name != tool.AS_IT_IS)
+
+
+# --- a whole training ---
+
+
+@pytest.fixture
+def stored(tmp_path, monkeypatch):
+    """What was stored; a record of nine updates, with a training from another seed in it, lies in tmp_path."""
+    stored = []
+    monkeypatch.setattr(tool, "save_record", lambda record, _: stored.append(record))
+    old = {"steps": 9, "source": "en", "target": "de", "others": {"seed 7": "stays", RIVAL: "older"}}
+    (tmp_path / "record.json").write_text(json.dumps(old))
+    return stored
+
+
+def log(folder, *steps):
+    rows = [{"step": step, "val_loss": 1 / step, "train_loss": 2.0} for step in steps]
+    (folder / "log.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+def test_a_training_that_was_stopped_gives_a_curve_and_no_score(tmp_path, stored):
+    log(tmp_path, 2, 4)
+    tool.add_training(RIVAL, tmp_path, tmp_path, {"device": "a lathe"})
+    found = {"device": "a lathe", "validation": [[2, 0.5], [4, 0.25]]}
+    assert stored[0]["others"] == {"seed 7": "stays", RIVAL: found}
+
+
+@pytest.mark.parametrize(("name", "kind"), [("seed 1", Transformer), (RIVAL, TorchTransformer)])
+def test_a_whole_training_is_scored_with_its_own_model(tmp_path, monkeypatch, stored, name, kind):
+    log(tmp_path, 9)
+    corpus = ParallelCorpus(["a dog runs .", "a cat sleeps ."], ["ein Hund läuft .", "eine Katze schläft ."])
+    tokenizer = Tokenizer.train(corpus.source + corpus.target, 300)
+    size = tokenizer.vocab_size
+    model = randomise(kind(small_config(source_vocab_size=size, target_vocab_size=size)))
+    Translator(model, tokenizer).save(tmp_path)
+    monkeypatch.setattr(tool, "corpus", lambda *_: corpus)
+    said = []
+    monkeypatch.setattr(tool, "scores", lambda answers, *rest: said.append(answers) or rest)
+    (tmp_path / "test_2016_flickr.de").write_text("eins\nzwei\n")
+    pairs = []
+    intervals = {"ours": {}, name: {"low": -1.5, "high": 0.5}}
+    monkeypatch.setattr(tool, "compared", lambda systems, references: pairs.append((systems, references)) or intervals)
+    tool.add_training(name, tmp_path, tmp_path, {})
+    found = {"validation": [[9, 1 / 9]], "scores": (corpus.target, "de"), "interval": [-1.5, 0.5]}
+    assert stored[0]["others"][name] == found
+    assert pairs == [({"ours": ["eins", "zwei"], name: said[0]}, corpus.target)]
+    ids = {"bos_id": tokenizer.bos_id, "eos_id": tokenizer.eos_id, "use_cache": False}
+    for text, answer in zip(corpus.source, said[0], strict=True):
+        best = beam_search(model.eval(), torch.tensor([tokenizer.encode(text)]), beam_size=5, **ids)[0][0]
+        assert answer == " ".join(tokenizer.decode(best.tokens).split())
+
+
+# --- the table ---
+
+
+def test_rows_are_what_sacrebleu_says():
+    references = [f"der Hund Nummer {n} läuft über die Straße und bellt ." for n in range(40)]
+    near = [text.replace("bellt", "schläft") if n % 2 else text for n, text in enumerate(references)]
+    said = {"first": near, "same": near, "far": [text.replace("über die", "an der") for text in near]}
+    rows = compared(said, references)
+    for name, texts in said.items():
+        score = evaluate_bleu(texts, references)
+        assert rows[name]["bleu"] == pytest.approx(score["bleu"], abs=5e-4)  # the rounding
+        assert rows[name]["chrf"] == pytest.approx(score["chrf"], abs=5e-4)
+    assert rows["same"] == rows["first"]
+    assert rows["same"]["low"] == rows["same"]["high"] == 0  # the same draws for both
+    assert rows["far"]["low"] < rows["far"]["bleu"] - rows["first"]["bleu"] < rows["far"]["high"] < 0
+    assert compared({"a": ["eins zwei drei"], "b": ["eins"]}, ["eins zwei drei vier"])["b"]["length"] == 0.25
+
+
+def test_counts_of_drawn_sentences_give_the_score_that_sacrebleu_gives_them():
+    texts, references = ["ein Hund läuft schnell .", "eins", "", "zwei Hunde"], ["ein Hund läuft .", "x", "y", "drei"]
+    for draw in ([0, 1, 2, 3], [0, 0, 3], [3, 2]):
+        theirs = sacrebleu.BLEU().corpus_score([texts[n] for n in draw], [[references[n] for n in draw]])
+        ours = bleu(sentence_counts(texts, references)[draw].sum(axis=0))
+        assert (ours.score, ours.precisions, ours.bp) == (theirs.score, theirs.precisions, theirs.bp)
+
+
+def test_the_interval_is_that_of_the_paired_bootstrap():
+    """The same from other random numbers: 1,000 draws place a quantile to a tenth of the interval or so."""
+    generator = np.random.default_rng(1)
+    references = [" ".join(map(str, generator.integers(0, 50, 12))) for _ in range(80)]
+
+    def spoilt(share):
+        return [" ".join("x" if generator.random() < share else word for word in text.split()) for text in references]
+
+    said = {"first": spoilt(0.1), "other": spoilt(0.12)}
+    stored = [sentence_counts(texts, references) for texts in said.values()]
+    differences = []
+    for _ in range(1000):
+        draw = generator.integers(0, 80, 80)
+        first, other = (bleu(rows[draw].sum(axis=0)).score for rows in stored)
+        differences.append(other - first)
+    low, high = np.quantile(differences, [0.025, 0.975])
+    found = compared(said, references)["other"]
+    assert abs(found["low"] - low) + abs(found["high"] - high) < 0.15 * (high - low)
+
+
+def test_search_and_training_on_the_toy_corpus(tmp_path, monkeypatch):
+    """Every part at work: trained as long and as often as said, with the changed model, and never twice."""
+    micro = MICRO | {"training": MICRO["training"] | {"warmup_steps": 16, "evaluate_every": 8, "average": 10}}
+    monkeypatch.setitem(command_line.PRESETS, "small", micro)
+    val = toy_corpus("val", size=12)
+    corpora = {"train": toy_corpus("train", size=60), "val": val}
+    monkeypatch.setattr(tool, "corpus", lambda _, split: corpora[split])
+    for table in ("SEARCHES", "TRAININGS"):
+        kept = (tool.AS_IT_IS, "greedy", "seed 2", "no averaging", "embeddings without √d", "no warm-up")
+        rows = {name: change for name, change in getattr(tool, table).items() if name in kept}
+        monkeypatch.setattr(tool, table, rows)
+    folder, runs = tmp_path / "record", tmp_path / "runs"
+    tokenizer = Tokenizer.train(val.source + val.target, 300)
+    model = Transformer(TransformerConfig(tokenizer.vocab_size, tokenizer.vocab_size, 0, **MICRO["model"]))
+    Translator(model, tokenizer).save(folder)
+    command = "whatever was typed"
+    said = {"command": command, "seed": 0, "steps": 16, "source": "en", "target": "de"}
+    (folder / "record.json").write_text(json.dumps(said))
+    trained, train = [], command_line.train
+
+    def noted(model, pairs, config, **options):
+        trained.append((type(model), config.seed, config.average))
+        return train(model, pairs, config, **options)
+
+    monkeypatch.setattr(command_line, "train", noted)
+    first = tool.variations(folder, None, None, "abc")
+    assert first.keys() == {"search"}
+    found = tool.variations(folder, runs, None, "abc")
+    assert found["search"] == first["search"]
+    ours, other = Transformer, tool.Unscaled
+    assert trained == [(ours, 0, 10), (ours, 2, 10), (other, 0, 10), (ours, 0, 10), (ours, 0, 1)]
+    assert found["training"]["command"] == command
+    assert found["training"]["preset"] == micro
+    assert found["training"]["steps"] == 4
+    assert found["training"]["commit"] == "abc"
+    assert list(found["training"]["rows"]) == list(tool.TRAININGS)
+    for name, row in found["training"]["rows"].items():
+        log = log_of(runs / name.replace(" ", "-"))
+        assert [line["step"] for line in log] == [2, 4]
+        flat = name == "no warm-up"
+        assert [line["learning_rate"] for line in log] == [5e-3 * (1 if flat else 2 / 4), 5e-3]
+        assert row["loss"] == round(min(line["val_loss"] for line in log), 3)
+    losses = [row["loss"] for row in found["training"]["rows"].values()]
+    assert len(set(losses)) >= len(losses) - 1  # averaging changes nothing if the last weights are the best
+    (folder / "variations.json").write_text(json.dumps(found))
+    assert tool.variations(folder, None, None, "abc") == found  # what was trained stays
+    states = [(path, path.stat().st_mtime_ns) for path in sorted(runs.glob("*/state.safetensors"))]
+    assert len(states) == 5
+    assert tool.variations(folder, runs, None, "abc") == found  # and is not trained again
+    assert states == [(path, path.stat().st_mtime_ns) for path, _ in states]
+
+
+# --- the record ---
+
+
+@recorded
+def test_the_recorded_search_is_that_of_the_recorded_weights():
+    found = json.loads((FOLDER / "variations.json").read_text(encoding="utf-8"))
+    assert found["search"]["weights"] == record()["files"]["model.safetensors"]
+    assert list(found["search"]["rows"]) == list(tool.SEARCHES)
+    cased = record()["scores"]["val"]["cased"]
+    for score in ("bleu", "chrf"):
+        assert found["search"]["rows"][tool.AS_IT_IS][score] == pytest.approx(cased[score], abs=5e-4)  # the rounding
+
+
+@recorded
+@with_data
+@pytest.mark.long
+def test_the_recorded_search_comes_again():
+    found = json.loads((FOLDER / "variations.json").read_text(encoding="utf-8"))
+    again = tool.variations(FOLDER, None, None, None)
+    for name, row in again["search"]["rows"].items():
+        assert row["bleu"] == pytest.approx(found["search"]["rows"][name]["bleu"], abs=0.05)  # other processors round
+    assert len(data("val")) == 1014
