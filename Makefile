@@ -14,7 +14,7 @@ JUPYTER_BOOK = $(PY) -c "from jupyter_book.cli.main import main; main()"
 WORKERS ?= 2
 
 .DEFAULT_GOAL := book
-.PHONY: book test course train baseline seeds variations equivalence bench export execute render lint types check unit notebooks elsewhere test-long mutation clean
+.PHONY: book test course train baseline seeds variations gpu equivalence bench export execute render lint types check unit notebooks elsewhere test-long mutation clean
 
 book: export execute render
 
@@ -52,6 +52,15 @@ seeds: $(INSTALLED)
 # that does to the score beside that record.
 variations: $(INSTALLED)
 	$(PY) experiments/trainings.py book/$(RUN) --train $(RUN)-variations
+
+# What a machine with a GPU is for, the most valuable first. What was interrupted goes on; each line may be run alone.
+gpu: $(INSTALLED)
+	$(PY) -m pytest tests/test_devices.py -m ""
+	$(MAKE) train
+	$(MAKE) seeds
+	$(MAKE) variations
+	$(MAKE) train SOURCE=de TARGET=en
+	$(MAKE) bench
 
 # Measures every cell of the equivalence ladder again, and writes the page that shows it.
 equivalence: $(INSTALLED)
