@@ -73,7 +73,7 @@ class KeyValueCache:
         """Make row i of the cache what row rows[i] was: leave rows out, repeat them, change their order.
 
         Args:
-            rows: row numbers, a LongTensor (new number of rows,).
+            rows: row numbers, whole numbers (new number of rows,).
             memory: False leaves the memory's keys and values alone: right, and no copy, when each row still
                 belongs to the same sentence as before.
         """

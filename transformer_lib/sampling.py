@@ -2,7 +2,7 @@
 
 
 # chapters/11_decoding.md: Drawing lots
-"""Sampling: sentences drawn at random, with the model's probabilities or sharpened ones."""
+"""Sampling: sentences drawn at random, with the model's probabilities or changed ones."""
 
 import math
 

@@ -2,7 +2,7 @@
 
 
 # chapters/11_decoding.md: Many sentences at once
-"""What all ways of decoding share: the state of a search, its limits, and the best next tokens."""
+"""What the ways of decoding share: the state of a search, its limits, the best next tokens, and the greedy loop."""
 
 import math
 from collections.abc import Callable, Iterator
@@ -65,7 +65,7 @@ class SearchState:
     Args:
         model: a translator: what has `encode`, `decode`, `output_projection` and `config` like a `Transformer`. Without
             sources, a `DecoderOnly`.
-        tokens: the beginnings, token ids (rows, length), without padding.
+        tokens: the beginnings, token ids (rows, length), without padding when the search starts.
         source: the source of each row, token ids (rows, n), right-padded; None = there are no sources.
         use_cache: False computes all earlier positions anew at each step.
     """

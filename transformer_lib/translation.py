@@ -116,7 +116,7 @@ class Translator:
             beam_size: hypotheses kept; 1 is greedy.
             length_penalty: the exponent of the length in the score, see `beam_search`.
             batch_size: sentences searched at once.
-            use_cache: False = compute every prefix anew, as for a decoder that knows no cache.
+            use_cache: False computes all earlier positions anew at each step, for a decoder that knows no cache.
 
         Returns:
             One translation for each sentence, in their order.

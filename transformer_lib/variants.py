@@ -173,7 +173,8 @@ class DecoderOnly(_OneStack):
             temperature: of a sample; this and the next two as in `sample_decode`.
             top_k: how many of the most probable tokens may be drawn; None = all.
             top_p: only the smallest set of most probable tokens with this probability may be drawn.
-            use_cache: False computes all earlier positions anew at each step; the result is the same.
+            use_cache: False computes all earlier positions anew at each step; the result is the same up to
+                rounding.
 
         Returns:
             Prompts and continuations (batch, `length` or fewer if all rows ended).
