@@ -768,7 +768,7 @@ def test_a_signal_stops_a_real_run_and_resume_goes_on(run, own, tmp_path):
             except subprocess.TimeoutExpired:
                 pass
         process.send_signal(signal.SIGINT)
-        out, err = process.communicate(timeout=60)
+        out, err = process.communicate(timeout=1200)
     assert (process.returncode, out) == (130, ""), err
     assert err.splitlines()[-1].startswith("stopped ")  # "by Ctrl-C", or within the loop "after step 7: …"
     assert "Traceback" not in err
