@@ -104,5 +104,5 @@ def pytest_collection_modifyitems(items):
     for item in items:
         if hasattr(item, "cell"):
             item.parent.skip_compare = tuple(key for key in item.parent.skip_compare if key != "image/png")
-            item.sanitize = partial(comparable, item.cell.metadata.get("rtol", 0.0))
+            item.sanitize = partial(comparable, float(item.cell.metadata.get("rtol", 0)))
             item.output_timeout = 600

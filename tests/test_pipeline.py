@@ -252,7 +252,7 @@ def test_nbval_compares_text_numbers_and_pictures(project):
     assert nbval(project) == ""
     change_notebook(project, lambda cell: cell.outputs[0].update(text="sum: 5.001\n"))
     assert "Cell outputs differ" in nbval(project)
-    change_notebook(project, lambda cell: cell.metadata.update(rtol=1e-3))
+    change_notebook(project, lambda cell: cell.metadata.update(rtol="1e-3"))
     assert nbval(project) == ""
     change_notebook(project, lambda cell: cell.metadata.update(rtol=1e-4))
     assert "Cell outputs differ" in nbval(project)
