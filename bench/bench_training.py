@@ -20,11 +20,11 @@ from torch_model import torch_stacks
 
 from transformer_lib.__main__ import _keep_memory
 from transformer_lib.data import Batch, Tokenizer, encode_pairs, load_multi30k, token_batches
-from transformer_lib.loss import real_targets
 from transformer_lib.model import Transformer, TransformerConfig
 from transformer_lib.positions import SinusoidalPositionalEncoding
-from transformer_lib.schedule import TrainingConfig, adamw
-from transformer_lib.update import SummedLoss, update
+from transformer_lib.training.config import TrainingConfig, adamw
+from transformer_lib.training.loss import real_targets
+from transformer_lib.training.train_step import LossModule, train_step
 
 PAIRS, BATCHES, VOCABULARY, WIDTH, HEADS, INNER, LAYERS, DROPOUT, SMOOTHING = 128, 8, 10_000, 128, 4, 256, 4, 0.1, 0.1
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -59,10 +59,10 @@ def ours(*, keep_memory: bool = True):
     tokenizer, ready = batches(bucketed=True)
     model = Transformer(config(tokenizer.vocab_size, tokenizer.pad_id)).to(DEVICE).train()
     training = TrainingConfig(steps=1, label_smoothing=SMOOTHING)
-    loss, optimizer = SummedLoss(model, SMOOTHING), adamw(model, training)
+    loss, optimizer = LossModule(model, SMOOTHING), adamw(model, training)
 
     def step(batch: Batch) -> None:
-        result = update(loss, [batch], real_targets(batch.target, tokenizer.pad_id), optimizer, training, 1)
+        result = train_step(loss, [batch], real_targets(batch.target, tokenizer.pad_id), optimizer, training, 1)
         result.tolist()  # waits for a GPU, as the others do
 
     return steps(step, ready, tokenizer.pad_id)

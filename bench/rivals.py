@@ -57,8 +57,8 @@ def marian_decoder(model: Transformer) -> Decode:
                 pairs = [(a.self_attention_norm, b.self_attn_layer_norm), (a.feed_forward_norm, b.final_layer_norm)]
                 pairs += [(a.feed_forward.linear1, b.fc1), (a.feed_forward.linear2, b.fc2)]
                 if ours is model.decoder:
-                    _copy_attention(a.memory_attention, b.encoder_attn)
-                    pairs.append((a.memory_attention_norm, b.encoder_attn_layer_norm))
+                    _copy_attention(a.cross_attention, b.encoder_attn)
+                    pairs.append((a.cross_attention_norm, b.encoder_attn_layer_norm))
                 for mine, other in pairs:
                     other.load_state_dict(mine.state_dict())
 
@@ -100,7 +100,7 @@ def ctranslate2_decoder(model: Transformer, *, threads: int = 1) -> Decode:
         for a, b in zip(ours.layers, side.layer):
             _set_attention(b.self_attention, a.self_attention, a.self_attention_norm, (3,))
             if ours is model.decoder:
-                _set_attention(b.attention, a.memory_attention, a.memory_attention_norm, (1, 2))
+                _set_attention(b.attention, a.cross_attention, a.cross_attention_norm, (1, 2))
             _set(b.ffn.linear_0, a.feed_forward.linear1)
             _set(b.ffn.linear_1, a.feed_forward.linear2)
             _set(b.ffn.layer_norm, a.feed_forward_norm, "gamma", "beta")

@@ -19,8 +19,8 @@ from record import SPLITS, corpus, digest, load, papers_form, save_table
 from torch import Tensor
 
 from transformer_lib.data import encode_pairs, token_batches
-from transformer_lib.loss import Pairs, validation_loss
 from transformer_lib.model import Transformer
+from transformer_lib.training.loss import Pairs, validation_loss
 from transformer_lib.translation import Translator, evaluate_bleu
 
 TEST = SPLITS[0]

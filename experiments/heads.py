@@ -8,9 +8,9 @@ from aligner import words
 from torch import Tensor
 
 from transformer_lib.data import ParallelCorpus, Tokenizer
-from transformer_lib.loss import Pairs, validation_loss
 from transformer_lib.model import Transformer
 from transformer_lib.multi_head import MultiHeadAttention
+from transformer_lib.training.loss import Pairs, validation_loss
 from transformer_lib.translation import Translator
 
 TOLERANCE = 0.01  # nats a token that cutting heads may cost

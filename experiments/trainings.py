@@ -30,7 +30,7 @@ from torch_model import TorchTransformer
 from transformer_lib.__main__ import PRESETS, train_translator
 from transformer_lib.data import ParallelCorpus
 from transformer_lib.model import Transformer
-from transformer_lib.processes import joined
+from transformer_lib.training.distributed import process_group
 from transformer_lib.translation import Translator
 
 QUARTER = 4
@@ -95,7 +95,7 @@ def retrain(record: dict, changed: dict[str, Any], run: Path, steps: int, part: 
     """Train the recipe of the record with a change, or go on with what was begun in `run`."""
     train, val = (corpus(record, split) for split in ("train", "val"))
     preset, build = recipe(record, changed, steps, part), changed.get("build", Transformer)
-    with joined("cuda" if torch.cuda.is_available() else "cpu") as device:
+    with process_group("cuda" if torch.cuda.is_available() else "cpu") as device:
         train_translator(train, val, preset, run, build=build, resume=True, device=device)
 
 

@@ -17,8 +17,8 @@ import torch.distributed as dist
 from test_training import CONFIG, PAIRS, VAL_PAIRS, fresh_model
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
-from transformer_lib import training
-from transformer_lib.files import UserError
+from transformer_lib.serialization import InputError
+from transformer_lib.training import loop as training
 from transformer_lib.training import train
 
 OPERATIONS = ("open", "os.rename", "os.remove", "os.mkdir", "os.chmod")
@@ -95,7 +95,7 @@ def child(job, rank):
             resume=job.get("resume", False),
         )  # fmt: skip
         answer["log"] = log
-    except (UserError, KeyboardInterrupt) as error:
+    except (InputError, KeyboardInterrupt) as error:
         answer["error"] = str(error)
     answer["operations"] = watch.seen if watch else []
     if "ranks" in job:

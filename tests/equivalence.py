@@ -107,7 +107,7 @@ def normal(*shape):
 def torch_names(parameters, decoder=False):
     """Our parameters by the names that torch's attentions, layers and stacks have for them."""
     names = {"in_projection.": "in_proj_", "out_projection": "out_proj", "self_attention_norm": "norm1"}
-    names |= {"self_attention": "self_attn", "memory_attention_norm": "norm2", "memory_attention": "multihead_attn"}
+    names |= {"self_attention": "self_attn", "cross_attention_norm": "norm2", "cross_attention": "multihead_attn"}
     names |= {"feed_forward_norm": "norm3" if decoder else "norm2", "feed_forward.": ""}
     renamed = {}
     for name, value in parameters.items():

@@ -39,7 +39,7 @@ class Plain:
     def decoder_layer(self, p, x, memory, mask, memory_mask):
         x = self.sublayer(p, "self_attention", x, lambda q, y: self.multi_head(q, y, y, y, mask))
         x = self.sublayer(
-            p, "memory_attention", x, lambda q, y: self.multi_head(q, y, memory, memory, memory_mask)
+            p, "cross_attention", x, lambda q, y: self.multi_head(q, y, memory, memory, memory_mask)
         )  # fmt: skip
         return self.residual_feed_forward(p, x)
 

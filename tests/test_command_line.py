@@ -22,11 +22,12 @@ from small import ENGLISH, GERMAN, MICRO
 
 import transformer_lib
 from transformer_lib import __main__ as command_line
-from transformer_lib import corpora, training, translation
-from transformer_lib.data import Tokenizer, toy_corpus
+from transformer_lib import translation
+from transformer_lib.data import Tokenizer, corpora, toy_corpus
 from transformer_lib.decoding import Hypothesis
-from transformer_lib.files import UserError
 from transformer_lib.model import Transformer, TransformerConfig
+from transformer_lib.serialization import InputError
+from transformer_lib.training import loop as training
 from transformer_lib.translation import Translator, evaluate_bleu
 
 ENVIRONMENT = {
@@ -639,7 +640,7 @@ def test_help(run, capsys, arguments):
 
 def test_an_error_of_several_lines_becomes_one(fails, model, monkeypatch):
     def fail(*_, **__):
-        raise UserError("one\n  two\n\nthree")
+        raise InputError("one\n  two\n\nthree")
 
     monkeypatch.setattr(Translator, "translate", fail)
     assert fails("translate", "--model", model, "a", words=[model]).endswith(": one two three\n")
@@ -733,7 +734,7 @@ def test_ctrl_c(run, own, monkeypatch):
     def interrupted(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(training, "update", interrupted)
+    monkeypatch.setattr(training, "train_step", interrupted)
     status, out, err = run("train", *own, "--out", "run", "--steps", 5)
     assert (status, out) == (130, "")
     assert err.splitlines()[-1] == "stopped by Ctrl-C"

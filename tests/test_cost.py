@@ -8,6 +8,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils.checkpoint import checkpoint
 from torch.utils.flop_counter import FlopCounterMode
 
+from transformer_lib.cache import KeyValueCache
 from transformer_lib.cost import (
     Product,
     attention_memory,
@@ -17,7 +18,6 @@ from transformer_lib.cost import (
     matrix_products,
     training_flops,
 )
-from transformer_lib.decoding import KeyValueCache
 from transformer_lib.masks import padding_mask
 from transformer_lib.model import Transformer, TransformerConfig
 from transformer_lib.multi_head import MultiHeadAttention

@@ -20,9 +20,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import transformer_lib.corpora as corpora_module
-import transformer_lib.data as data_module
-import transformer_lib.tokenizer as tokenizer_module
+import transformer_lib.data.batching as data_module
+import transformer_lib.data.corpora as corpora_module
+import transformer_lib.data.tokenizer as tokenizer_module
 from transformer_lib.data import (
     Batch,
     ParallelCorpus,
@@ -35,8 +35,8 @@ from transformer_lib.data import (
     toy_corpus,
     toy_oracle,
 )
-from transformer_lib.files import UserError
-from transformer_lib.toy import ADJECTIVES, LONGEST_IN_TRAIN, NOUNS, VERBS, toy_sentence, toy_split
+from transformer_lib.data.toy_grammar import ADJECTIVES, LONGEST_IN_TRAIN, NOUNS, VERBS, toy_sentence, toy_split
+from transformer_lib.serialization import InputError
 
 PAD, BOS, EOS = 0, 1, 2
 
@@ -96,7 +96,7 @@ def test_translations_written_by_hand(english):
     if GERMAN[english] is not None:
         assert toy_oracle(english) == GERMAN[english]
     else:  # cut off, a relative clause that would tear "ruft … an" apart, or a reason of a second main clause
-        with pytest.raises(UserError, match="toy grammar"):
+        with pytest.raises(InputError, match="toy grammar"):
             toy_oracle(english)
 
 
@@ -127,7 +127,7 @@ def test_queen_before_an_article_is_not_contracted():
     ],
 )
 def test_other_sentences_are_refused_in_one_line(english):
-    with pytest.raises(UserError) as error:
+    with pytest.raises(InputError) as error:
         toy_oracle(english)
     assert "toy grammar: expected" in str(error.value)
     assert "\n" not in str(error.value)
@@ -200,14 +200,14 @@ def test_the_toy_corpus_does_not_depend_on_the_hash_seed():
 
 
 def test_unknown_splits_and_sizes():
-    with pytest.raises(UserError, match=r"'dev'.*train, val, test, long"):
+    with pytest.raises(InputError, match=r"'dev'.*train, val, test, long"):
         toy_corpus("dev")
-    with pytest.raises(UserError, match="-1"):
+    with pytest.raises(InputError, match="-1"):
         toy_corpus("train", size=-1)
 
 
 def test_sides_of_a_corpus_must_be_equally_long():
-    with pytest.raises(UserError, match="2 source and 1 target"):
+    with pytest.raises(InputError, match="2 source and 1 target"):
         ParallelCorpus(["a", "b"], ["c"])
 
 
@@ -249,7 +249,7 @@ def test_ends_of_lines(raw, lines):
 def test_invalid_utf8_is_named_with_its_line(tmp_path, byte):
     (tmp_path / "a.en").write_bytes(b"one\ntwo\nthr" + byte + b"\nfour\n")
     (tmp_path / "a.de").write_bytes(b"eins\nzwei\ndrei\nvier\n")
-    with pytest.raises(UserError, match=rf"a\.en, line 3: expected UTF-8; got the byte 0x{byte[0]:x}"):
+    with pytest.raises(InputError, match=rf"a\.en, line 3: expected UTF-8; got the byte 0x{byte[0]:x}"):
         read_parallel(tmp_path / "a.en", tmp_path / "a.de")
 
 
@@ -264,10 +264,10 @@ def test_read_parallel(tmp_path):
 def test_unequal_and_missing_files(tmp_path):
     (tmp_path / "a.en").write_bytes(b"one\ntwo\n")
     (tmp_path / "a.de").write_bytes(b"eins\nzwei\ndrei\n")
-    with pytest.raises(UserError, match=r"got 2 in .*a\.en and 3 in .*a\.de"):
+    with pytest.raises(InputError, match=r"got 2 in .*a\.en and 3 in .*a\.de"):
         read_parallel(tmp_path / "a.en", tmp_path / "a.de")
     for path in (tmp_path / "none", tmp_path):
-        with pytest.raises(UserError, match=f"cannot read {re.escape(str(path))}"):
+        with pytest.raises(InputError, match=f"cannot read {re.escape(str(path))}"):
             read_parallel(path, tmp_path / "a.de")
 
 
@@ -316,7 +316,7 @@ def test_the_data_folder_comes_first_and_the_cache_second(multi30k, monkeypatch)
     assert load_multi30k("val") == VAL  # not in the folder, but in the cache
     (mine / "val.en.gz").write_bytes(b"broken")
     assert corpora_module.find_multi30k("val", "en") == mine / "val.en.gz"
-    with pytest.raises(UserError, match=re.escape(str(mine / "val.en.gz"))):
+    with pytest.raises(InputError, match=re.escape(str(mine / "val.en.gz"))):
         load_multi30k("val")
 
 
@@ -331,7 +331,7 @@ def test_a_tilde_is_the_home_directory(multi30k, monkeypatch):
 def test_without_a_home_directory(multi30k, monkeypatch):
     monkeypatch.delenv("XDG_CACHE_HOME")
     monkeypatch.setattr(os.path, "expanduser", lambda path: path)  # as it does where nobody says what home is
-    with pytest.raises(UserError, match=r"^there is no home directory for ~/\.cache: set TRANSFORMER_LIB_DATA .*$"):
+    with pytest.raises(InputError, match=r"^there is no home directory for ~/\.cache: set TRANSFORMER_LIB_DATA .*$"):
         load_multi30k("val")
     (multi30k / "remote").rename(multi30k / "multi30k")
     monkeypatch.setenv("TRANSFORMER_LIB_DATA", str(multi30k))
@@ -340,14 +340,14 @@ def test_without_a_home_directory(multi30k, monkeypatch):
 
 def test_a_wrong_download_leaves_nothing(multi30k):
     (multi30k / "remote" / "val.en.gz").write_bytes(b"<html>Too many requests</html>")
-    with pytest.raises(UserError, match=r"expected the SHA-256 .*val\.en\.gz"):
+    with pytest.raises(InputError, match=r"expected the SHA-256 .*val\.en\.gz"):
         load_multi30k("val")
     assert files(multi30k / "cache") == [] if (multi30k / "cache").exists() else True
 
 
 def test_a_failed_download_leaves_nothing(multi30k):
     (multi30k / "remote" / "val.en.gz").unlink()
-    with pytest.raises(UserError, match=r"cannot download file:.*val\.en\.gz.*TRANSFORMER_LIB_DATA") as error:
+    with pytest.raises(InputError, match=r"cannot download file:.*val\.en\.gz.*TRANSFORMER_LIB_DATA") as error:
         load_multi30k("val")
     assert "\n" not in str(error.value)
     assert not (multi30k / "cache").exists()
@@ -357,20 +357,20 @@ def test_a_spoilt_file_in_the_cache_is_named(multi30k):
     load_multi30k("val")
     cached = multi30k / "cache" / "transformer_lib" / "multi30k" / "val.de.gz"
     cached.write_bytes(cached.read_bytes()[:-3])
-    with pytest.raises(UserError, match=re.escape(str(cached))):
+    with pytest.raises(InputError, match=re.escape(str(cached))):
         load_multi30k("val")
 
 
 def test_a_cache_that_cannot_be_written(multi30k, monkeypatch):
     (multi30k / "file").write_text("in the way")
     monkeypatch.setenv("XDG_CACHE_HOME", str(multi30k / "file"))
-    with pytest.raises(UserError, match="cannot write"):
+    with pytest.raises(InputError, match="cannot write"):
         load_multi30k("val")
 
 
 @pytest.mark.parametrize(("split", "language"), [("test", "de"), ("train", "fr"), ("../val", "de")])
 def test_unknown_parts_are_refused_before_anything_is_read(multi30k, split, language):
-    with pytest.raises(UserError, match=r"unknown part of multi30k.*test_2016_flickr de"):
+    with pytest.raises(InputError, match=r"unknown part of multi30k.*test_2016_flickr de"):
         load_multi30k(split, source=language, target=language)
 
 
@@ -424,7 +424,7 @@ def test_special_tokens_are_text_for_a_copy_too(tokenizer, again):
 @pytest.mark.bad_input
 def test_half_a_surrogate_pair_is_named(tokenizer):
     for call in (tokenizer.encode, lambda text: Tokenizer.train(["a dog", text], vocab_size=300)):
-        with pytest.raises(UserError, match=r"^expected Unicode text; got 'a \\ud800 cat'$"):
+        with pytest.raises(InputError, match=r"^expected Unicode text; got 'a \\ud800 cat'$"):
             call("a \ud800 cat")
 
 
@@ -454,7 +454,7 @@ def test_a_stored_tokenizer_is_the_same(tokenizer, tmp_path):
 def test_bad_tokenizer_files(tokenizer, tmp_path, content):
     path = tmp_path / "t.json"
     path.write_bytes(tokenizer.to_json().encode()[:5000] if content == "half" else content)
-    with pytest.raises(UserError, match=re.escape(str(path))):
+    with pytest.raises(InputError, match=re.escape(str(path))):
         Tokenizer.load(path)
 
 
@@ -481,7 +481,7 @@ def test_a_tokenizer_of_another_kind_is_refused(tokenizer, tmp_path, change):
     path, stored = tmp_path / "t.json", json.loads(tokenizer.to_json())
     change(stored)
     path.write_text(json.dumps(stored))
-    with pytest.raises(UserError, match=rf"{re.escape(str(path))} is (no|another kind of) tokenizer"):
+    with pytest.raises(InputError, match=rf"{re.escape(str(path))} is (no|another kind of) tokenizer"):
         Tokenizer.load(path)
 
 
@@ -490,11 +490,11 @@ def test_a_file_that_is_much_too_large_is_not_even_read(tmp_path, monkeypatch):
     path.touch()
     os.truncate(path, 2**24 + 1)
     monkeypatch.setattr(tokenizer_module, "read_bytes", lambda _: pytest.fail("it was read"))
-    with pytest.raises(UserError, match=rf"{re.escape(str(path))} is no tokenizer: expected at most {2**24} bytes"):
+    with pytest.raises(InputError, match=rf"{re.escape(str(path))} is no tokenizer: expected at most {2**24} bytes"):
         Tokenizer.load(path)
     monkeypatch.undo()
     os.truncate(path, 2**24)  # as large as may be; this one holds nothing but zeros
-    with pytest.raises(UserError, match="or only a part of one"):
+    with pytest.raises(InputError, match="or only a part of one"):
         Tokenizer.load(path)
 
 
@@ -514,16 +514,16 @@ def test_one_endless_word_does_not_take_forever():
 
 
 def test_a_missing_tokenizer_file(tmp_path):
-    with pytest.raises(UserError, match=r"cannot read .*t\.json"):
+    with pytest.raises(InputError, match=r"cannot read .*t\.json"):
         Tokenizer.load(tmp_path / "t.json")
 
 
 def test_sizes_of_the_vocabulary(tokenizer):
     assert Tokenizer.train([], vocab_size=259).vocab_size == 259
     assert Tokenizer.train(["ab"], vocab_size=1000).vocab_size == 260
-    with pytest.raises(UserError, match="259 or more; got 258"):
+    with pytest.raises(InputError, match="259 or more; got 258"):
         Tokenizer.train(["a"], vocab_size=258)
-    with pytest.raises(UserError, match="Unicode"):
+    with pytest.raises(InputError, match="Unicode"):
         tokenizer.encode("\ud800")
 
 
@@ -555,12 +555,12 @@ def test_max_len_counts_special_tokens(tokenizer):
     corpus = ParallelCorpus(["a"], ["The old dog laughs."])
     longest = len(tokenizer.encode("The old dog laughs.")) + 1
     assert encode_pairs(corpus, tokenizer, max_len=longest)[1] == 0
-    with pytest.raises(UserError, match=f"no usable pair among 1: .*{longest - 1} tokens"):
+    with pytest.raises(InputError, match=f"no usable pair among 1: .*{longest - 1} tokens"):
         encode_pairs(corpus, tokenizer, max_len=longest - 1)
 
 
 def test_no_usable_pair(tokenizer):
-    with pytest.raises(UserError, match="no usable pair among 0"):
+    with pytest.raises(InputError, match="no usable pair among 0"):
         encode_pairs(ParallelCorpus([], []), tokenizer, max_len=10)
 
 
@@ -632,7 +632,7 @@ def test_batches_by_length_waste_little(corpora, tokenizer):
 
 
 def test_a_pair_over_the_budget_is_named():
-    with pytest.raises(UserError, match="at most batch_tokens = 4 tokens; got 5"):
+    with pytest.raises(InputError, match="at most batch_tokens = 4 tokens; got 5"):
         token_batches([([3], [4, 4]), ([3], [4] * 5)], 4)
     assert list(token_batches([], 4)) == []
 

@@ -9,13 +9,15 @@ import pytest
 import torch
 from torch.nn.utils.rnn import pad_sequence
 
+from transformer_lib.cache import KeyValueCache
 from transformer_lib.data import Tokenizer, load_multi30k, toy_corpus
-from transformer_lib.decoding import Hypothesis, KeyValueCache, _Beam, beam_search, greedy_decode
-from transformer_lib.files import UserError
+from transformer_lib.decoding import Hypothesis, beam_search, greedy_decode
+from transformer_lib.decoding.sampling import sample_decode
+from transformer_lib.decoding.search import _Beam
+from transformer_lib.decoding.search_state import SearchState, best_tokens
 from transformer_lib.masks import padding_mask
 from transformer_lib.model import Transformer, TransformerConfig
-from transformer_lib.sampling import sample_decode
-from transformer_lib.search_state import SearchState, best_tokens
+from transformer_lib.serialization import InputError
 
 PAD, BOS, EOS = 0, 1, 2
 TOKENS = {"bos_id": BOS, "eos_id": EOS}
@@ -135,18 +137,18 @@ def test_select_takes_repeats_and_reorders_rows():
     for layer in cache.layers:
         for part in layer:
             part.update(torch.arange(3.0).view(3, 1, 1, 1), torch.arange(3.0).view(3, 1, 1, 1) + 10)
-    memory_key = cache.layers[0].memory_attention.key
+    memory_key = cache.layers[0].cross_attention.key
     cache.select(torch.tensor([2, 0, 2, 1]), memory=False)
     assert cache.layers[1].self_attention.key.flatten().tolist() == [2, 0, 2, 1]
     assert cache.layers[1].self_attention.value.flatten().tolist() == [12, 10, 12, 11]
-    assert cache.layers[0].memory_attention.key is memory_key
+    assert cache.layers[0].cross_attention.key is memory_key
     cache.select(torch.tensor([1]))
     assert cache.layers[0].self_attention.key.flatten().tolist() == [0]
-    assert cache.layers[0].memory_attention.key.flatten().tolist() == [1]
+    assert cache.layers[0].cross_attention.key.flatten().tolist() == [1]
 
 
 def test_a_static_cache_keeps_what_came_first():
-    static, growing = KeyValueCache(1).layers[0].memory_attention, KeyValueCache(1).layers[0].self_attention
+    static, growing = KeyValueCache(1).layers[0].cross_attention, KeyValueCache(1).layers[0].self_attention
     assert static.static
     assert not growing.static
     first, second = torch.zeros(1, 1, 2, 1), torch.ones(1, 1, 1, 1)
@@ -178,7 +180,7 @@ def test_memory_is_projected_once_a_sentence_and_not_copied_within_it(monkeypatc
     """A search begins with one row for each sentence; later a row takes its memory along only to another sentence."""
     model, source = random_model(3, vocabulary=40), random_source(0, vocabulary=40)
     select, copies, projected = KeyValueCache.select, [], []
-    attention = model.decoder.layers[0].memory_attention
+    attention = model.decoder.layers[0].cross_attention
     project = attention._heads
     attention._heads = lambda x, start, stop: projected.append((start, len(x))) or project(x, start, stop)
 
@@ -879,6 +881,6 @@ def test_cached_is_uncached_on_the_test_set_of_multi30k():
     """Skipped where the data is not at hand: set TRANSFORMER_LIB_DATA, or train once on multi30k."""
     try:
         corpus = load_multi30k("test_2016_flickr")
-    except UserError as absent:
+    except InputError as absent:
         pytest.skip(f"Multi30k: {absent}")
     cached_is_uncached(list(corpus.source), 4000)

@@ -15,8 +15,9 @@ from reference import small_config, small_model
 from safetensors.torch import load_file, save_file
 from torch import nn
 
-from transformer_lib.files import (
-    UserError,
+from transformer_lib.model import Transformer
+from transformer_lib.serialization import (
+    InputError,
     atomic_path,
     atomic_write,
     directory_lock,
@@ -27,7 +28,6 @@ from transformer_lib.files import (
     save_weights,
     weights_of,
 )
-from transformer_lib.model import Transformer
 
 
 def failure(number):
@@ -114,7 +114,7 @@ def test_a_file_keeps_its_permissions(tmp_path, mode):
     assert (tmp_path / "b").stat().st_mode == (tmp_path / "c").stat().st_mode  # a new file has a new file's
 
 
-@pytest.mark.parametrize("error", [KeyError("x"), KeyboardInterrupt(), UserError("x")])
+@pytest.mark.parametrize("error", [KeyError("x"), KeyboardInterrupt(), InputError("x")])
 def test_an_exception_inside_leaves_the_old_file_and_passes_unchanged(tmp_path, error):
     atomic_write(tmp_path / "a", "old")
 
@@ -144,7 +144,7 @@ def test_a_disk_that_refuses_is_one_line_and_leaves_the_old_file(tmp_path, monke
     atomic_write(tmp_path / "a", "old")
     with monkeypatch.context() as patch:
         patch.setattr(owner, name, failure(number))
-        with pytest.raises(UserError) as caught:
+        with pytest.raises(InputError) as caught:
             atomic_write(tmp_path / "a", "new")
     one_line(caught, "cannot write", tmp_path / "a", os.strerror(number))
     assert content(tmp_path) == {"a": b"old"}
@@ -153,7 +153,7 @@ def test_a_disk_that_refuses_is_one_line_and_leaves_the_old_file(tmp_path, monke
 @pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="nothing is read-only for root")
 def test_a_read_only_folder_is_one_line(tmp_path):
     tmp_path.chmod(0o500)
-    with pytest.raises(UserError) as caught:
+    with pytest.raises(InputError) as caught:
         atomic_write(tmp_path / "a", "new")
     tmp_path.chmod(0o700)
     one_line(caught, tmp_path / "a")
@@ -164,7 +164,7 @@ def test_a_file_where_a_folder_should_be_and_the_other_way_round(tmp_path):
     atomic_write(tmp_path / "file", "old")
     (tmp_path / "folder").mkdir()
     for path in (tmp_path / "file" / "a", tmp_path / "folder"):
-        with pytest.raises(UserError) as caught:
+        with pytest.raises(InputError) as caught:
             atomic_write(path, "new")
         one_line(caught, path)
     assert (tmp_path / "file").read_text() == "old"
@@ -173,7 +173,7 @@ def test_a_file_where_a_folder_should_be_and_the_other_way_round(tmp_path):
 
 
 def test_a_user_error_is_a_value_error():
-    assert issubclass(UserError, ValueError)
+    assert issubclass(InputError, ValueError)
 
 
 def test_only_what_killed_writers_left_is_removed(tmp_path):
@@ -220,7 +220,7 @@ def test_a_lock_is_for_one_at_a_time_and_leaves_nothing(tmp_path, monkeypatch):
         refused = in_another_thread(take, tmp_path / "run")
         assert content(tmp_path / "run") == before
         assert in_another_thread(take, tmp_path / "new" / "run") is None
-    assert isinstance(refused, UserError)
+    assert isinstance(refused, InputError)
     assert str(refused).startswith(f"another process is training into {tmp_path / 'run'}: ")
     assert "\n" not in str(refused)
     assert in_another_thread(take, "run") is None
@@ -231,7 +231,7 @@ def test_a_lock_is_for_one_at_a_time_and_leaves_nothing(tmp_path, monkeypatch):
 def test_the_lock_of_one_who_has_just_ended_is_no_lock(tmp_path, monkeypatch):
     """The file is removed between opening and locking: somebody else would make a new one, and lock that."""
     monkeypatch.setattr("fcntl.flock", lambda *_: (tmp_path / ".lock").unlink())
-    with pytest.raises(UserError, match="another process is training"):
+    with pytest.raises(InputError, match="another process is training"):
         take(tmp_path)
 
 
@@ -243,7 +243,7 @@ def test_a_file_system_without_locks_is_no_obstacle(tmp_path, monkeypatch):
 
 def test_a_lock_that_cannot_be_made_is_one_line(tmp_path):
     atomic_write(tmp_path / "file", "old")
-    with pytest.raises(UserError) as caught:
+    with pytest.raises(InputError) as caught:
         take(tmp_path / "file")
     one_line(caught, "cannot write", tmp_path / "file")
     assert content(tmp_path) == {"file": b"old"}
@@ -287,7 +287,7 @@ def test_a_full_disk_keeps_the_old_weights(tmp_path, monkeypatch):
     save_weights(tmp_path / "m", nn.Linear(2, 2))
     before = content(tmp_path)
     monkeypatch.setattr(os, "fsync", failure(errno.ENOSPC))
-    with pytest.raises(UserError) as caught:
+    with pytest.raises(InputError) as caught:
         save_weights(tmp_path / "m", nn.Linear(3, 3))
     one_line(caught, tmp_path / "m", os.strerror(errno.ENOSPC))
     assert content(tmp_path) == before
@@ -295,7 +295,7 @@ def test_a_full_disk_keeps_the_old_weights(tmp_path, monkeypatch):
 
 def test_weights_that_cannot_be_written_at_all(tmp_path):
     atomic_write(tmp_path / "file", "old")
-    with pytest.raises(UserError) as caught:
+    with pytest.raises(InputError) as caught:
         save_weights(tmp_path / "file" / "m", nn.Linear(2, 2))
     one_line(caught, tmp_path / "file" / "m")
 
@@ -306,8 +306,8 @@ def test_an_error_of_the_safetensors_library_while_writing(tmp_path, monkeypatch
     def fail(*_, **__):
         raise safetensors.SafetensorError("I/O error: No space left on device")
 
-    monkeypatch.setattr("transformer_lib.files.save_file", fail)
-    with pytest.raises(UserError) as caught:
+    monkeypatch.setattr("transformer_lib.serialization.save_file", fail)
+    with pytest.raises(InputError) as caught:
         save_weights(tmp_path / "m", nn.Linear(2, 2))
     one_line(caught, tmp_path / "m", "No space left")
     assert content(tmp_path) == {}
@@ -315,7 +315,7 @@ def test_an_error_of_the_safetensors_library_while_writing(tmp_path, monkeypatch
 
 def test_missing_weights(tmp_path):
     for path in (tmp_path / "m", tmp_path):
-        with pytest.raises(UserError) as caught:
+        with pytest.raises(InputError) as caught:
             load_weights(path, nn.Linear(2, 2))
         one_line(caught, path, "no file")
 
@@ -328,7 +328,7 @@ def test_truncated_weights(tmp_path, kept):
     data = (tmp_path / "m").read_bytes()
     (tmp_path / "m").write_bytes(data[: int(kept * len(data)) if isinstance(kept, float) else kept])
     before = [parameter.clone() for parameter in model.parameters()]
-    with pytest.raises(UserError) as caught:
+    with pytest.raises(InputError) as caught:
         load_weights(tmp_path / "m", model)
     one_line(caught, tmp_path / "m", "cut short")
     assert all(torch.equal(old, new) for old, new in zip(before, model.parameters()))
@@ -337,7 +337,7 @@ def test_truncated_weights(tmp_path, kept):
 @pytest.mark.parametrize("junk", [b"hello, this is text\n" * 9, b"\xff" * 200, b"PK\x03\x04" + bytes(200)])
 def test_a_file_of_something_else(tmp_path, junk):
     (tmp_path / "m").write_bytes(junk)
-    with pytest.raises(UserError) as caught:
+    with pytest.raises(InputError) as caught:
         load_weights(tmp_path / "m", small_model())
     one_line(caught, tmp_path / "m", "damaged")
 
@@ -357,7 +357,7 @@ def test_weights_of_another_configuration(tmp_path, change, backwards):
     save_weights(tmp_path / "m", Transformer(stored))
     model = Transformer(wanted)
     before = {name: value.clone() for name, value in model.state_dict().items()}
-    with pytest.raises(UserError) as caught:
+    with pytest.raises(InputError) as caught:
         load_weights(tmp_path / "m", model)
     one_line(caught, tmp_path / "m", "another configuration")
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())  # not half filled
@@ -367,7 +367,7 @@ def test_what_the_shapes_do_not_tell(tmp_path):
     """Other heads fit all shapes; what the weights do not depend on may change; a file that does not say fits."""
     model = Transformer(small_config(num_heads=4))
     save_weights(tmp_path / "m", model)
-    with pytest.raises(UserError) as caught:
+    with pytest.raises(InputError) as caught:
         load_weights(tmp_path / "m", Transformer(small_config(num_heads=3)))
     one_line(caught, tmp_path / "m", "another configuration", "num_heads = 4, not 3")
     others = small_config(num_heads=4, dropout=0.5, attention_dropout=0.5, max_len=99)
@@ -382,7 +382,7 @@ def test_what_the_shapes_do_not_tell(tmp_path):
 def test_a_damaged_configuration_in_the_weights(tmp_path, words):
     save_weights(tmp_path / "m", small_model())
     save_file(load_file(tmp_path / "m"), tmp_path / "m", metadata={"config": words})
-    with pytest.raises(UserError) as caught:
+    with pytest.raises(InputError) as caught:
         load_weights(tmp_path / "m", small_model())
     one_line(caught, tmp_path / "m", "damaged")
 
@@ -395,7 +395,7 @@ def test_whole_numbers_are_no_weights(tmp_path, dtype):
     load_weights(tmp_path / "m", nn.BatchNorm1d(3))
     tensors = load_file(tmp_path / "m")
     save_file(tensors | {"weight": tensors["weight"].to(dtype)}, tmp_path / "m")
-    with pytest.raises(UserError) as caught:
+    with pytest.raises(InputError) as caught:
         load_weights(tmp_path / "m", model)
     one_line(caught, tmp_path / "m", "weight is stored as", "floating point")
 
@@ -403,7 +403,7 @@ def test_whole_numbers_are_no_weights(tmp_path, dtype):
 SAVES = """
 import sys
 import torch
-from transformer_lib.files import save_weights
+from transformer_lib.serialization import save_weights
 torch.manual_seed(0)
 layers = torch.nn.Sequential(*(torch.nn.Linear(3, 3) for _ in range(4)))
 for layer in layers:
@@ -440,14 +440,14 @@ def test_moments_that_the_optimiser_refuses_change_nothing(tmp_path):
     save_state(tmp_path / "s", *stepped(torch.optim.SGD, momentum=0.9), {})
     model, adam = stepped(torch.optim.AdamW)
     before = repr(model.state_dict()), repr(adam.state_dict())
-    with pytest.raises(UserError) as caught:
+    with pytest.raises(InputError) as caught:
         load_state(tmp_path / "s", model, adam)
     one_line(caught, tmp_path / "s", "step")
     assert (repr(model.state_dict()), repr(adam.state_dict())) == before
 
 
 def test_a_state_that_is_not_there(tmp_path):
-    with pytest.raises(UserError) as caught:
+    with pytest.raises(InputError) as caught:
         load_state(tmp_path / "s", *stepped(torch.optim.AdamW))
     one_line(caught, "there is no file", tmp_path / "s")
 

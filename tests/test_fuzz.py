@@ -1,7 +1,7 @@
 """Bad input of every kind, made at random: one line that names the file, or a result; never anything else.
 
 Every reader and the command line get arbitrary bytes, damaged copies of good files, JSON of the wrong kind, strange
-text and strange arguments. Nothing may escape but a UserError of one line, nothing that existed may change, and
+text and strange arguments. Nothing may escape but a InputError of one line, nothing that existed may change, and
 nobody may reach for pickle. A few cases run with the unit tests, thousands with `make test-long`.
 """
 
@@ -25,10 +25,10 @@ from hypothesis import strategies as st
 from small import ENGLISH, GERMAN, MICRO
 
 from transformer_lib import __main__ as command_line
-from transformer_lib import corpora, translation
-from transformer_lib.data import Tokenizer, read_lines, read_parallel, toy_oracle
+from transformer_lib import translation
+from transformer_lib.data import Tokenizer, corpora, read_lines, read_parallel, toy_oracle
 from transformer_lib.decoding import beam_search
-from transformer_lib.files import UserError
+from transformer_lib.serialization import InputError
 
 
 def cases(few, many):
@@ -208,7 +208,7 @@ def refused(function, *arguments, names=()):
     """The result of a call, or None where it raised the one error that it may raise, with these names in it."""
     try:
         return function(*arguments)
-    except UserError as error:
+    except InputError as error:
         message = " ".join(str(error).split())
         assert message
         assert len(message) < 2000, message
@@ -552,7 +552,7 @@ def test_surrogates_are_no_text(trained):
 
 
 def test_a_vocabulary_too_small_for_the_alphabet():
-    with pytest.raises(UserError, match="vocab_size of 259 or more; got 200"):
+    with pytest.raises(InputError, match="vocab_size of 259 or more; got 200"):
         Tokenizer.train(ENGLISH, 200)
 
 
@@ -612,5 +612,5 @@ def test_a_run_that_stands_nowhere(name, value, trained, tmp_path):
 
 def test_a_sentence_of_a_thousand_clauses_is_not_of_the_toy_grammar():
     nested = "The dog says that " + "the dog says that " * 2000 + "the dog sleeps."
-    with pytest.raises(UserError, match="toy grammar: expected fewer clauses inside one another"):
+    with pytest.raises(InputError, match="toy grammar: expected fewer clauses inside one another"):
         toy_oracle(nested)

@@ -28,8 +28,8 @@ from test_training import (
 )
 
 from transformer_lib import __main__ as command_line
-from transformer_lib import training
 from transformer_lib.data import token_batches
+from transformer_lib.training import loop as training
 from transformer_lib.training import train
 
 MODEL = {"dropout": 0.2, "tie_embeddings": "all", "norm_first": True}
@@ -307,7 +307,7 @@ def test_without_a_place_ctrl_c_is_pythons_own(monkeypatch):
         signal.raise_signal(signal.SIGINT)
         raise AssertionError("the update went on")
 
-    monkeypatch.setattr(training, "update", interrupted)
+    monkeypatch.setattr(training, "train_step", interrupted)
     with pytest.raises(KeyboardInterrupt):
         trained(None)
 

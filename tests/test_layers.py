@@ -5,14 +5,14 @@ import torch
 from reference import DTYPES, equal, randomise
 from torch import nn
 
-from transformer_lib.decoding import KeyValueCache
+from transformer_lib.cache import KeyValueCache
 from transformer_lib.layers import DecoderLayer, EncoderLayer, FeedForward
 from transformer_lib.masks import causal_mask
 
 both_orders = pytest.mark.parametrize("norm_first", [False, True], ids=["post-norm", "pre-norm"])
 both_layers = pytest.mark.parametrize("kind", [EncoderLayer, DecoderLayer])
 SUBLAYERS = {EncoderLayer: ["self_attention", "feed_forward"]}
-SUBLAYERS[DecoderLayer] = ["self_attention", "memory_attention", "feed_forward"]
+SUBLAYERS[DecoderLayer] = ["self_attention", "cross_attention", "feed_forward"]
 
 
 def make(kind, norm_first=False, dtype=torch.float64, **options):

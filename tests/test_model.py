@@ -22,12 +22,12 @@ from reference import (
 )
 from torch import nn
 
-from transformer_lib.decoding import KeyValueCache
-from transformer_lib.files import load_weights, save_weights
+from transformer_lib.cache import KeyValueCache
 from transformer_lib.masks import causal_mask, decoder_mask, padding_mask
 from transformer_lib.model import Decoder, Encoder, Transformer, TransformerConfig
 from transformer_lib.multi_head import MultiHeadAttention
 from transformer_lib.positions import sinusoidal_table
+from transformer_lib.serialization import load_weights, save_weights
 
 both_orders = pytest.mark.parametrize("norm_first", [False, True], ids=["post-norm", "pre-norm"])
 ties = pytest.mark.parametrize("tie", ["none", "target", "all"])

@@ -8,7 +8,7 @@ from equivalence import torch_names
 from reference import DTYPES, equal, randomise
 from torch import nn
 
-from transformer_lib.decoding import KeyValueCache
+from transformer_lib.cache import KeyValueCache
 from transformer_lib.masks import causal_mask
 from transformer_lib.multi_head import MultiHeadAttention
 
@@ -185,7 +185,7 @@ def test_a_mask_covers_the_cached_keys_too():
 
 
 def test_a_filled_static_cache_is_reused_and_not_projected_again():
-    layer, memory, cache = attention(), tokens(2, 4, 12), KeyValueCache(1).layers[0].memory_attention
+    layer, memory, cache = attention(), tokens(2, 4, 12), KeyValueCache(1).layers[0].cross_attention
     first, second = tokens(2, 1, 12), tokens(2, 1, 12)
     equal(layer(first, memory, memory, cache=cache)[0], layer(first, memory, memory)[0])
     other = torch.full_like(memory, float("nan"))

@@ -22,20 +22,14 @@ from torch.nn.utils import clip_grad_norm_
 from torch.nn.utils.rnn import pad_sequence
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
-from transformer_lib import training
 from transformer_lib.data import Batch, token_batches
-from transformer_lib.files import UserError, load_weights
-from transformer_lib.loss import _CrossEntropy
 from transformer_lib.model import Transformer, TransformerConfig
-from transformer_lib.schedule import adamw
-from transformer_lib.training import (
-    TrainingConfig,
-    inverse_sqrt_schedule,
-    train,
-    translation_loss,
-    validation_loss,
-)
-from transformer_lib.update import SummedLoss, recomputed, update
+from transformer_lib.serialization import InputError, load_weights
+from transformer_lib.training import TrainingConfig, inverse_sqrt_schedule, train, translation_loss
+from transformer_lib.training import loop as training
+from transformer_lib.training.config import adamw
+from transformer_lib.training.loss import _CrossEntropy, validation_loss
+from transformer_lib.training.train_step import LossModule, activation_checkpointing, train_step
 
 BOS, EOS, VOCABULARY = 1, 2, 13
 CONFIG = TrainingConfig(batch_tokens=60, peak_lr=5e-3, warmup_steps=4, steps=10, evaluate_every=3, seed=7)
@@ -425,7 +419,7 @@ def test_recomputed_layers_give_the_same_gradients_and_keep_less(options):
     source, target = batch()
     for wanted in (False, True):
         kept = []
-        with recomputed(model, wanted):
+        with activation_checkpointing(model, wanted):
             torch.manual_seed(1)
             with torch.autograd.graph.saved_tensors_hooks(lambda x, kept=kept: kept.append(x) or x, lambda x: x):
                 loss = translation_loss(model, source, target)
@@ -440,7 +434,7 @@ def test_recomputed_layers_give_the_same_gradients_and_keep_less(options):
 
 def test_recomputed_leaves_no_trace_after_an_exception():
     model = fresh_model()
-    with pytest.raises(KeyError), recomputed(model):
+    with pytest.raises(KeyError), activation_checkpointing(model):
         raise KeyError
     assert all("forward" not in vars(layer) for layer in [*model.encoder.layers, *model.decoder.layers])
 
@@ -511,13 +505,13 @@ def test_an_update_waits_for_no_result(device):
     """Tensors on `meta` have no values: whatever asks for one fails. On a GPU, PyTorch tells who waits."""
     model = fresh_model(dropout=0.2).to(device)
     optimizer = SimpleNamespace(zero_grad=model.zero_grad, step=lambda: None, param_groups=[{}])  # PyTorch's is theirs
-    loss, batches = SummedLoss(model, 0.1), [Batch(*batch()), Batch(*batch())]
+    loss, batches = LossModule(model, 0.1), [Batch(*batch()), Batch(*batch())]
     if device == "cuda":
         optimizer = adamw(model, CONFIG)
-        update(loss, batches, 26, optimizer, CONFIG, 1)  # what is done once, such as loading kernels, may wait
+        train_step(loss, batches, 26, optimizer, CONFIG, 1)  # what is done once, such as loading kernels, may wait
         torch.cuda.set_sync_debug_mode("error")
     try:
-        result = update(loss, batches, 26, optimizer, CONFIG, 2)
+        result = train_step(loss, batches, 26, optimizer, CONFIG, 2)
     finally:
         if device == "cuda":
             torch.cuda.set_sync_debug_mode("default")
@@ -550,7 +544,7 @@ def test_after_a_gradient_that_is_not_finite_nothing_moves_until_the_loop_looks(
     model.output_projection.weight.register_hook(lambda grad: grad * math.nan if len(steps) == broken - 1 else grad)
     with (
         watched_steps(lambda _: steps.append(before.append(tensors_of(model)))),
-        pytest.raises(UserError, match=f"the gradient's norm is nan at step {broken} "),
+        pytest.raises(InputError, match=f"the gradient's norm is nan at step {broken} "),
     ):
         train(model, PAIRS, replace(CONFIG, evaluate_every=100), out=tmp_path)
     assert seldom == [4] == [len(steps)]
@@ -599,10 +593,10 @@ def test_every_process_draws_its_own_dropout(monkeypatch):
     for dropout, different in ((0.3, True), (0.0, False)):
         parts = []
         for rank in range(2):
-            monkeypatch.setattr("transformer_lib.update.place", lambda rank=rank: (rank, 2))
+            monkeypatch.setattr("transformer_lib.training.train_step.rank_and_world_size", lambda rank=rank: (rank, 2))
             model = fresh_model(dropout=dropout).double()
-            loss = SummedLoss(model, label_smoothing=0.0)
-            parts.append(update(loss, [Batch(source, target)], 16, adamw(model, CONFIG), CONFIG, step=1)[0])
+            loss = LossModule(model, label_smoothing=0.0)
+            parts.append(train_step(loss, [Batch(source, target)], 16, adamw(model, CONFIG), CONFIG, step=1)[0])
         assert (abs(parts[0] - parts[1]) > 1e-6) == different
 
 
@@ -751,7 +745,7 @@ def test_validation_loss_is_the_mean_over_tokens_without_dropout(was_training, b
 
 def test_validation_puts_the_mode_back_after_an_error():
     model = fresh_model().train()
-    with pytest.raises(UserError, match="batch_tokens = 3"):
+    with pytest.raises(InputError, match="batch_tokens = 3"):
         validation_loss(model, VAL_PAIRS, 3)
     assert model.training
 
@@ -812,15 +806,15 @@ def test_an_interrupted_run_is_bitwise_the_uninterrupted(cuts, whole, tmp_path):
 
 @pytest.mark.parametrize("stop_at", [1, 5, 7, 10])
 def test_a_killed_run_goes_on_from_its_last_checkpoint(stop_at, whole, tmp_path, monkeypatch):
-    update, count = training.update, [0]
+    train_step, count = training.train_step, [0]
 
     def dying(*arguments):
         count[0] += 1
         if count[0] == stop_at:
             raise KeyboardInterrupt
-        return update(*arguments)
+        return train_step(*arguments)
 
-    monkeypatch.setattr(training, "update", dying)
+    monkeypatch.setattr(training, "train_step", dying)
     with pytest.raises(KeyboardInterrupt):
         train(fresh_model(**OPTIONS), PAIRS, CONFIG, out=tmp_path)
     monkeypatch.undo()
@@ -881,7 +875,7 @@ def test_another_schedule_sets_the_rate_and_goes_on_bitwise(tmp_path):
     assert same(tensors_of(model), tensors_of(whole))
     assert not same(tensors_of(model), tensors_of(usual))
     for config in (falling(4), CONFIG):
-        with pytest.raises(UserError, match="another schedule"):
+        with pytest.raises(InputError, match="another schedule"):
             train(fresh_model(), PAIRS, config, out=tmp_path, resume=True)
 
 
@@ -918,7 +912,7 @@ def test_pairs_may_come_as_lists_or_tuples(tmp_path):
 def test_another_setting_is_no_resumption(name, tmp_path):
     train(fresh_model(), PAIRS, replace(CONFIG, steps=3), out=tmp_path)
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
-    with pytest.raises(UserError, match=rf"another {name}\b") as caught:
+    with pytest.raises(InputError, match=rf"another {name}\b") as caught:
         train(fresh_model(), PAIRS, replace(CONFIG, **{name: CHANGES[name]}), out=tmp_path, resume=True)
     assert str(tmp_path) in str(caught.value)
     assert "\n" not in str(caught.value)
@@ -988,7 +982,7 @@ def test_a_damaged_state_is_one_clear_line(damage, tmp_path):
     train(fresh_model(), PAIRS, replace(CONFIG, steps=3), out=tmp_path)
     DAMAGES[damage](tmp_path / "state.safetensors")
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
-    with pytest.raises(UserError, match=r"state\.safetensors") as caught:
+    with pytest.raises(InputError, match=r"state\.safetensors") as caught:
         train(fresh_model(), PAIRS, CONFIG, out=tmp_path, resume=True)
     assert "\n" not in str(caught.value)
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
@@ -1000,7 +994,7 @@ def test_a_damaged_state_is_one_clear_line(damage, tmp_path):
 ])  # fmt: skip
 def test_the_state_of_another_model_is_refused(options, tmp_path):
     train(fresh_model(), PAIRS, replace(CONFIG, steps=3), out=tmp_path)
-    with pytest.raises(UserError, match=r"state\.safetensors"):
+    with pytest.raises(InputError, match=r"state\.safetensors"):
         train(fresh_model(**options), PAIRS, CONFIG, out=tmp_path, resume=True)
 
 
@@ -1012,7 +1006,7 @@ def test_a_damaged_log_is_one_clear_line(text, tmp_path):
     if text == "":  # an empty log is a log
         assert [row["step"] for row in train(fresh_model(), PAIRS, CONFIG, out=tmp_path, resume=True)] == [6, 9, 10]
         return
-    with pytest.raises(UserError, match=r"log\.jsonl"):
+    with pytest.raises(InputError, match=r"log\.jsonl"):
         train(fresh_model(), PAIRS, CONFIG, out=tmp_path, resume=True)
 
 
@@ -1023,7 +1017,7 @@ def test_a_damaged_log_is_one_clear_line(text, tmp_path):
 def test_a_loss_that_is_not_finite_names_the_step(options, tmp_path):
     """The first step's loss is fine, and its update ruins the weights."""
     config = replace(CONFIG, peak_lr=1e30, evaluate_every=100)
-    with pytest.raises(UserError, match=r"the training loss is (nan|inf) at step 2 .*peak_lr"):
+    with pytest.raises(InputError, match=r"the training loss is (nan|inf) at step 2 .*peak_lr"):
         train(fresh_model(), PAIRS, config, out=tmp_path, **options)
     assert state_of(tmp_path)[1]["progress"]["step"] == 0  # as it was before
     assert not (tmp_path / "model.safetensors").exists()
@@ -1031,7 +1025,7 @@ def test_a_loss_that_is_not_finite_names_the_step(options, tmp_path):
 
 def test_a_validation_loss_that_is_not_finite_names_the_step(tmp_path):
     """Else a run of one step would succeed and leave ruined weights, or none."""
-    with pytest.raises(UserError, match=r"nan|inf|finite"):
+    with pytest.raises(InputError, match=r"nan|inf|finite"):
         train(fresh_model(), PAIRS, replace(CONFIG, peak_lr=1e30, steps=1), val_pairs=VAL_PAIRS, out=tmp_path)
     assert state_of(tmp_path)[1]["progress"]["step"] == 0
     assert not (tmp_path / "model.safetensors").exists()
@@ -1044,7 +1038,7 @@ def test_a_gradient_that_is_not_finite_is_not_saved(tmp_path):
     steps = []
     with (
         watched_steps(steps.append),
-        pytest.raises(UserError, match=r"the gradient's norm is (nan|inf) at step 2 .epoch 0, b"),
+        pytest.raises(InputError, match=r"the gradient's norm is (nan|inf) at step 2 .epoch 0, b"),
     ):
         train(model, PAIRS, replace(CONFIG, steps=2), out=tmp_path)
     assert state_of(tmp_path)[1]["progress"]["step"] == 0
@@ -1054,7 +1048,7 @@ def test_a_gradient_that_is_not_finite_leaves_the_weights_alone():
     model = fresh_model()
     model.output_projection.weight.register_hook(lambda gradient: gradient * math.nan)
     before = tensors_of(model)
-    with pytest.raises(UserError, match="gradient's norm is nan at step 1"):
+    with pytest.raises(InputError, match="gradient's norm is nan at step 1"):
         train(model, PAIRS, CONFIG)
     assert same(tensors_of(model), before)
 
@@ -1068,17 +1062,17 @@ LONG = ([3] * 33, [BOS, EOS])  # the model's max_len is 32
 ])  # fmt: skip
 @pytest.mark.parametrize("where", ["pairs", "val_pairs"])
 def test_a_pair_that_does_not_fit_is_found_before_the_first_step(pair, words, where, monkeypatch):
-    monkeypatch.setattr(training, "update", lambda *_: pytest.fail("it trained first"))
+    monkeypatch.setattr(training, "train_step", lambda *_: pytest.fail("it trained first"))
     config = replace(CONFIG, batch_tokens=19 if "19" in words else 60)
     given = {"pairs": PAIRS, "val_pairs": VAL_PAIRS}
-    with pytest.raises(UserError, match=words):
+    with pytest.raises(InputError, match=words):
         train(fresh_model(), config=config, **given | {where: [*given[where], pair]})
 
 
 def test_a_place_that_cannot_be_written_is_found_before_the_first_step(tmp_path, monkeypatch):
     (tmp_path / "file").write_text("")
-    monkeypatch.setattr(training, "update", lambda *_: pytest.fail("it trained first"))
-    with pytest.raises(UserError, match="cannot write"):
+    monkeypatch.setattr(training, "train_step", lambda *_: pytest.fail("it trained first"))
+    with pytest.raises(InputError, match="cannot write"):
         train(fresh_model(), PAIRS, CONFIG, out=tmp_path / "file")
 
 
@@ -1094,7 +1088,7 @@ def test_what_a_killed_writer_left_is_removed(tmp_path):
 
 def test_a_place_below_a_file_is_refused(tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(UserError, match=r"cannot write .*file"):
+    with pytest.raises(InputError, match=r"cannot write .*file"):
         train(fresh_model(), PAIRS, CONFIG, out=tmp_path / "file" / "run")
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
 

@@ -18,12 +18,12 @@ from torch import nn
 from torch_model import TorchTransformer
 
 from transformer_lib import __main__ as command_line
-from transformer_lib.corpora import toy_corpus
 from transformer_lib.data import ParallelCorpus, Tokenizer
+from transformer_lib.data.corpora import toy_corpus
 from transformer_lib.decoding import beam_search
-from transformer_lib.loss import translation_loss
 from transformer_lib.model import Transformer, TransformerConfig
 from transformer_lib.training import TrainingConfig, inverse_sqrt_schedule
+from transformer_lib.training.loss import translation_loss
 from transformer_lib.translation import Translator, evaluate_bleu
 
 # --- PyTorch's model ---
@@ -32,11 +32,11 @@ RIVAL = "torch.nn.Transformer"
 NAMES = {
     "self_attention.in_projection.": "self_attn.in_proj_",
     "self_attention.out_projection": "self_attn.out_proj",
-    "memory_attention.in_projection.": "multihead_attn.in_proj_",
-    "memory_attention.out_projection": "multihead_attn.out_proj",
+    "cross_attention.in_projection.": "multihead_attn.in_proj_",
+    "cross_attention.out_projection": "multihead_attn.out_proj",
     "feed_forward.linear": "linear",
     "self_attention_norm": "norm1",
-    "memory_attention_norm": "norm2",
+    "cross_attention_norm": "norm2",
 }
 
 

@@ -15,8 +15,8 @@ from safetensors.torch import load_file, save_file
 from transformer_lib import translation
 from transformer_lib.data import ParallelCorpus, Tokenizer, encode_pairs
 from transformer_lib.decoding import Hypothesis, beam_search, greedy_decode
-from transformer_lib.files import UserError, save_weights
 from transformer_lib.model import Transformer, TransformerConfig
+from transformer_lib.serialization import InputError, save_weights
 from transformer_lib.training import TrainingConfig, train
 from transformer_lib.translation import Translator, evaluate_bleu
 
@@ -200,7 +200,7 @@ def weights_by_hand(model, source, target):
     """Softmax of queries and keys of each layer, from the weights and from what each layer is given."""
     inputs, hooks = [], []
     for layer in model.decoder.layers:
-        attention = layer.memory_attention
+        attention = layer.cross_attention
         hooks.append(attention.register_forward_pre_hook(lambda module, args: inputs.append((module, *args[:2]))))
     model(source, target)
     for hook in hooks:
@@ -310,8 +310,8 @@ def test_attention_leaves_no_hooks(monkeypatch, fails):
         assert not module._forward_hooks
         assert not module._forward_pre_hooks
     assert speaker.translate([*BOOK]) == before
-    memory_attention = speaker.model.decoder.layers[0].memory_attention
-    assert memory_attention(*[torch.zeros(1, 2, 12, dtype=torch.float64)] * 3)[1] is None
+    cross_attention = speaker.model.decoder.layers[0].cross_attention
+    assert cross_attention(*[torch.zeros(1, 2, 12, dtype=torch.float64)] * 3)[1] is None
 
 
 @pytest.mark.parametrize("sentence", ["", "  "])
@@ -359,7 +359,7 @@ def folder(tmp_path):
 
 
 def refused(folder, *words):
-    with pytest.raises(UserError) as caught:
+    with pytest.raises(InputError) as caught:
         Translator.from_pretrained(folder)
     return one_line(caught, *words)
 
@@ -490,14 +490,14 @@ def test_nothing_is_unpickled(folder, tmp_path, name, write):
 
 def test_check_config(folder):
     translator().check_config(folder)
-    with pytest.raises(UserError) as caught:
+    with pytest.raises(InputError) as caught:
         translator(d_ff=24).check_config(folder)
     one_line(caught, folder, "d_ff", "20", "24")
 
 
 def test_saving_below_a_file_is_refused(tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(UserError) as caught:
+    with pytest.raises(InputError) as caught:
         translator().save(tmp_path / "file" / "model")
     one_line(caught, tmp_path / "file")
 
@@ -506,10 +506,10 @@ def test_half_a_save_is_no_model(tmp_path, monkeypatch):
     """When the weights do not fit on the disk, the directory is refused rather than half right."""
 
     def full(path, model):
-        raise UserError("full")
+        raise InputError("full")
 
     monkeypatch.setattr(translation, "save_weights", full)
-    with pytest.raises(UserError, match="full"):
+    with pytest.raises(InputError, match="full"):
         translator().save(tmp_path)
     refused(tmp_path, "model.safetensors")
     save_weights(tmp_path / "model.safetensors", translator().model)

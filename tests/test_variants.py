@@ -13,14 +13,14 @@ import torch.nn.functional as F
 from reference import equal, padded_batch, randomise, replace_from, small_config
 from torch import nn
 
-from transformer_lib.bricks import GroupedQueryAttention, SwiGLU, rotary
 from transformer_lib.cache import KeyValueCache
-from transformer_lib.files import UserError
 from transformer_lib.layers import EncoderLayer, FeedForward
 from transformer_lib.masks import causal_mask
 from transformer_lib.model import Encoder
 from transformer_lib.multi_head import MultiHeadAttention
+from transformer_lib.serialization import InputError
 from transformer_lib.variants import DecoderOnly, EncoderOnly, ModernDecoderOnly, mask_tokens
+from transformer_lib.variants.modern_blocks import GroupedQueryAttention, SwiGLU, rotary
 
 PAD, MASK, V = 0, 12, 13
 both_orders = pytest.mark.parametrize("norm_first", [False, True], ids=["post-norm", "pre-norm"])
@@ -391,7 +391,7 @@ def test_cached_equals_uncached(writer, pieces):
     outputs = [model(piece, cache=cache) for piece in tokens.split(pieces, dim=1)]
     assert cache.length == 8
     equal(torch.cat(outputs, dim=1), model(tokens), 1e-12)
-    assert all(layer.memory_attention.key is None for layer in cache.layers)
+    assert all(layer.cross_attention.key is None for layer in cache.layers)
 
 
 @each_writer
@@ -521,7 +521,7 @@ def test_generation_refuses_padding_nothing_and_too_much():
 def test_generation_refuses_logits_that_are_not_finite(writer, value, generator):
     model = writer().train()
     nn.init.constant_(model.output_projection.weight, value)
-    with pytest.raises(UserError, match="infinite or not numbers"):
+    with pytest.raises(InputError, match="infinite or not numbers"):
         model.generate(padded_batch((3, 3)), 9, generator=generator)
     assert model.training  # also after an error
 

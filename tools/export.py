@@ -3,11 +3,11 @@
     python tools/export.py           write the modules
     python tools/export.py --check   exit 1 if a module differs from what the chapters say, or has no chapter
 
-A chapter's front matter names its module (`exports:`, a path or a list of paths) and the names it makes
-public (`public:`). A cell tagged `export` goes to the last module named, one tagged `export-toy` to toy.py.
+A chapter's front matter lists its modules (`exports:`, a list of paths) and the names that it makes public
+(`public:`). A cell tagged `export` goes to the last module listed, one tagged `export-cache` to cache.py.
 """
 
-import re
+import ast
 import subprocess
 import sys
 import tomllib
@@ -20,72 +20,70 @@ ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = "transformer_lib"
 MARK = "# Generated from {}: edit the chapter, not this file, then run `make export`."
 
-GETATTR = '''
-def __getattr__(name: str) -> object:
-    """Import a package inside this one when somebody asks for it: most programs need neither checks nor exercises."""
-    for package, names in _LATER.items():
-        if name == package or name in names:
-            module = import_module(f"{__name__}.{package}")
-            return module if name == package else getattr(module, name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-'''
-
 
 def chapters() -> list[Path]:
     """The chapters in the book's order."""
     return sorted((ROOT / "chapters").glob("*.md"))
 
 
-def tangle(chapter: Path) -> tuple[dict[str, str], list[str], str]:
-    """The modules one chapter writes: {path: text}, its public names, and the module that holds them."""
+def tangle(chapter: Path) -> tuple[dict[str, str], list[str]]:
+    """The modules one chapter writes, {path: text}, and its public names."""
     notebook = jupytext.read(chapter)
     paths = notebook.metadata.get("exports", [])
-    paths = [paths] if isinstance(paths, str) else list(paths)
     name = f"chapters/{chapter.name}"
     modules = {path: [MARK.format(name)] for path in paths}
     tags = {f"export-{Path(path).stem}": path for path in paths} | ({"export": paths[-1]} if paths else {})
-    section = "opening"
     for cell in notebook.cells:
-        if cell.cell_type == "markdown":
-            section = (re.findall(r"^#+ +(.+?) *$", cell.source, re.MULTILINE) or [section])[-1]
-            continue
         for tag in cell.metadata.get("tags", []):
             if tag == "export" or tag.startswith("export-"):
                 if tag not in tags:
                     sys.exit(f"{name}: a cell is tagged '{tag}', but `exports:` in the front matter names {paths}")
-                modules[tags[tag]].append(f"\n# {name}: {section}\n{cell.source}")
-    public = list(notebook.metadata.get("public", []))
-    if public:
-        modules[paths[-1]].append(f"__all__ = {public!r}")
-    return {path: "\n\n".join(parts) + "\n" for path, parts in modules.items()}, public, paths[-1] if paths else ""
+                modules[tags[tag]].append(cell.source)
+    return {path: "\n\n".join(parts) + "\n" for path, parts in modules.items()}, notebook.metadata.get("public", [])
+
+
+def imports(modules: dict[str, str], public: list[str]) -> list[str]:
+    """The lines that import each public name from the module that defines it."""
+    lines = []
+    for path, text in modules.items():
+        defined = {name for node in ast.parse(text).body for name in _names(node)}
+        module = path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+        if names := [name for name in public if name in defined]:
+            lines.append(f"from {module} import {', '.join(names)}")
+    return lines
+
+
+def _names(node: ast.stmt) -> list[str]:
+    """What a statement at the top of a module defines; an import defines nothing."""
+    if isinstance(node, ast.FunctionDef | ast.ClassDef):
+        return [node.name]
+    return [target.id for target in getattr(node, "targets", []) if isinstance(target, ast.Name)]
 
 
 def package() -> dict[str, str]:
-    """Every file of the package as the chapters say it, formatted: {path: text}."""
+    """Every file of the package as the chapters say it, formatted: {path: text}.
+
+    `transformer_lib` and each folder in it that no chapter gives an `__init__.py` import the public names.
+    """
     version = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["version"]
     files: dict[str, str] = {}
-    lines, names, later = [], [], {}
+    inits: dict[str, list[str]] = {f"{PACKAGE}/__init__.py": []}
     for chapter in chapters():
-        modules, public, home = tangle(chapter)
+        modules, public = tangle(chapter)
         for path in modules:
             if path in files:
                 sys.exit(f"chapters/{chapter.name}: {path} is already written by an earlier chapter")
         files |= modules
-        if public:
-            module = home.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
-            line = f"from {module} import {', '.join(public)}"
-            if home.endswith("/__init__.py"):
-                later[module.removeprefix(f"{PACKAGE}.")] = public, line
-            else:
-                lines.append(line)
-            names += public
-    files[f"{PACKAGE}/__init__.py"] = "\n".join(
-        [MARK.format("the front matter of chapters/*.md"), '"""The library that the course writes."""',
-         "from importlib import import_module", "from typing import TYPE_CHECKING", *sorted(lines),
-         "if TYPE_CHECKING:" if later else "", *(f"    {line}" for _, line in later.values()),
-         f"__version__ = {version!r}", f"__all__ = {sorted(names)!r}",
-         f"_LATER = { {module: public for module, (public, _) in later.items()} }", GETATTR]
-    )  # fmt: skip
+        lines = imports(modules, public)
+        inits[f"{PACKAGE}/__init__.py"] += lines
+        for path in modules:
+            inits.setdefault(f"{Path(path).parent.as_posix()}/__init__.py", lines)
+    for path, lines in inits.items():
+        if path not in files:
+            names = sorted(name for line in lines for name in line.partition(" import ")[2].split(", "))
+            opening = [MARK.format("the front matter of chapters/*.md"), '"""The public names of this package."""']
+            files[path] = "\n".join([*opening, *lines, f"__all__ = {names!r}\n"])
+    files[f"{PACKAGE}/__init__.py"] += f"__version__ = {version!r}\n"
     return _formatted(files)
 
 

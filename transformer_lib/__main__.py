@@ -1,7 +1,5 @@
 # Generated from chapters/A1_command_line.md: edit the chapter, not this file, then run `make export`.
 
-
-# chapters/A1_command_line.md: Presets
 """The command line: python -m transformer_lib train | translate | evaluate | check."""
 
 from __future__ import annotations
@@ -23,7 +21,6 @@ from typing import Any, NoReturn
 
 import torch
 
-from transformer_lib.checkpoints import run_lock
 from transformer_lib.checks import check_transformer
 from transformer_lib.data import (
     ParallelCorpus,
@@ -34,13 +31,13 @@ from transformer_lib.data import (
     read_parallel,
     toy_corpus,
 )
-from transformer_lib.files import UserError, one_line
 from transformer_lib.model import Transformer, TransformerConfig
-from transformer_lib.processes import joined, place
+from transformer_lib.serialization import InputError, one_line
 from transformer_lib.training import TrainingConfig, train
+from transformer_lib.training.checkpoints import run_lock
+from transformer_lib.training.distributed import process_group, rank_and_world_size
 from transformer_lib.translation import Translator, evaluate_bleu
 
-# chapters/A1_command_line.md: Presets
 _COMMON = dict(norm_first=True, tie_embeddings="all")
 PRESETS: dict[str, dict[str, dict]] = {
     "tiny": {
@@ -67,22 +64,21 @@ PRESETS: dict[str, dict[str, dict]] = {
 }
 
 
-# chapters/A1_command_line.md: Where the sentences come from
 def _corpus(arguments: argparse.Namespace, split: str) -> ParallelCorpus:
     """The sentences that the arguments name."""
     name, source, target = arguments.corpus, arguments.source, arguments.target
     if name is None:
         if source is None or target is None:
-            raise UserError("no data: give --corpus, or both --source FILE and --target FILE")
+            raise InputError("no data: give --corpus, or both --source FILE and --target FILE")
         return read_parallel(source, target)
     if name == "toy" and (source or target):
-        raise UserError("--corpus toy has its own sentences: leave out --source and --target, or --corpus")
+        raise InputError("--corpus toy has its own sentences: leave out --source and --target, or --corpus")
     if name == "toy":
         return toy_corpus(split)
     if name == "multi30k":
         return load_multi30k(split, source=source or "en", target=target or "de")
     if not Path(name).is_dir():
-        raise UserError(f"unknown corpus {name!r}: it is neither toy, nor multi30k, nor a directory")
+        raise InputError(f"unknown corpus {name!r}: it is neither toy, nor multi30k, nor a directory")
     return read_parallel(Path(name, f"{split}.{source or 'en'}"), Path(name, f"{split}.{target or 'de'}"))
 
 
@@ -105,11 +101,10 @@ def _training_data(arguments: argparse.Namespace) -> tuple[ParallelCorpus, Paral
 
 def _device(name: str) -> str:
     if name == "cuda" and not torch.cuda.is_available():
-        raise UserError("--device cuda, but torch finds no CUDA device: use --device cpu, or install torch for CUDA")
+        raise InputError("--device cuda, but torch finds no CUDA device: use --device cpu, or install torch for CUDA")
     return ("cuda" if torch.cuda.is_available() else "cpu") if name == "auto" else name
 
 
-# chapters/A1_command_line.md: Where the sentences come from
 def _keep_memory() -> None:
     """Tell glibc, where there is one, to serve every allocation from its own heap and never to shrink it."""
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
@@ -119,29 +114,28 @@ def _keep_memory() -> None:
         mallopt(-2, 2**26)  # M_TOP_PAD: grow in steps of 64 MiB
 
 
-# chapters/A1_command_line.md: Train, translate, evaluate
 def _train(arguments: argparse.Namespace) -> None:
-    with joined(_device(arguments.device)) as device:
+    with process_group(_device(arguments.device)) as device:
         log = _train_here(arguments, device)
-        if place()[0] == 0:  # of several processes only the first speaks
+        if rank_and_world_size()[0] == 0:  # of several processes only the first speaks
             print(json.dumps(log[-1]))
 
 
 def _goes_on(out: Path, resume: bool) -> bool:
-    """Whether to go on with a run in the directory; a UserError if there is one, and we cannot or may not."""
+    """Whether to go on with a run in the directory; a InputError if there is one, and we cannot or may not."""
     if out.exists() and not out.is_dir():
-        raise UserError(f"--out {out} is a file: expected a directory, or a name that is still free")
+        raise InputError(f"--out {out} is a file: expected a directory, or a name that is still free")
     if resume and (out / "state.safetensors").exists():
         return True
     if any((out / name).exists() for name in ("model.safetensors", "state.safetensors")):
         remedy = "it has no state to go on from: give" if resume else "give --resume to go on with it, or"
-        raise UserError(f"{out} already holds a run: {remedy} another --out")
+        raise InputError(f"{out} already holds a run: {remedy} another --out")
     return False
 
 
 def _train_here(arguments: argparse.Namespace, device: str) -> list[dict[str, float]]:
     if not 0 <= arguments.seed < 2**63:
-        raise UserError(f"--seed must be at least 0 and below 2**63; got {arguments.seed}")
+        raise InputError(f"--seed must be at least 0 and below 2**63; got {arguments.seed}")
     _goes_on(Path(arguments.out), arguments.resume)  # before anything is read
     preset = PRESETS[arguments.preset or ("tiny" if arguments.corpus == "toy" else "small")]
     names = ("steps", "minutes", "evaluate_every", "average", "patience", "seed")
@@ -180,7 +174,7 @@ def train_translator(
         The log of `train`.
 
     Raises:
-        UserError: `out` holds a run that may or can not go on, there is no usable pair, or what `train` refuses.
+        InputError: `out` holds a run that may or can not go on, there is no usable pair, or what `train` refuses.
         ValueError: a setting is out of its range.
         KeyboardInterrupt: after Ctrl-C or SIGTERM.
     """
@@ -195,31 +189,31 @@ def train_translator(
     pairs, skipped = encode_pairs(corpus, tokenizer, max_len=longest)
     try:
         val_pairs, also_skipped = encode_pairs(val_corpus, tokenizer, max_len=longest)
-    except UserError:  # no usable pair among the few put aside: train without validation
+    except InputError:  # no usable pair among the few put aside: train without validation
         val_pairs, also_skipped = [], len(val_corpus)
     skipped += also_skipped
     if settings.patience and not val_pairs:
-        raise UserError("--patience waits for a better validation loss, but no pair is left for validation")
+        raise InputError("--patience waits for a better validation loss, but no pair is left for validation")
     torch.manual_seed(settings.seed)
     translator = Translator(build(config), tokenizer)
     if going_on:
         try:
             translator.check_config(out)
-        except UserError as error:
-            raise UserError(f"{error}: give the --preset that the run began with") from error
+        except InputError as error:
+            raise InputError(f"{error}: give the --preset that the run began with") from error
     with run_lock(out):
         if _goes_on(out, resume) != going_on:
-            raise UserError(f"another run began in {out} while this one read its data: give the command again")
-        if place()[0] == 0:
+            raise InputError(f"another run began in {out} while this one read its data: give the command again")
+        if rank_and_world_size()[0] == 0:
             if not going_on:
                 translator.save(out, weights=False)
             why = f" (blank on a side, or longer than {longest} tokens)" if skipped else ""
             _say(f"{len(pairs)} pairs to train on, {len(val_pairs)} for validation; skipped {skipped}{why}")
         log = train(translator.model, pairs, settings, val_pairs=val_pairs, out=out, resume=resume, device=device)
-    if log[-1]["step"] < settings.warmup_steps and place()[0] == 0:
+    if log[-1]["step"] < settings.warmup_steps and rank_and_world_size()[0] == 0:
         rising = f"the learning rate was still rising, up to update {settings.warmup_steps}"
         _say(f"warning: this was update {log[-1]['step']}, and {rising}: train longer, or take --preset tiny")
-    if settings.steps and log[-1]["step"] > settings.steps and place()[0] == 0:
+    if settings.steps and log[-1]["step"] > settings.steps and rank_and_world_size()[0] == 0:
         _say(f"warning: nothing was trained: the run has made {log[-1]['step']} updates, more than {settings.steps}")
     return log
 
@@ -232,38 +226,37 @@ def _translate(arguments: argparse.Namespace) -> None:
 
 def _standard_input() -> list[str]:
     if sys.stdin is None:
-        raise UserError("standard input is closed: give sentences as arguments, or a file behind <")
+        raise InputError("standard input is closed: give sentences as arguments, or a file behind <")
     try:
         return read_lines("standard input", sys.stdin.buffer.read())
     except OSError as error:  # a directory, for example
-        raise UserError(f"cannot read standard input: {error.strerror or error}") from error
+        raise InputError(f"cannot read standard input: {error.strerror or error}") from error
 
 
 def _translations(arguments: argparse.Namespace, translator: Translator, sentences: list[str]) -> list[str]:
     try:
         return translator.translate(sentences, beam_size=arguments.beam)
-    except UserError as error:  # the translator does not know from where it was loaded
-        raise UserError(f"cannot translate with {arguments.model}: {error}") from error
+    except InputError as error:  # the translator does not know from where it was loaded
+        raise InputError(f"cannot translate with {arguments.model}: {error}") from error
 
 
 def _evaluate(arguments: argparse.Namespace) -> None:
     if arguments.corpus is not None and arguments.split is None:
         parts = "such as test for toy, test_2016_flickr for multi30k"
-        raise UserError(f"--corpus {arguments.corpus} needs --split: the name of the part to evaluate on, {parts}")
+        raise InputError(f"--corpus {arguments.corpus} needs --split: the name of the part to evaluate on, {parts}")
     if arguments.corpus is None and arguments.split is not None:
-        raise UserError(f"--split {arguments.split} needs --corpus: two files have no parts")
+        raise InputError(f"--split {arguments.split} needs --corpus: two files have no parts")
     corpus = _corpus(arguments, arguments.split)
     if not len(corpus):
-        raise UserError("nothing to evaluate: there is no sentence in the files")
+        raise InputError("nothing to evaluate: there is no sentence in the files")
     translator = Translator.from_pretrained(arguments.model, device=_device(arguments.device))
     print(json.dumps(evaluate_bleu(_translations(arguments, translator, corpus.source), corpus.target)))
 
 
-# chapters/A1_command_line.md: Check
 def _check(arguments: argparse.Namespace) -> int:
     module, colon, name = arguments.factory.partition(":")
     if not (module and colon and name):
-        raise UserError(f"expected module:factory, such as mymodel:build; got {arguments.factory!r}")
+        raise InputError(f"expected module:factory, such as mymodel:build; got {arguments.factory!r}")
     if os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())
     options = {"pad_id": arguments.pad_id, "max_len": arguments.max_len, "training": arguments.training}
@@ -271,20 +264,19 @@ def _check(arguments: argparse.Namespace) -> int:
         try:
             factory = getattr(importlib.import_module(module), name)
         except (Exception, SystemExit) as error:
-            raise UserError(f"cannot import {arguments.factory}: {one_line(error)}") from error
+            raise InputError(f"cannot import {arguments.factory}: {one_line(error)}") from error
         try:
             report = check_transformer(factory, **options)
         except (Exception, SystemExit) as error:
             called = "called as model(source, target) with whole numbers (batch, length)"
-            raise UserError(f"cannot run {arguments.factory}, {called}: {one_line(error)}") from error
+            raise InputError(f"cannot run {arguments.factory}, {called}: {one_line(error)}") from error
     print(report.to_json() if arguments.json else report)
     return 0 if report.holds else 1
 
 
-# chapters/A1_command_line.md: One line when it goes wrong
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
-        raise UserError(f"{message} (see {self.prog} --help)")
+        raise InputError(f"{message} (see {self.prog} --help)")
 
 
 def _positive(kind: type[int] | type[float], *, most: int | None = None) -> Callable[[str], float]:
@@ -404,7 +396,7 @@ def main(argv: list[str] | None = None) -> int:
         status = arguments.run(arguments) or 0
         if sys.stdout is not None:
             sys.stdout.flush()
-    except UserError as error:
+    except InputError as error:
         return _fail(str(error))
     except KeyboardInterrupt as stop:
         _say(str(stop) or "stopped by Ctrl-C")
@@ -428,6 +420,5 @@ def _discard_output() -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
 
 
-# chapters/A1_command_line.md: One line when it goes wrong
 if __name__ == "__main__":
     sys.exit(main())

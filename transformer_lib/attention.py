@@ -1,7 +1,5 @@
 # Generated from chapters/02_attention.md: edit the chapter, not this file, then run `make export`.
 
-
-# chapters/02_attention.md: The exported code
 """Scaled dot-product attention: the formula, readable, in every dtype."""
 
 import math
@@ -12,7 +10,6 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 
-# chapters/02_attention.md: The exported code
 def check_mask(mask: Tensor, shape: tuple[int, ...]) -> None:
     """Refuse a mask that is not boolean or does not fit scores of this shape.
 
@@ -64,6 +61,3 @@ def scaled_dot_product_attention(
         scores = scores.masked_fill(~mask, torch.finfo(scores.dtype).min)
         weights = scores.softmax(dim=-1).masked_fill(~mask, 0.0)
     return F.dropout(weights, dropout) @ value, weights
-
-
-__all__ = ["scaled_dot_product_attention"]

@@ -1,7 +1,5 @@
 # Generated from chapters/03_multi_head.md: edit the chapter, not this file, then run `make export`.
 
-
-# chapters/03_multi_head.md: The cache
 """A key-value cache: what a decoder has projected so far, so that it need not be projected again."""
 
 from typing import NamedTuple
@@ -11,7 +9,6 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 
-# chapters/03_multi_head.md: The cache
 class KeysAndValues:
     """The keys and values that one attention has projected so far.
 
@@ -45,7 +42,7 @@ class LayerCache(NamedTuple):
     """The two caches of one decoder layer."""
 
     self_attention: KeysAndValues
-    memory_attention: KeysAndValues
+    cross_attention: KeysAndValues
 
 
 class KeyValueCache:
@@ -80,4 +77,4 @@ class KeyValueCache:
         for layer in self.layers:
             layer.self_attention.select(rows)
             if memory:
-                layer.memory_attention.select(rows)
+                layer.cross_attention.select(rows)

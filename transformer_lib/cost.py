@@ -1,7 +1,5 @@
 # Generated from chapters/12_cost.md: edit the chapter, not this file, then run `make export`.
 
-
-# chapters/12_cost.md: Parameters
 """What a Transformer costs, by formula: parameters, operations and bytes."""
 
 from typing import NamedTuple
@@ -9,7 +7,6 @@ from typing import NamedTuple
 from transformer_lib.model import TransformerConfig
 
 
-# chapters/12_cost.md: Parameters
 def count_parameters(config: TransformerConfig) -> int:
     """The number of parameters of `Transformer(config)`; a matrix that is used twice counts once."""
     d, d_ff = config.d_model, config.d_ff
@@ -22,7 +19,6 @@ def count_parameters(config: TransformerConfig) -> int:
     return encoder + decoder + last_norms + tables
 
 
-# chapters/12_cost.md: Operations
 class Product(NamedTuple):
     """`times` products of a (rows, inner) matrix and an (inner, columns) matrix."""
 
@@ -97,7 +93,6 @@ def forward_flops(config: TransformerConfig, source_length: int, target_length: 
     return _flops(matrix_products(config, source_length, target_length, batch=batch))
 
 
-# chapters/12_cost.md: What the counter sees
 def training_flops(
     config: TransformerConfig, source_length: int, target_length: int, *,
     batch: int = 1, fused: bool = False, recompute: bool = False,
@@ -124,7 +119,6 @@ def training_flops(
     return total
 
 
-# chapters/12_cost.md: Decoding: with a cache and without
 def decoding_flops(
     config: TransformerConfig, source_length: int, target_length: int, *, batch: int = 1, cached: bool = True
 ) -> int:
@@ -157,7 +151,6 @@ def decoding_flops(
     return total
 
 
-# chapters/12_cost.md: What attention costs in memory
 def attention_memory(
     length: int, d_model: int, num_heads: int, *,
     batch: int = 1, fused: bool = True, mask_entries: int = 0, dropout: bool = False, itemsize: int = 4,
@@ -185,14 +178,3 @@ def attention_memory(
         return tokens + mask_entries * itemsize + max(4, itemsize) * batch * num_heads * length
     copies = 3 if dropout else 2 if mask_entries else 1
     return tokens + copies * batch * num_heads * length**2 * itemsize + 2 * mask_entries
-
-
-__all__ = [
-    "Product",
-    "matrix_products",
-    "count_parameters",
-    "forward_flops",
-    "training_flops",
-    "decoding_flops",
-    "attention_memory",
-]

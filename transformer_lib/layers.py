@@ -1,7 +1,5 @@
 # Generated from chapters/06_layers.md: edit the chapter, not this file, then run `make export`.
 
-
-# chapters/06_layers.md: The classes
 """Encoder and decoder layers: attention, a feed-forward network, residual connections and norms."""
 
 from __future__ import annotations
@@ -15,7 +13,6 @@ from transformer_lib.cache import KeysAndValues, LayerCache
 from transformer_lib.multi_head import MultiHeadAttention
 
 
-# chapters/06_layers.md: The classes
 class FeedForward(nn.Module):
     """Two linear maps with a ReLU between them, for each token by itself (Vaswani et al. 2017, section 3.3).
 
@@ -117,8 +114,8 @@ class DecoderLayer(_Layer):
         super().__init__(
             d_model, num_heads, d_ff, dropout=dropout, attention_dropout=attention_dropout, norm_first=norm_first
         )
-        self.memory_attention = MultiHeadAttention(d_model, num_heads, dropout=attention_dropout)
-        self.memory_attention_norm = nn.LayerNorm(d_model)
+        self.cross_attention = MultiHeadAttention(d_model, num_heads, dropout=attention_dropout)
+        self.cross_attention_norm = nn.LayerNorm(d_model)
 
     def forward(
         self,
@@ -143,7 +140,7 @@ class DecoderLayer(_Layer):
         Returns:
             (batch, target length, d_model).
         """
-        own, other = (None, None) if cache is None else (cache.self_attention, cache.memory_attention)
+        own, other = (None, None) if cache is None else (cache.self_attention, cache.cross_attention)
         x = self._add(
             x,
             self.self_attention_norm,
@@ -151,10 +148,7 @@ class DecoderLayer(_Layer):
         )
         x = self._add(
             x,
-            self.memory_attention_norm,
-            lambda y: self.memory_attention(y, memory, memory, mask=memory_mask, cache=other)[0],
+            self.cross_attention_norm,
+            lambda y: self.cross_attention(y, memory, memory, mask=memory_mask, cache=other)[0],
         )
         return self._add(x, self.feed_forward_norm, self.feed_forward)
-
-
-__all__ = ["FeedForward", "EncoderLayer", "DecoderLayer"]

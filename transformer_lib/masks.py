@@ -1,7 +1,5 @@
 # Generated from chapters/05_masks.md: edit the chapter, not this file, then run `make export`.
 
-
-# chapters/05_masks.md: The exported code
 """Masks: boolean, True = may attend, broadcastable to (batch, heads, query length, key length)."""
 
 import torch
@@ -9,7 +7,6 @@ from jaxtyping import Bool, Integer
 from torch import Tensor
 
 
-# chapters/05_masks.md: The exported code
 def padding_mask(tokens: Integer[Tensor, "batch length"], pad_id: int) -> Bool[Tensor, "batch 1 1 length"]:
     """Let every query attend to every real token.
 
@@ -55,6 +52,3 @@ def decoder_mask(tokens: Integer[Tensor, "batch length"], pad_id: int) -> Bool[T
         ValueError: the tokens do not have two dimensions, or are not whole numbers.
     """
     return padding_mask(tokens, pad_id) & causal_mask(tokens.size(1), device=tokens.device)
-
-
-__all__ = ["padding_mask", "causal_mask", "decoder_mask"]

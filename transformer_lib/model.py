@@ -1,7 +1,5 @@
 # Generated from chapters/07_model.md: edit the chapter, not this file, then run `make export`.
 
-
-# chapters/07_model.md: The classes
 """The full encoder-decoder Transformer and its configuration."""
 
 from __future__ import annotations
@@ -21,8 +19,7 @@ from transformer_lib.masks import decoder_mask, padding_mask
 from transformer_lib.positions import SinusoidalPositionalEncoding
 
 
-# chapters/07_model.md: The configuration
-def check_types(record: Any) -> None:
+def require_types(record: Any) -> None:
     """Hold the values of a dataclass to its annotations, and turn NumPy's numbers and lists into Python's and tuples.
 
     Raises:
@@ -53,7 +50,6 @@ def _fits(value: Any, kind: Any) -> bool:
     return type(value) is kind or (kind is float and type(value) is int)
 
 
-# chapters/07_model.md: The configuration
 @dataclass(frozen=True)
 class TransformerConfig:
     """The shape of a Transformer; the defaults are the sizes of the paper's base model (Vaswani et al. 2017, table 3).
@@ -94,7 +90,7 @@ class TransformerConfig:
     tie_embeddings: str = "none"
 
     def __post_init__(self) -> None:
-        check_types(self)
+        require_types(self)
         for name in ("source_vocab_size", "target_vocab_size", "d_model", "num_heads", "d_ff",
                      "num_encoder_layers", "num_decoder_layers", "max_len"):  # fmt: skip
             if getattr(self, name) < 1:
@@ -118,7 +114,6 @@ class TransformerConfig:
         return {name: getattr(self, name) for name in names}
 
 
-# chapters/07_model.md: Two stacks, one after the other
 class Encoder(nn.Module):
     """A stack of encoder layers; a pre-norm stack ends with one more norm."""
 
@@ -175,7 +170,6 @@ class Decoder(nn.Module):
         return self.norm(x)
 
 
-# chapters/07_model.md: The whole
 class Transformer(nn.Module):
     """Encoder-decoder Transformer (Vaswani et al. 2017): token numbers in, logits of each next token out."""
 
@@ -287,6 +281,3 @@ class Transformer(nn.Module):
     ) -> Float[Tensor, "batch length d_model"]:
         x = embedding(tokens) * math.sqrt(self.config.d_model)  # (batch, length, d_model)
         return self.dropout(self.positions(x, offset=offset))
-
-
-__all__ = ["TransformerConfig", "Encoder", "Decoder", "Transformer"]

@@ -1,7 +1,5 @@
 # Generated from chapters/03_multi_head.md: edit the chapter, not this file, then run `make export`.
 
-
-# chapters/03_multi_head.md: The class
 """Multi-head attention: several attentions on the same tokens, as one reshape."""
 
 from __future__ import annotations
@@ -15,7 +13,6 @@ from transformer_lib.attention import check_mask, scaled_dot_product_attention
 from transformer_lib.cache import KeysAndValues
 
 
-# chapters/03_multi_head.md: The class
 class MultiHeadAttention(nn.Module):
     """Attention with several heads (Vaswani et al. 2017, section 3.2.2), for self-, cross- and masked attention.
 
@@ -137,6 +134,3 @@ class MultiHeadAttention(nn.Module):
         if is_causal:
             mask = torch.ones(q.size(2), k.size(2), dtype=torch.bool, device=q.device).tril()[None, None]
         return scaled_dot_product_attention(q, k, v, mask, dropout=dropout)
-
-
-__all__ = ["MultiHeadAttention"]

@@ -1,7 +1,5 @@
 # Generated from chapters/04_positions.md: edit the chapter, not this file, then run `make export`.
 
-
-# chapters/04_positions.md: The exported code
 """Positional encodings: what tells a token where it stands."""
 
 import torch
@@ -9,7 +7,6 @@ from jaxtyping import Float, Float64
 from torch import Tensor, nn
 
 
-# chapters/04_positions.md: The exported code
 def sinusoidal_table(length: int, d_model: int, *, start: int = 0) -> Float64[Tensor, "{length} {d_model}"]:
     """Sines and cosines of each position at speeds from 1 to about 1/10000 (Vaswani et al. 2017, section 3.5).
 
@@ -99,6 +96,3 @@ class LearnedPositionalEncoding(_PositionalEncoding):
     def __init__(self, d_model: int, max_len: int) -> None:
         super().__init__(d_model, max_len)
         self.table = nn.Parameter(torch.randn(max_len, d_model) * d_model**-0.5)
-
-
-__all__ = ["sinusoidal_table", "SinusoidalPositionalEncoding", "LearnedPositionalEncoding"]

@@ -1,7 +1,5 @@
 # Generated from chapters/14_translation.md: edit the chapter, not this file, then run `make export`.
 
-
-# chapters/14_translation.md: The code
 """A translator: a model, its tokenizer, and the scores of what it says."""
 
 from __future__ import annotations
@@ -18,12 +16,11 @@ from torch import Tensor
 
 from transformer_lib.data import Tokenizer
 from transformer_lib.decoding import beam_search
-from transformer_lib.files import UserError, atomic_write, load_weights, one_line, save_weights
+from transformer_lib.decoding.search_state import evaluation
 from transformer_lib.model import Transformer, TransformerConfig
-from transformer_lib.search_state import evaluation
+from transformer_lib.serialization import InputError, atomic_write, load_weights, one_line, save_weights
 
 
-# chapters/14_translation.md: The code
 class Attention(NamedTuple):
     """Where a translation looked: tokens of both sides, and weights (layers, heads, target length, source length)."""
 
@@ -60,31 +57,31 @@ class Translator:
             build: makes the model of a configuration, such as a subclass of `Transformer`.
 
         Raises:
-            UserError: a file is missing or damaged, or the files do not belong together.
+            InputError: a file is missing or damaged, or the files do not belong together.
         """
         folder = Path(path)
         config, tokenizer = _read_config(folder), Tokenizer.load(folder / "tokenizer.json")
         if tokenizer.vocab_size != config.source_vocab_size or tokenizer.vocab_size != config.target_vocab_size:
-            raise UserError(
+            raise InputError(
                 f"{folder}: the tokenizer has {tokenizer.vocab_size} tokens, but the model "
                 f"{config.source_vocab_size} and {config.target_vocab_size}: the files come from different runs"
             )
         if tokenizer.pad_id != config.pad_id:
-            raise UserError(
+            raise InputError(
                 f"{folder}: pad_id is {tokenizer.pad_id} in the tokenizer, but {config.pad_id} in the model"
             )
-        _demand_plausible(config, folder / "model.safetensors")
+        _require_plausible(config, folder / "model.safetensors")
         model = build(config)
         load_weights(folder / "model.safetensors", model)
         if not all(parameter.isfinite().all() for parameter in model.parameters()):
-            raise UserError(f"{folder / 'model.safetensors'} is damaged: it holds numbers that are not finite")
+            raise InputError(f"{folder / 'model.safetensors'} is damaged: it holds numbers that are not finite")
         return cls(model, tokenizer, device=device)
 
     def save(self, path: str | Path, *, weights: bool = True) -> None:
         """Write config.json, tokenizer.json and, unless told otherwise, model.safetensors.
 
         Raises:
-            UserError: the directory cannot be written.
+            InputError: the directory cannot be written.
         """
         folder = Path(path)
         atomic_write(folder / "config.json", json.dumps(asdict(self.model.config), indent=1) + "\n")
@@ -93,11 +90,11 @@ class Translator:
             save_weights(folder / "model.safetensors", self.model)
 
     def check_config(self, path: str | Path) -> None:
-        """Raise a UserError if the model stored in a directory has another configuration than this one."""
+        """Raise a InputError if the model stored in a directory has another configuration than this one."""
         ours, theirs = asdict(self.model.config), asdict(_read_config(Path(path)))
         different = [f"{name} = {theirs[name]}, not {ours[name]}" for name in ours if ours[name] != theirs[name]]
         if different:
-            raise UserError(f"{path} holds a model of another configuration: {'; '.join(different)}")
+            raise InputError(f"{path} holds a model of another configuration: {'; '.join(different)}")
 
     def translate(
         self,
@@ -125,7 +122,7 @@ class Translator:
             TypeError: `sentences` is one string.
             ValueError: `batch_size` or `beam_size` is below 1.
         """
-        _demand_list(sentences)
+        _require_list(sentences)
         for name, size in (("batch_size", batch_size), ("beam_size", beam_size)):
             if size < 1:
                 raise ValueError(f"{name} must be at least 1; got {size}")
@@ -172,7 +169,7 @@ class Translator:
             (predicted,) = self._encode([translation])
         recorded: list[Tensor] = []
         hooks = []
-        looks = [m for name, m in self.model.decoder.named_modules() if name.endswith(".memory_attention")]
+        looks = [m for name, m in self.model.decoder.named_modules() if name.endswith(".cross_attention")]
         for look in looks:
             hooks.append(look.register_forward_pre_hook(
                 lambda _, args, options: (args, options | {"need_weights": True}), with_kwargs=True
@@ -199,35 +196,34 @@ class Translator:
         return ["<eos>" if token == eos else self.tokenizer.decode([token]).strip() or "␣" for token in tokens]
 
 
-def _demand_list(texts: Sequence[str]) -> None:
+def _require_list(texts: Sequence[str]) -> None:
     if isinstance(texts, str):
         raise TypeError(f"expected a list of sentences; got one string, {texts!r}")
 
 
 def _read_config(folder: Path) -> TransformerConfig:
     if not folder.is_dir():
-        raise UserError(f"there is no model directory {folder}: name what `train --out` wrote")
+        raise InputError(f"there is no model directory {folder}: name what `train --out` wrote")
     try:
         return TransformerConfig(**json.loads((folder / "config.json").read_text(encoding="utf-8")))
     except FileNotFoundError as error:
-        raise UserError(f"{folder} is no model directory: it has no config.json") from error
+        raise InputError(f"{folder} is no model directory: it has no config.json") from error
     except (OSError, TypeError, ValueError, RecursionError) as error:
-        raise UserError(f"{folder / 'config.json'} is not a model's configuration ({one_line(error)})") from error
+        raise InputError(f"{folder / 'config.json'} is not a model's configuration ({one_line(error)})") from error
 
 
-def _demand_plausible(config: TransformerConfig, weights: Path) -> None:
-    """Raise a UserError before a wrong number in config.json asks for more memory than there is."""
+def _require_plausible(config: TransformerConfig, weights: Path) -> None:
+    """Raise a InputError before a wrong number in config.json asks for more memory than there is."""
     layers, widths = config.num_encoder_layers + config.num_decoder_layers, 4 * config.d_model + 2 * config.d_ff
     fewest = config.d_model * (config.source_vocab_size + layers * widths)  # not all parameters, but most
     if weights.is_file() and fewest > weights.stat().st_size:  # a parameter takes a byte at the very least
-        raise UserError(f"{weights} belongs to a model of another configuration: it is too small for config.json")
+        raise InputError(f"{weights} belongs to a model of another configuration: it is too small for config.json")
     if config.max_len > 2**20:
-        raise UserError(
+        raise InputError(
             f"{weights.with_name('config.json')}: expected max_len of at most {2**20}; got {config.max_len}"
         )
 
 
-# chapters/14_translation.md: The code
 def evaluate_bleu(hypotheses: Sequence[str], references: Sequence[str]) -> dict[str, float | str]:
     """Score translations of a test set: BLEU (Papineni et al. 2002) and chrF (Popović 2015), cased, by sacrebleu.
 
@@ -244,14 +240,11 @@ def evaluate_bleu(hypotheses: Sequence[str], references: Sequence[str]) -> dict[
     """
     import sacrebleu  # here, so that importing the library stays fast
 
-    _demand_list(hypotheses)
-    _demand_list(references)
+    _require_list(hypotheses)
+    _require_list(references)
     if len(hypotheses) != len(references) or not references:
         raise ValueError(f"expected one reference a translation; got {len(hypotheses)} and {len(references)}")
     bleu = sacrebleu.BLEU()
     score = min(bleu.corpus_score(list(hypotheses), [list(references)]).score, 100.0)  # rounding may exceed it
     chrf = sacrebleu.CHRF().corpus_score(list(hypotheses), [list(references)]).score
     return {"bleu": score, "chrf": chrf, "signature": str(bleu.get_signature())}
-
-
-__all__ = ["Translator", "evaluate_bleu"]

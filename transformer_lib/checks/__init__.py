@@ -1,7 +1,5 @@
 # Generated from chapters/08_checks.md: edit the chapter, not this file, then run `make export`.
 
-
-# chapters/08_checks.md: The report
 """A test suite for anybody's Transformer: which properties hold, with evidence, likely cause and gallery room."""
 
 import warnings
@@ -16,8 +14,20 @@ from transformer_lib.checks.tables import check_masks, check_positional_encoding
 
 PROPERTIES = [*flow.PROPERTIES, *health.PROPERTIES]  # those that train the model: learning.PROPERTIES
 
+__all__ = [
+    "Finding",
+    "Report",
+    "assert_transformer",
+    "check_attention",
+    "check_decoder_layer",
+    "check_encoder_layer",
+    "check_masks",
+    "check_multi_head_attention",
+    "check_positional_encoding",
+    "check_transformer",
+]
 
-# chapters/08_checks.md: The report
+
 def check_transformer(
     factory: Factory,
     *,
@@ -77,17 +87,3 @@ def assert_transformer(factory: Factory, **options: Any) -> None:
     report = check_transformer(factory, **options)
     if not report.holds:
         raise AssertionError(f"{len(report.failed)} properties do not hold\n{report}")
-
-
-__all__ = [
-    "check_transformer",
-    "assert_transformer",
-    "Report",
-    "Finding",
-    "check_attention",
-    "check_multi_head_attention",
-    "check_positional_encoding",
-    "check_masks",
-    "check_encoder_layer",
-    "check_decoder_layer",
-]

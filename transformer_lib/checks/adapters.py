@@ -1,7 +1,5 @@
 # Generated from chapters/08_checks.md: edit the chapter, not this file, then run `make export`.
 
-
-# chapters/08_checks.md: Models with other signatures
 """Models of other signatures, made to fit the suite: tokens in, logits out, batch first."""
 
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 # Generated from chapters/08b_parts.md: edit the chapter, not this file, then run `make export`.
 
-
-# chapters/08b_parts.md: A part under test
 """Properties of attention, held to this book's own; and what it takes to examine a part."""
 
 import math
@@ -56,7 +54,6 @@ def shown(moved: float) -> str:
     return f"{moved:.2g}" if moved > TOLERANCE else f"less than {TOLERANCE:.0e}"
 
 
-# chapters/08b_parts.md: Attention
 ATTENTION: list[Property] = []
 
 
@@ -141,7 +138,6 @@ def check_attention(attention: Callable[..., Any]) -> Report:
     return examine(Part(attention), ATTENTION)
 
 
-# chapters/08b_parts.md: Multi-head attention
 MULTI_HEAD: list[Property] = []
 
 

@@ -1,7 +1,5 @@
 # Generated from chapters/08_checks.md: edit the chapter, not this file, then run `make export`.
 
-
-# chapters/08_checks.md: Who sees whom
 """Properties of the flow of information: who sees whom."""
 
 import math
@@ -17,7 +15,6 @@ from transformer_lib.checks.subject import Subject, change
 PROPERTIES: list[Property] = []  # in the order in which they are written
 
 
-# chapters/08_checks.md: Who sees whom
 @holds_for(
     PROPERTIES,
     "the causal mask is missing, inverted, or shifted by one; or a softmax or norm runs over positions",
@@ -38,7 +35,6 @@ def causality(subject: Subject) -> Outcome:
     return worst <= subject.tolerance, f"changing later target tokens moves earlier logits by {subject.shown(worst)}"
 
 
-# chapters/08_checks.md: Who sees whom
 @holds_for(PROPERTIES, "the mask hides the past, or what attention reads is overwritten", "stale")
 def present_seen(subject: Subject) -> Outcome:
     """Logits at position i change when target token i does, and when token i - 1 does.
@@ -57,7 +53,6 @@ def present_seen(subject: Subject) -> Outcome:
     return least > subject.tolerance, evidence
 
 
-# chapters/08_checks.md: Who sees whom
 @holds_for(PROPERTIES, "the padding mask is inverted, or cross-attention does not reach the memory", "blind")
 def source_sensitivity(subject: Subject) -> Outcome:
     """Each real source token has an effect, in a batch with padding.
@@ -74,7 +69,6 @@ def source_sensitivity(subject: Subject) -> Outcome:
     return least > subject.tolerance, f"the least that one real source token moves the logits is {subject.shown(least)}"
 
 
-# chapters/08_checks.md: Who sees whom
 @holds_for(PROPERTIES, "attention reaches padded source positions", "source-padding")
 def source_padding_on_the_right(subject: Subject) -> Outcome:
     """More padding at the end of the source changes no logits.
@@ -102,7 +96,6 @@ def target_padding_on_the_right(subject: Subject) -> Outcome:
     return moved <= subject.tolerance, evidence
 
 
-# chapters/08_checks.md: Who sees whom
 def _pad_rows(subject: Subject, source: Tensor, target: Tensor) -> list[Tensor]:
     """The rows of the padding token, in those tables that look up all the padding of these sentences."""
     sizes = {subject.source_vocab_size, subject.target_vocab_size}
@@ -171,7 +164,6 @@ def target_padding_on_the_left(subject: Subject) -> Outcome:
     return moved <= subject.tolerance, evidence
 
 
-# chapters/08_checks.md: Who sees whom
 @holds_for(PROPERTIES, "sentences are mixed: a wrong reshape, a mask of the wrong rank, a norm over the batch", "batch")
 def batch_independence(subject: Subject) -> Outcome:
     """A sentence gets the same logits alone as in a batch, and a permuted batch gives permuted logits.
@@ -190,7 +182,6 @@ def batch_independence(subject: Subject) -> Outcome:
     return worst <= subject.tolerance, f"alone and in a batch, logits differ by {subject.shown(worst)}"
 
 
-# chapters/08_checks.md: Who sees whom
 @holds_for(PROPERTIES, "positions are missing, or do not reach attention", "positions")
 def positions_matter(subject: Subject) -> Outcome:
     """Swapping two source tokens, or two earlier target tokens, changes the logits.

@@ -1,7 +1,5 @@
 # Generated from chapters/08c_gallery.md: edit the chapter, not this file, then run `make export`.
 
-
-# chapters/08c_gallery.md: Behind a falling loss
 """The gallery of silent bugs: each room is `Plain` with one thing spoilt, and names the properties that notice."""
 
 import copy
@@ -19,7 +17,6 @@ from transformer_lib.checks.rooms import ROOMS, Room, room
 __all__ = ["ROOMS", "Room"]
 
 
-# chapters/08c_gallery.md: Heads that share one small map
 @room("slices", "Heads that share one small map", hides="loss")
 class Slices(Plain):
     def projections(self) -> dict[str, nn.Module]:
@@ -29,14 +26,12 @@ class Slices(Plain):
         return projection(x.unflatten(-1, (self.heads, -1))).transpose(1, 2)
 
 
-# chapters/08c_gallery.md: Scores divided by √width
 @room("scale", "Scores divided by √width", hides="loss")
 class WrongScale(Plain):
     def scores(self, q: Tensor, k: Tensor) -> Tensor:
         return q @ k.transpose(-2, -1) / math.sqrt(self.width)
 
 
-# chapters/08c_gallery.md: An embedding of the wrong size
 @room("doubled", "The embedding added twice", hides="loss")
 class Doubled(Plain):
     def embed(self, tokens: Tensor, table: Callable[[Tensor], Tensor]) -> Tensor:
@@ -52,7 +47,6 @@ class Overwritten(Plain):
                 nn.init.xavier_uniform_(parameter)
 
 
-# chapters/08c_gallery.md: One layer, N times
 @room("one-layer", "One layer, N times", "parameters shared on purpose", hides="loss")
 class OneLayer(Plain):
     def stack(self, *parts: str) -> nn.ModuleList:
@@ -66,21 +60,18 @@ class Twins(Plain):
         return nn.ModuleList(copy.deepcopy(layer) for _ in range(self.depth))
 
 
-# chapters/08c_gallery.md: Probabilities instead of logits
 @room("softmax", "Probabilities instead of logits", "logits not probabilities", hides="loss")
 class Probabilities(Plain):
     def forward(self, source: Tensor, target: Tensor) -> Tensor:
         return super().forward(source, target).softmax(-1)
 
 
-# chapters/08c_gallery.md: Dropout after the norm
 @room("dropout-place", "Dropout after the norm", hides="mode")
 class AfterTheNorm(Plain):
     def add(self, part: Any, x: Tensor, y: Tensor) -> Tensor:
         return self.drop(part["norm"](x + y))
 
 
-# chapters/08c_gallery.md: Dropout that never stops, or never starts
 @room(
     "eval", "Dropout that never stops",
     "causality", "source padding on the right", "target padding on the right", "source padding on the left",
@@ -98,14 +89,12 @@ class NeverStarts(Plain):
         return x
 
 
-# chapters/08c_gallery.md: -1e9 for minus infinity
 @room("half", "-1e9 for minus infinity", "every dtype", hides="float32")
 class Billion(Plain):
     def weights(self, scores: Tensor, mask: Tensor) -> Tensor:
         return scores.masked_fill(~mask, -1e9).softmax(-1)
 
 
-# chapters/08c_gallery.md: A table that stays behind
 @room("buffer", "A table that stays behind", "every dtype", "buffers move along", hides="float32")
 class StaysBehind(Plain):
     def keep(self, table: Tensor) -> None:
@@ -118,7 +107,6 @@ class NotStored(Plain):
         self.register_buffer("positions", torch.randn(table.shape), persistent=False)
 
 
-# chapters/08c_gallery.md: A target without a padding mask
 @room("target-padding", "A target without a padding mask", "target padding on the left", hides="sentences")
 class NoTargetPadding(Plain):
     def target_mask(self, target: Tensor) -> Tensor:
@@ -126,14 +114,12 @@ class NoTargetPadding(Plain):
         return torch.ones(1, 1, length, length, dtype=torch.bool, device=target.device).tril()
 
 
-# chapters/08c_gallery.md: A row with nothing to see
 @room("empty-row", "A row with nothing to see", "target padding on the left", "empty sentences", hides="sentences")
 class EmptyRow(Plain):
     def weights(self, scores: Tensor, mask: Tensor) -> Tensor:
         return scores.masked_fill(~mask, -math.inf).softmax(-1)
 
 
-# chapters/08c_gallery.md: A sentence that is cut
 @room("too-long", "A sentence that is cut", "too long raises", hides="sentences")
 class Cut(Plain):
     def forward(self, source: Tensor, target: Tensor) -> Tensor:

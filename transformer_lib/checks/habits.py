@@ -1,7 +1,5 @@
 # Generated from chapters/08c_gallery.md: edit the chapter, not this file, then run `make export`.
 
-
-# chapters/08c_gallery.md: Outside the model
 """Mistakes around a model: in the loss, in the step, in generation. Each comes with what is right."""
 
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 # Generated from chapters/08_checks.md: edit the chapter, not this file, then run `make export`.
 
-
-# chapters/08_checks.md: Parameters, gradients, dtypes, modes
 """Properties of a model's parameters, gradients, dtypes and modes."""
 
 import math
@@ -14,12 +12,11 @@ from torch.nn.modules.module import register_module_forward_pre_hook
 
 from transformer_lib.checks.report import NotApplicable, Outcome, Property, holds_for
 from transformer_lib.checks.subject import Subject, change, heard_modules, indices_beside_table, plain_tensors
-from transformer_lib.files import one_line
+from transformer_lib.serialization import one_line
 
 PROPERTIES: list[Property] = []  # in the order in which they are written
 
 
-# chapters/08_checks.md: Parameters, gradients, dtypes, modes
 @holds_for(PROPERTIES, "dropout, or other randomness, runs in evaluation mode", "eval")
 def deterministic_in_evaluation(subject: Subject) -> Outcome:
     """Two calls in evaluation mode give the same logits, bit for bit.
@@ -51,7 +48,6 @@ def dropout_in_training(subject: Subject) -> Outcome:
     return 0 < moved < math.inf, f"two calls in training mode differ by {subject.shown(moved)}"
 
 
-# chapters/08_checks.md: Parameters, gradients, dtypes, modes
 def _gradients(subject: Subject, source: Tensor, target: Tensor, rows: int) -> dict[str, Tensor | None]:
     """The gradient of a loss over the first rows, by the name of the parameter."""
     model = subject.model
@@ -87,7 +83,6 @@ def empty_sentences(subject: Subject) -> Outcome:
     return moved <= subject.tolerance, f"an empty sentence moves the others' logits and gradients by {shown}"
 
 
-# chapters/08_checks.md: Parameters, gradients, dtypes, modes
 @holds_for(PROPERTIES, "a softmax stands at the end of the model; cross-entropy applies another one", "softmax")
 def logits_not_probabilities(subject: Subject) -> Outcome:
     """The answers are not probabilities.
@@ -102,7 +97,6 @@ def logits_not_probabilities(subject: Subject) -> Outcome:
     return not probabilities, range_ + (", and each row sums to 1" if probabilities else "")
 
 
-# chapters/08_checks.md: Parameters, gradients, dtypes, modes
 @holds_for(PROPERTIES, "one module object stands in several places, such as one layer repeated N times", "one-layer")
 def parameters_shared_on_purpose(subject: Subject) -> Outcome:
     """No parameter is used under two names, except a table tied to another table of a vocabulary's size.
@@ -125,7 +119,6 @@ def parameters_shared_on_purpose(subject: Subject) -> Outcome:
     )
 
 
-# chapters/08_checks.md: Parameters, gradients, dtypes, modes
 @holds_for(PROPERTIES, "a part of the model is built but not used, or cut off from the loss", "dead")
 def gradient_reaches_everything(subject: Subject) -> Outcome:
     """Every parameter gets a gradient.
@@ -145,7 +138,6 @@ def gradient_reaches_everything(subject: Subject) -> Outcome:
     return True, f"all {len(sizes)} parameters get a gradient{excused}"
 
 
-# chapters/08_checks.md: Parameters, gradients, dtypes, modes
 @holds_for(
     PROPERTIES, "position i does not see its own input token: the causal mask excludes the diagonal", "off-by-one"
 )
@@ -170,7 +162,6 @@ def first_token_sees_itself(subject: Subject) -> Outcome:
     return not found, f"with a target of one token, {which}"
 
 
-# chapters/08_checks.md: Parameters, gradients, dtypes, modes
 @holds_for(PROPERTIES, "a constant such as -1e9, or a table that is no buffer, does not fit the dtype", "half")
 def every_dtype(subject: Subject) -> Outcome:
     """float64, bfloat16 and float16 run and agree with float32, to 2e-5, 0.3 and 0.05 of the logits' spread.
@@ -194,7 +185,6 @@ def every_dtype(subject: Subject) -> Outcome:
     return True, "differs from float32: " + ", ".join(found)
 
 
-# chapters/08_checks.md: Parameters, gradients, dtypes, modes
 @holds_for(PROPERTIES, "something that the output depends on is not in the state dict", "state")
 def state_dict_is_complete(subject: Subject) -> Outcome:
     """A model of another seed gives the same logits once it has loaded the state dict.
@@ -230,7 +220,6 @@ def buffers_move_along(subject: Subject) -> Outcome:
     return True, f"every tensor is a parameter or a buffer; {moved}"
 
 
-# chapters/08_checks.md: Parameters, gradients, dtypes, modes
 @holds_for(PROPERTIES, "a sequence beyond max_len is cut or wrapped without a word", "too-long")
 def too_long_raises(subject: Subject) -> Outcome:
     """A sequence longer than `max_len` is refused.

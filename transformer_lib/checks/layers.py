@@ -1,7 +1,5 @@
 # Generated from chapters/08b_parts.md: edit the chapter, not this file, then run `make export`.
 
-
-# chapters/08b_parts.md: Layers
 """Properties of encoder and decoder layers."""
 
 import math

@@ -1,7 +1,5 @@
 # Generated from chapters/08_checks.md: edit the chapter, not this file, then run `make export`.
 
-
-# chapters/08_checks.md: Two short trainings
 """Two short trainings: what must not be learnt, and what must."""
 
 import itertools

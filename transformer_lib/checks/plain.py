@@ -1,7 +1,5 @@
 # Generated from chapters/08c_gallery.md: edit the chapter, not this file, then run `make export`.
 
-
-# chapters/08c_gallery.md: The house and its rule
 """A small Transformer as a tutorial would write it, and right: one method for each thing that can go wrong."""
 
 import math

@@ -1,7 +1,5 @@
 # Generated from chapters/08_checks.md: edit the chapter, not this file, then run `make export`.
 
-
-# chapters/08_checks.md: The library: a model under test
 """A property of a model, what a check found, and how it is told."""
 
 import html
@@ -10,7 +8,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from transformer_lib.files import one_line
+from transformer_lib.serialization import one_line
 
 Outcome = tuple[bool, str]  # whether the property holds, and the evidence
 Check = Callable[[Any], Outcome]
@@ -50,7 +48,6 @@ def holds_for(properties: list[Property], cause: str, room: str) -> Callable[[Ch
     return enter
 
 
-# chapters/08_checks.md: The report
 @dataclass(frozen=True)
 class Finding:
     """What one property says about a model: "pass", "fail" or "not applicable", and why."""

@@ -1,7 +1,5 @@
 # Generated from chapters/08c_gallery.md: edit the chapter, not this file, then run `make export`.
 
-
-# chapters/08c_gallery.md: The house and its rule
 """The gallery's list of rooms, and those whose bugs hide behind a right shape."""
 
 import math
@@ -40,7 +38,6 @@ def room(slug: str, title: str, *failing: str, hides: str) -> Callable[[type[Pla
     return enter
 
 
-# chapters/08c_gallery.md: A causal mask turned over
 @room(
     "causal", "A causal mask turned over",
     "causality", "present seen", "first token sees itself", "positions matter", hides="shape",
@@ -52,7 +49,6 @@ class Inverted(Plain):
         return ~(mask == 0) & self.source_mask(target)  # 0: is hidden
 
 
-# chapters/08c_gallery.md: One token too many, or all
 @room("future", "A causal mask one too wide", "causality", hides="shape")
 class OneAhead(Plain):
     def target_mask(self, target: Tensor) -> Tensor:
@@ -66,14 +62,12 @@ class Unmasked(Plain):
         return self.source_mask(target)
 
 
-# chapters/08c_gallery.md: A token that does not see itself
 @room("off-by-one", "A token that does not see itself", "first token sees itself", hides="shape")
 class NotItself(Plain):
     def target_mask(self, target: Tensor) -> Tensor:
         return super().target_mask(target).tril(-1)
 
 
-# chapters/08c_gallery.md: A padding mask turned over
 @room(
     "blind", "A padding mask turned over",
     "source sensitivity", "source padding on the right", "source padding on the left", "positions matter",
@@ -84,7 +78,6 @@ class Blind(Plain):
         return (source == self.pad_id)[:, None, None, :]
 
 
-# chapters/08c_gallery.md: A padding mask that is not handed on
 @room(
     "source-padding", "A padding mask that is not handed on",
     "source padding on the right", "source padding on the left", hides="shape",
@@ -94,7 +87,6 @@ class NotHandedOn(Plain):
         return super().decoder_layer(layer, x, memory, mask, torch.ones_like(memory_mask))
 
 
-# chapters/08c_gallery.md: A mask on the queries, saved by -10000
 @room(
     "wrong-axis", "A mask on the queries, saved by -10000",
     "source padding on the right", "source padding on the left", hides="shape",
@@ -107,7 +99,6 @@ class WrongAxis(Plain):
         return scores.masked_fill(~mask, -10000.0).softmax(-1)
 
 
-# chapters/08c_gallery.md: Heads cut without a transpose
 @room(
     "reshape", "Heads cut without a transpose",
     "causality", "source padding on the right", "target padding on the right",
@@ -128,7 +119,6 @@ class MixedSentences(Plain):
         return projection(x).reshape(self.heads, x.size(0), x.size(1), -1).transpose(0, 1)
 
 
-# chapters/08c_gallery.md: A mask that fits by accident
 @room("rank", "A mask of three dimensions", "batch independence", "empty sentences", hides="shape")
 class ThreeDimensions(Plain):
     width, heads = 24, 3  # as many heads as most batches of the suite have sentences
@@ -144,7 +134,6 @@ class Repeated(Plain):
         return super().weights(scores, flat.reshape(scores.shape))
 
 
-# chapters/08c_gallery.md: A part that is built and not used
 @room(
     "stale", "A sub-layer that reads its grandparent",
     "present seen", "positions matter", "gradient reaches everything", hides="shape",
@@ -165,7 +154,6 @@ class Dead(Plain):
         return self.encoder_layer(layer, x, mask)
 
 
-# chapters/08c_gallery.md: No positions
 @room("positions", "No positions", "positions matter", hides="shape")
 class NoPositions(Plain):
     def place(self, length: int) -> Tensor:

@@ -1,7 +1,5 @@
 # Generated from chapters/08_checks.md: edit the chapter, not this file, then run `make export`.
 
-
-# chapters/08_checks.md: The library: a model under test
 """A model under test, as a black box: how it is built, fed and compared."""
 
 import math

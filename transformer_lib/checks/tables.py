@@ -1,7 +1,5 @@
 # Generated from chapters/08b_parts.md: edit the chapter, not this file, then run `make export`.
 
-
-# chapters/08b_parts.md: Positional encodings
 """Properties of positional encodings and of masks, held to this book's own."""
 
 import math
@@ -18,7 +16,6 @@ from transformer_lib.checks.report import NotApplicable, Outcome, Property, Repo
 from transformer_lib.checks.subject import plain_tensors
 from transformer_lib.positions import sinusoidal_table
 
-# chapters/08b_parts.md: Positional encodings
 POSITIONS: list[Property] = []
 
 
@@ -100,7 +97,6 @@ def check_positional_encoding(
     return examine(Part(layer, d_model=d_model, sinusoidal=sinusoidal, max_len=max_len), POSITIONS)
 
 
-# chapters/08b_parts.md: Masks
 MASKS: list[Property] = []
 
 

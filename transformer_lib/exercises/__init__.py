@@ -1,7 +1,5 @@
 # Generated from chapters/00_preface.md: edit the chapter, not this file, then run `make export`.
 
-
-# chapters/00_preface.md: Exercises that grade themselves
 """Exercises that check themselves: a grader yields properties of an answer, small cases first."""
 
 from collections.abc import Callable, Iterator
@@ -12,7 +10,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-# chapters/00_preface.md: Exercises that grade themselves
 Answer = Callable[..., Any]
 Checks = Iterator[tuple[str, bool]]  # a property in words, and whether the answer has it
 
@@ -83,7 +80,6 @@ def _verdict(grader: Callable[[Answer], Checks], answer: Answer) -> Verdict:
     return verdict
 
 
-# chapters/00_preface.md: Exercises that grade themselves
 def show(value: Any) -> str:
     """A value in one short line."""
     if isinstance(value, Tensor):
@@ -115,6 +111,3 @@ def close(answer: Any, expected: Any, tolerance: float = 1e-6) -> bool:
     if have.shape != want.shape or (have.dtype == torch.bool) != (want.dtype == torch.bool):
         return False
     return bool(torch.allclose(have.double(), want.double(), rtol=0, atol=tolerance, equal_nan=True))
-
-
-__all__ = ["grade"]

@@ -1,7 +1,5 @@
 # Generated from chapters/00_preface.md: edit the chapter, not this file, then run `make export`.
 
-
-# chapters/00_preface.md: Exercises that grade themselves
 """The graders of chapter 00."""
 
 import torch
@@ -16,7 +14,6 @@ def grade_00_0(answer: Answer) -> Checks:
         yield "the answer is twice the number", close(answer(number), 2 * number)
 
 
-# chapters/00_preface.md: Exercises
 def grade_00_1(answer: Answer) -> Checks:
     """The mean over the first dimension."""
     for n, d in ((1, 1), (2, 2), (1, 3), (3, 1), (3, 2)):
@@ -25,7 +22,6 @@ def grade_00_1(answer: Answer) -> Checks:
         yield f"the answer times {n} is the sum of the tokens", close(answer(x), total / n, 1e-12)
 
 
-# chapters/00_preface.md: Exercises
 def grade_00_2(answer: Answer) -> Checks:
     """The check accepts two right functions and refuses ten wrong ones."""
 
@@ -63,7 +59,6 @@ def grade_00_2(answer: Answer) -> Checks:
         yield f"the check refuses {name}", close(accepts(wrong), False)
 
 
-# chapters/00_preface.md: Exercises
 def grade_00_3(answer: Answer) -> Checks:
     """The bound holds, and it is the formula's."""
     generator = torch.Generator().manual_seed(0)
@@ -84,7 +79,6 @@ def grade_00_3(answer: Answer) -> Checks:
         yield f"the error of the sum, {error:.3g}, is not above the bound", error <= formula
 
 
-# chapters/00_preface.md: Exercises
 def grade_00_4(answer: Answer) -> Checks:
     """Against autograd, on functions with curvature."""
     for d in (1, 2, 3):

@@ -1,7 +1,5 @@
 # Generated from chapters/01_recurrence.md: edit the chapter, not this file, then run `make export`.
 
-
-# chapters/01_recurrence.md: Steps in a row
 """The graders of chapter 01, and a ruler for them."""
 
 import math
@@ -33,7 +31,6 @@ def longest_chain(result: Tensor) -> int:
     return max(depth.values())
 
 
-# chapters/01_recurrence.md: Exercises
 def grade_01_1(answer: Answer) -> Checks:
     """Distances by walking through the 2n steps."""
     for n in (1, 2, 3, 5, 20):
@@ -47,7 +44,6 @@ def grade_01_1(answer: Answer) -> Checks:
             yield "each number is the steps from reading to writing", close(found, expected)
 
 
-# chapters/01_recurrence.md: Exercises
 def grade_01_2(answer: Answer) -> Checks:
     """Positions counted step by step."""
     for n in (1, 2, 3, 10, 128):
@@ -59,7 +55,6 @@ def grade_01_2(answer: Answer) -> Checks:
             yield "with nothing kept, each step processes all tokens so far", close(answer(n, b, False), again)
 
 
-# chapters/01_recurrence.md: Exercises
 def grade_01_3(answer: Answer) -> Checks:
     """One real token, then padding, then the formula as a loop."""
     generator = torch.Generator().manual_seed(0)
@@ -88,7 +83,6 @@ def grade_01_3(answer: Answer) -> Checks:
         yield "each context is the formula's", close(answer(g, states, real, W, U, v), expected)
 
 
-# chapters/01_recurrence.md: Exercises
 def grade_01_4(answer: Answer) -> Checks:
     """Layers are stacked until every pair is connected."""
     for n in (2, 3, 4, 5, 6, 9, 20):
@@ -104,7 +98,6 @@ def grade_01_4(answer: Answer) -> Checks:
             yield "with one layer less, some pair is not", close(found, layers)
 
 
-# chapters/01_recurrence.md: Exercises
 def grade_01_5(answer: Answer) -> Checks:
     """The state is let decay, step by step."""
     for k in (1, 2, 3, 10, 100):
@@ -117,7 +110,6 @@ def grade_01_5(answer: Answer) -> Checks:
         yield f"after {k} step{'s' if k > 1 else ''} half of the state is left", close(state, 0.5)
 
 
-# chapters/01_recurrence.md: Exercises
 def grade_01_6(answer: Answer) -> Checks:
     """The loop's states, also where a gate is shut, by a short chain of operations."""
     generator = torch.Generator().manual_seed(0)

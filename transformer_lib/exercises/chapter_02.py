@@ -1,7 +1,5 @@
 # Generated from chapters/02_attention.md: edit the chapter, not this file, then run `make export`.
 
-
-# chapters/02_attention.md: Exercises
 """The graders of chapter 02."""
 
 import torch
@@ -29,7 +27,6 @@ def grade_02_1(answer: Answer) -> Checks:
                 yield claim, close(answer(output.clone(), query_order.clone(), key_order.clone()), wanted)
 
 
-# chapters/02_attention.md: Exercises
 def grade_02_2(answer: Answer) -> Checks:
     """The limits agree with attention at a very high and a very low temperature, ties included."""
     generator = torch.Generator().manual_seed(0)
@@ -45,7 +42,6 @@ def grade_02_2(answer: Answer) -> Checks:
         yield "as t falls to zero, the best keys share all the weight", close(outputs[1], cold, 1e-5)
 
 
-# chapters/02_attention.md: Exercises
 def grade_02_3(answer: Answer) -> Checks:
     """The new dot products are the negative half squared distances, up to a number for each query."""
     generator = torch.Generator().manual_seed(0)
@@ -71,7 +67,6 @@ def grade_02_3(answer: Answer) -> Checks:
         yield "a new key does not depend on other keys", close(one_key, keys[:1])
 
 
-# chapters/02_attention.md: Exercises
 def grade_02_4(answer: Answer) -> Checks:
     """Weights of small, large, unequal and masked scores; never NaN."""
 
@@ -99,7 +94,6 @@ def grade_02_4(answer: Answer) -> Checks:
         yield "random scores and masks", right(scores, torch.rand(scores.shape, generator=generator) < 0.5)
 
 
-# chapters/02_attention.md: Exercises
 def grade_02_5(answer: Answer) -> Checks:
     """The three gradients are those of autograd."""
     generator = torch.Generator().manual_seed(0)
@@ -115,7 +109,6 @@ def grade_02_5(answer: Answer) -> Checks:
         yield "the gradient by the keys is autograd's", close(gradients[1], wanted[1])
 
 
-# chapters/02_attention.md: Exercises
 def grade_02_6(answer: Answer) -> Checks:
     """Other weights, as good as the first, one of them zero, with the same output."""
     generator = torch.Generator().manual_seed(0)

@@ -1,7 +1,5 @@
 # Generated from chapters/03_multi_head.md: edit the chapter, not this file, then run `make export`.
 
-
-# chapters/03_multi_head.md: Exercises
 """The graders of chapter 03."""
 
 import math
@@ -40,7 +38,6 @@ def grade_03_1(answer: Answer) -> Checks:
             yield "the class equals the loop over heads", close(layer(x, x, x)[0], torch.cat(heads, dim=-1))
 
 
-# chapters/03_multi_head.md: Exercises
 Reshape = Callable[[Tensor], Tensor]
 
 
@@ -93,7 +90,6 @@ def grade_03_2(answer: Answer) -> Checks:
             yield claim, close(answer(_layer(d_model, split, merge), n, d_model), right)
 
 
-# chapters/03_multi_head.md: Exercises
 def grade_03_3(answer: Answer) -> Checks:
     """The layer with the new bias alone equals the layer with both old ones."""
     generator = torch.Generator().manual_seed(0)
@@ -115,7 +111,6 @@ def grade_03_3(answer: Answer) -> Checks:
             yield "the output stays the same", close(layer(x, x, x)[0] + bias, expected)
 
 
-# chapters/03_multi_head.md: Exercises
 def grade_03_4(answer: Answer) -> Checks:
     """The number equals what PyTorch counts when such a layer runs."""
     for n, m, d in ((1, 1, 2), (1, 2, 2), (2, 1, 2), (3, 5, 4), (7, 4, 16)):
@@ -130,7 +125,6 @@ def grade_03_4(answer: Answer) -> Checks:
         yield f"PyTorch counts {counter.get_total_flops():,}", close(answer(n, m, d), counter.get_total_flops(), 0.0)
 
 
-# chapters/03_multi_head.md: Exercises
 def grade_03_5(answer: Answer) -> Checks:
     """Token i gives more than 0.99 of its weight to token i - 1."""
     for n in range(2, 33):

@@ -1,7 +1,5 @@
 # Generated from chapters/04_positions.md: edit the chapter, not this file, then run `make export`.
 
-
-# chapters/04_positions.md: Exercises
 """The graders of chapter 04."""
 
 import math
@@ -24,7 +22,6 @@ def grade_04_1(answer: Answer) -> Checks:
             yield f"a {kind} completes one turn", close(found, 2 * math.pi / speed, 1e-9 / speed)
 
 
-# chapters/04_positions.md: Exercises
 def grade_04_2(answer: Answer) -> Checks:
     """Chunks with these offsets get the same positions as the whole sentence."""
     positions = SinusoidalPositionalEncoding(4, max_len=32)
@@ -38,7 +35,6 @@ def grade_04_2(answer: Answer) -> Checks:
         yield "the chunks together get the positions of the sentence", close(together, at_once)
 
 
-# chapters/04_positions.md: Exercises
 def grade_04_3(answer: Answer) -> Checks:
     """A projection of [x; place] that equals the projection of x + place."""
     generator = torch.Generator().manual_seed(0)
@@ -59,7 +55,6 @@ def grade_04_3(answer: Answer) -> Checks:
         )
 
 
-# chapters/04_positions.md: Exercises
 def grade_04_4(answer: Answer) -> Checks:
     """The smallest distance of two rows, compared with all pairs."""
     for length in (2, 3, 6, 7, 8, 45, 300):
@@ -73,7 +68,6 @@ def grade_04_4(answer: Answer) -> Checks:
     yield "the smallest distance among 100,000 rows", close(answer(100_000, 4), expected, 1e-9)
 
 
-# chapters/04_positions.md: Exercises
 def grade_04_5(answer: Answer) -> Checks:
     """The signed number of positions between two rows."""
     for d_model in (4, 6, 64):
@@ -87,7 +81,6 @@ def grade_04_5(answer: Answer) -> Checks:
                         yield f"row {p + k} is {abs(k)} positions {direction} row {p}", close(found, k, 0)
 
 
-# chapters/04_positions.md: Exercises
 def grade_04_6(answer: Answer) -> Checks:
     """Every position has its largest score k positions back."""
     for d_model, length in ((4, 8), (4, 2000), (8, 200), (64, 2000)):

@@ -1,7 +1,5 @@
 # Generated from chapters/05_masks.md: edit the chapter, not this file, then run `make export`.
 
-
-# chapters/05_masks.md: Exercises
 """The graders of chapter 05."""
 
 from collections.abc import Callable
@@ -28,7 +26,6 @@ def grade_05_1(answer: Answer) -> Checks:
             yield "query i sees the keys i - width + 1 … i, and no others", torch.equal(mask, wanted)
 
 
-# chapters/05_masks.md: Exercises
 def grade_05_2(answer: Answer) -> Checks:
     """Each pair of query and key by itself, by what the two are."""
     for length, prefixes in ((1, [0]), (2, [0]), (2, [1]), (3, [2]), (3, [3]), (2, [0, 1, 2]), (5, [3, 0, 5, 1])):
@@ -44,7 +41,6 @@ def grade_05_2(answer: Answer) -> Checks:
             yield "behind the prefix, the past is seen and the future is not", torch.equal(behind, past)
 
 
-# chapters/05_masks.md: Exercises
 def grade_05_3(answer: Answer) -> Checks:
     """Each pair of query and key by itself."""
     rows = ([[1]], [[1, 1]], [[1, 2]], [[1, 0]], [[1, 1, 2]], [[1, 2, 2, 3, 0, 0], [1, 1, 1, 1, 2, 2]])
@@ -64,7 +60,6 @@ def grade_05_3(answer: Answer) -> Checks:
                     yield "a real token sees itself and the past of its sentence", seen or not wanted
 
 
-# chapters/05_masks.md: Exercises
 def grade_05_4(answer: Answer) -> Checks:
     """Left, right and both; the padding token is not always 0."""
     generator = torch.Generator().manual_seed(0)
@@ -81,7 +76,6 @@ def grade_05_4(answer: Answer) -> Checks:
     yield "each row by itself", close(answer(rows, 0), torch.tensor([[0, 0, 1], [0, 1, 2], [0, 0, 0]]))
 
 
-# chapters/05_masks.md: Exercises
 def grade_05_5(answer: Answer) -> Checks:
     """The entropy, as the least cross-entropy that any prediction reaches."""
     generator = torch.Generator().manual_seed(0)
@@ -95,7 +89,6 @@ def grade_05_5(answer: Answer) -> Checks:
             yield "no other prediction does better", float(lowest) <= float(-(p * guess.log()).sum()) + 1e-9
 
 
-# chapters/05_masks.md: Exercises
 def _layer(mask: Tensor, norm: bool, channels: tuple[int, int] | None) -> Callable[[Tensor], Tensor]:
     """Attention of x to itself under a mask (length, length), added to x; and a leak from one channel into another."""
 

@@ -1,7 +1,5 @@
 # Generated from chapters/06_layers.md: edit the chapter, not this file, then run `make export`.
 
-
-# chapters/06_layers.md: Exercises
 """The graders of chapter 06."""
 
 import itertools
@@ -25,7 +23,6 @@ def grade_06_1(answer: Answer) -> Checks:
             yield "after the norm, a number is zero if any dropout hits it", close(answer(p, k, True), share)
 
 
-# chapters/06_layers.md: Exercises
 def grade_06_2(answer: Answer) -> Checks:
     """Build layers and count."""
     for d_model, d_ff in ((1, 1), (2, 1), (1, 2), (4, 6), (16, 64)):
@@ -35,7 +32,6 @@ def grade_06_2(answer: Answer) -> Checks:
             yield claim, close(answer(d_model, d_ff, kind is DecoderLayer), count)
 
 
-# chapters/06_layers.md: Exercises
 def grade_06_3(answer: Answer) -> Checks:
     """Both ways give the same numbers; checked on many tokens, because W' is not unique."""
     generator = torch.Generator().manual_seed(0)
@@ -51,7 +47,6 @@ def grade_06_3(answer: Answer) -> Checks:
             yield "the folded map gives what norm and map gave", close(normalised @ result[0] + result[1], expected)
 
 
-# chapters/06_layers.md: Exercises
 def grade_06_4(answer: Answer) -> Checks:
     """The gradient is autograd's."""
     generator = torch.Generator().manual_seed(0)
@@ -67,7 +62,6 @@ def grade_06_4(answer: Answer) -> Checks:
         yield "the answer is the gradient that autograd finds", close(got, leaf.grad, 1e-9)
 
 
-# chapters/06_layers.md: Exercises
 def grade_06_5(answer: Answer) -> Checks:
     """Follow the parts of the stream, one direction each."""
     for n in (0, 1, 2, 3, 12):
@@ -83,7 +77,6 @@ def grade_06_5(answer: Answer) -> Checks:
                 yield claim, close(answer(n, r, norm_first), parts[0] / parts.norm())
 
 
-# chapters/06_layers.md: Exercises
 def grade_06_6(answer: Answer) -> Checks:
     """The layer is the identity in both modes, and a gradient reaches a matrix of each sub-layer."""
     generator = torch.Generator().manual_seed(0)

@@ -1,7 +1,5 @@
 # Generated from chapters/07_model.md: edit the chapter, not this file, then run `make export`.
 
-
-# chapters/07_model.md: Exercises
 """The graders of chapter 07."""
 
 from functools import cache
@@ -51,7 +49,6 @@ def grade_07_1(answer: Answer) -> Checks:
         yield "the target positions are those whose gradient is not zero", two and list(got[1]) == expected[1]
 
 
-# chapters/07_model.md: Exercises
 def grade_07_2(answer: Answer) -> Checks:
     """Within 2 % of what is measured on a table; its sampling error is below 0.5 %."""
     for vocab_size, d_model in ((200, 200), (50, 400), (1000, 64), (20_000, 16)):
@@ -61,7 +58,6 @@ def grade_07_2(answer: Answer) -> Checks:
         yield f"tokens enter at {measured:.2f}", close(answer(vocab_size, d_model), measured, 0.02 * measured)
 
 
-# chapters/07_model.md: Exercises
 def grade_07_3(answer: Answer) -> Checks:
     """Against the model itself, on a device that holds shapes only."""
     for words, (d_model, d_ff), depths in (
@@ -82,7 +78,6 @@ def grade_07_3(answer: Answer) -> Checks:
                 yield f"the model has {total:,} parameters", close(count, total, 0)
 
 
-# chapters/07_model.md: Exercises
 def grade_07_4(answer: Answer) -> Checks:
     """The best scores reach it, and random ones do not go below it."""
     generator = torch.Generator().manual_seed(0)
@@ -97,7 +92,6 @@ def grade_07_4(answer: Answer) -> Checks:
         yield "no scores within the bounds go below it", bool((losses >= least - 1e-5).all())
 
 
-# chapters/07_model.md: Exercises
 class _Recitation:
     """Stands for a model: after <bos> and any beginning of its text it finds the next word likeliest, else word 0."""
 
@@ -127,7 +121,6 @@ def grade_07_5(answer: Answer) -> Checks:
         yield claim, close(answer(_Recitation(bos, text), bos, eos, max_new), expected, 0)
 
 
-# chapters/07_model.md: Exercises
 def grade_07_6(answer: Answer) -> Checks:
     """Against the model on each sentence alone, one step at a time; and the sentences encoded are counted."""
     for source, targets, pad_id in (

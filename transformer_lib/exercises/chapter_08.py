@@ -1,7 +1,5 @@
 # Generated from chapters/08_checks.md: edit the chapter, not this file, then run `make export`.
 
-
-# chapters/08_checks.md: Exercises
 """Graders of the exercises on properties of whole models."""
 
 import math
@@ -36,7 +34,6 @@ def grade_08_1(answer: Answer) -> Checks:
         yield "with NaN in it, a leak is broken", answer(both) == "broken"
 
 
-# chapters/08_checks.md: Exercises
 def grade_08_2(answer: Answer) -> Checks:
     """Groups of every size; equal values that are not shared; names in any order."""
     one, other, third = torch.ones(2), torch.ones(2), torch.tensor([1.0, 2.0])
@@ -56,7 +53,6 @@ def grade_08_2(answer: Answer) -> Checks:
         yield claim, isinstance(found, list) and found == wanted
 
 
-# chapters/08_checks.md: Exercises
 def _says(found: object, wanted: bool) -> bool:
     """Whether an answer is this truth value: a bool, or a boolean tensor without dimensions."""
     if isinstance(found, Tensor) and found.dtype == torch.bool and found.dim() == 0:
@@ -97,7 +93,6 @@ def grade_08_3(answer: Answer) -> Checks:
         yield f"True for a model that mixes {size} sentences of {size} numbers only", _says(found, True)
 
 
-# chapters/08_checks.md: Exercises
 def _listener(kind: str, pad: int) -> Callable[[Tensor], Tensor]:
     """A model that sums a random vector for each token, by a mask that may be wrong."""
     table = torch.randn(10, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)

@@ -1,7 +1,5 @@
 # Generated from chapters/08b_parts.md: edit the chapter, not this file, then run `make export`.
 
-
-# chapters/08b_parts.md: Exercises
 """Graders of the exercises on parts by themselves."""
 
 import math
@@ -43,7 +41,6 @@ def grade_08b_1(answer: Answer) -> Checks:
             )
 
 
-# chapters/08b_parts.md: Exercises
 def grade_08b_2(answer: Answer) -> Checks:
     """Factors of every size and sign; the right one among them."""
     for d in (1, 4, 9):

@@ -1,7 +1,5 @@
 # Generated from chapters/08c_gallery.md: edit the chapter, not this file, then run `make export`.
 
-
-# chapters/08c_gallery.md: Exercises
 """Graders of the exercises of the gallery."""
 
 from collections.abc import Callable
@@ -51,7 +49,6 @@ def grade_08c_1(answer: Answer) -> Checks:
         )
 
 
-# chapters/08c_gallery.md: Exercises
 def _layers(depth: int, copied: str, pair: tuple[int, int], constant: float) -> list[dict[str, Tensor]]:
     """Fresh layers; two of them hold a copy of what `copied` names."""
     generator = torch.Generator().manual_seed(depth)

@@ -1,7 +1,5 @@
 # Generated from chapters/09_data.md: edit the chapter, not this file, then run `make export`.
 
-
-# chapters/09_data.md: Exercises
 """The graders of chapter 09."""
 
 import random
@@ -20,7 +18,6 @@ def grade_09_1(answer: Answer) -> Checks:
         yield "a number: padding cells by all cells", close(answer(batches), float(1 - Fraction(sum(real), len(real))))
 
 
-# chapters/09_data.md: Exercises
 def _glued(pieces: list[str], left: str, right: str) -> list[str]:
     """One merge, from left to right."""
     if len(pieces) < 2:
@@ -45,7 +42,6 @@ def grade_09_2(answer: Answer) -> Checks:
             yield "every merge is applied in turn, from left to right", pieces == wanted
 
 
-# chapters/09_data.md: Exercises
 def grade_09_3(answer: Answer) -> Checks:
     """Ends of lines of all kinds; characters that look like ends and are none."""
     cases: list[tuple[str, list[str]]] = [
@@ -59,7 +55,6 @@ def grade_09_3(answer: Answer) -> Checks:
         yield f"the lines are {wanted!r}", answer(text.encode()) == wanted
 
 
-# chapters/09_data.md: Exercises
 def grade_09_4(answer: Answer) -> Checks:
     """One pair, then two, then many; each pair is known by its tokens."""
     rng = random.Random(4)
@@ -90,7 +85,6 @@ def grade_09_4(answer: Answer) -> Checks:
         yield "what is missing is counted", found[1] == {"empty": empty, "too long": len(shape) - empty - len(wanted)}
 
 
-# chapters/09_data.md: Exercises
 def _fewest_cells(lengths: list[int], budget: int) -> tuple[int, int]:
     """Cells and batches of the third rung."""
     cells, batches, rows = 0, 0, 0
@@ -131,7 +125,6 @@ def grade_09_5(answer: Answer) -> Checks:
         yield "there are no more batches than needed in that order", len(found) <= batches
 
 
-# chapters/09_data.md: Exercises
 def grade_09_6(answer: Answer) -> Checks:
     """A permutation, repeatable, of its own for each seed and epoch, and without a trace."""
     before, torchs = random.getstate(), torch.get_rng_state()

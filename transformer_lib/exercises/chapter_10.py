@@ -1,7 +1,5 @@
 # Generated from chapters/10_training.md: edit the chapter, not this file, then run `make export`.
 
-
-# chapters/10_training.md: Exercises
 """The graders of chapter 10: loss, optimiser, updates, going on."""
 
 import json
@@ -25,7 +23,6 @@ def grade_10_1(answer: Answer) -> Checks:
             yield claim, close(answer(V, epsilon), lowest, 1e-9)
 
 
-# chapters/10_training.md: Exercises
 def grade_10_2(answer: Answer) -> Checks:
     """Inputs and labels are the target without its last and without its first column."""
     for rows in ([[1, 2]], [[1, 5, 2]], [[1, 5, 6, 2], [1, 7, 2, 0]]):
@@ -37,7 +34,6 @@ def grade_10_2(answer: Answer) -> Checks:
         yield "at each position the input is the token before the label", close(result[0], target[:, :-1], 0.0)
 
 
-# chapters/10_training.md: Exercises
 def grade_10_3(answer: Answer) -> Checks:
     """Three steps beside torch's AdamW: usual gradients, one that is always zero, and one as small as epsilon."""
     generator = torch.Generator().manual_seed(0)
@@ -61,7 +57,6 @@ def grade_10_3(answer: Answer) -> Checks:
             m, u = state["exp_avg"].clone(), state["exp_avg_sq"].clone()
 
 
-# chapters/10_training.md: Exercises
 def grade_10_4(answer: Answer) -> Checks:
     """Tokens with gradients of their own, dealt out to processes."""
     generator = torch.Generator().manual_seed(0)
@@ -75,7 +70,6 @@ def grade_10_4(answer: Answer) -> Checks:
     yield "what is not a number shows, if it comes from tokens", close(result, broken)
 
 
-# chapters/10_training.md: Exercises
 def grade_10_5(answer: Answer) -> Checks:
     """Steps in one go, in parts, and beside another run give the same number."""
     asked: list[int] = []

@@ -1,7 +1,5 @@
 # Generated from chapters/11_decoding.md: edit the chapter, not this file, then run `make export`.
 
-
-# chapters/11_decoding.md: The proof that they agree
 """Graders of the exercises of chapter 11."""
 
 import math
@@ -44,7 +42,6 @@ class TableModel(nn.Module):
         return self.log_table[hidden]
 
 
-# chapters/11_decoding.md: Exercises
 def grade_11_1(answer: Answer) -> Checks:
     """What a real cache holds."""
     for rows, layers, heads, d_k, target, source in (
@@ -53,7 +50,7 @@ def grade_11_1(answer: Answer) -> Checks:
     ):  # fmt: skip
         cache = KeyValueCache(layers)
         for layer in cache.layers:
-            for part, length in ((layer.self_attention, target), (layer.memory_attention, source)):
+            for part, length in ((layer.self_attention, target), (layer.cross_attention, source)):
                 part.update(torch.zeros(rows, heads, length, d_k), torch.zeros(rows, heads, length, d_k))
         held = sum(
             t.numel() for layer in cache.layers for part in layer for t in (part.key, part.value) if t is not None
@@ -61,7 +58,6 @@ def grade_11_1(answer: Answer) -> Checks:
         yield f"a cache holds {held} numbers", close(answer(rows, layers, heads * d_k, target, source), held, 0)
 
 
-# chapters/11_decoding.md: Exercises
 def _is_table(table: Any) -> bool:
     if not isinstance(table, dict) or set(table) != {"start", "A", "B", "C"}:
         return False
@@ -97,7 +93,6 @@ def grade_11_2(answer: Answer) -> Checks:
         yield claim, hit == wanted
 
 
-# chapters/11_decoding.md: Exercises
 def grade_11_3(answer: Answer) -> Checks:
     """Against every length that the live hypothesis may end with."""
     for length, max_length in ((1, 2), (2, 3), (2, 10), (5, 6), (5, 40)):
@@ -112,7 +107,6 @@ def grade_11_3(answer: Answer) -> Checks:
                     yield claim, bool(answer(finished, live, length, alpha, max_length) == safe)
 
 
-# chapters/11_decoding.md: Exercises
 def grade_11_4(answer: Answer) -> Checks:
     """The smallest set, found by trying all numbers of tokens."""
     generator = torch.Generator().manual_seed(4)
@@ -128,7 +122,6 @@ def grade_11_4(answer: Answer) -> Checks:
             yield claim, close(answer(list(p), top_p), wanted)
 
 
-# chapters/11_decoding.md: Exercises
 def _hidden(words: tuple[str, ...]) -> dict[str, float]:
     """'A C C end' is the best, and twenty beginnings of three words are better than 'A C C'."""
     rows = {

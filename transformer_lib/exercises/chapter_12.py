@@ -1,7 +1,5 @@
 # Generated from chapters/12_cost.md: edit the chapter, not this file, then run `make export`.
 
-
-# chapters/12_cost.md: Exercises
 """The graders of chapter 12."""
 
 import itertools
@@ -22,7 +20,6 @@ def grade_12_1(answer: Answer) -> Checks:
         yield f"it is {words}", close(answer(rows, inner, columns, itemsize), expected, 1e-9)
 
 
-# chapters/12_cost.md: Exercises
 def grade_12_2(answer: Answer) -> Checks:
     """Every batch is tried."""
     for d, c, itemsize, peak, bandwidth in (
@@ -39,7 +36,6 @@ def grade_12_2(answer: Answer) -> Checks:
             yield f"it is {expected}", close(batch, expected, 0)
 
 
-# chapters/12_cost.md: Exercises
 def grade_12_3(answer: Answer) -> Checks:
     """It fits, and one token more does not."""
     for d_model, num_heads in ((1, 1), (2, 1), (4, 2), (64, 8), (512, 8)):
@@ -51,7 +47,6 @@ def grade_12_3(answer: Answer) -> Checks:
             yield claim, close(answer(fits - 1, d_model, num_heads, fused), length - 1, 0)
 
 
-# chapters/12_cost.md: Exercises
 def _peak(layers: int, between: int, inside: int, k: int) -> int:
     """The most memory at any time, by going through the backward pass."""
     segments = [range(start, min(start + k, layers)) for start in range(0, layers, k)]
@@ -76,7 +71,6 @@ def grade_12_4(answer: Answer) -> Checks:
         yield f"segments of {best} need the least, {peaks[best]}", close(answer(layers, between, inside), best, 0)
 
 
-# chapters/12_cost.md: Exercises
 def grade_12_5(answer: Answer) -> Checks:
     """The mask is drawn and counted."""
     for n, w in ((1, 1), (2, 1), (2, 2), (3, 2), (2, 3), (5, 3), (40, 7), (7, 40)):
@@ -84,7 +78,6 @@ def grade_12_5(answer: Answer) -> Checks:
         yield f"the mask has {int(mask.sum())} entries", close(answer(n, w), int(mask.sum()), 0)
 
 
-# chapters/12_cost.md: Exercises
 def grade_12_6(answer: Answer) -> Checks:
     """Against a simulation."""
     generator = random.Random(0)

@@ -1,13 +1,11 @@
 # Generated from chapters/13_variants.md: edit the chapter, not this file, then run `make export`.
 
-
-# chapters/13_variants.md: Exercises
 """The graders of chapter 13."""
 
 import torch
 
-from transformer_lib.bricks import rotary
 from transformer_lib.exercises import Answer, Checks, close
+from transformer_lib.variants.modern_blocks import rotary
 
 
 def grade_13_1(answer: Answer) -> Checks:
@@ -26,7 +24,6 @@ def grade_13_1(answer: Answer) -> Checks:
                 yield claim, bool(mask[0, 0, i, j]) == may
 
 
-# chapters/13_variants.md: Exercises
 def grade_13_2(answer: Answer) -> Checks:
     """Make tensors of one vector each, and add up their bytes."""
     for sizes in ((1, 1, 1, 1, 1, 1, 0), (1, 2, 1, 1, 1, 2, 0), (1, 2, 2, 4, 3, 1, 2), (2, 4, 2, 3, 5, 1, 4)):
@@ -38,7 +35,6 @@ def grade_13_2(answer: Answer) -> Checks:
         yield f"tensors of these sizes take {stored} bytes", close(answer(*sizes), stored)
 
 
-# chapters/13_variants.md: Exercises
 def grade_13_3(answer: Answer) -> Checks:
     """Let a mark spread, layer by layer."""
     for distance in (0, 1, 2, 3, 4, 7, 12, 30):
@@ -51,7 +47,6 @@ def grade_13_3(answer: Answer) -> Checks:
             yield claim, close(answer(distance, width), layers)
 
 
-# chapters/13_variants.md: Exercises
 def grade_13_4(answer: Answer) -> Checks:
     """The scores of their rotation with their weights are those of ours with the reordered ones."""
     generator = torch.Generator().manual_seed(0)
@@ -74,7 +69,6 @@ def grade_13_4(answer: Answer) -> Checks:
         yield "all scores are those of the library", close(scores, theirs(x @ query.T) @ theirs(x @ key.T).T, 1e-9)
 
 
-# chapters/13_variants.md: Exercises
 def grade_13_5(answer: Answer) -> Checks:
     """Row by row: the mean of the heads in the group; equal heads stay."""
     generator = torch.Generator().manual_seed(0)
@@ -90,7 +84,6 @@ def grade_13_5(answer: Answer) -> Checks:
         yield "a group is the mean of its heads", close(got, torch.cat([torch.as_tensor(row) for row in rows]), 1e-12)
 
 
-# chapters/13_variants.md: Exercises
 def grade_13_6(answer: Answer) -> Checks:
     """Ends go to 0 and 255, the error is at most half a step, constants come back."""
     generator = torch.Generator().manual_seed(0)

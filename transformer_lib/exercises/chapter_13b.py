@@ -1,7 +1,5 @@
 # Generated from chapters/13b_limits.md: edit the chapter, not this file, then run `make export`.
 
-
-# chapters/13b_limits.md: Exercises
 """The graders of chapter 13b."""
 
 import math
@@ -24,7 +22,6 @@ def grade_13b_1(answer: Answer) -> Checks:
         yield "no scores within the bound exceed it", bool((scores.softmax(dim=1) <= largest + 1e-9).all())
 
 
-# chapters/13b_limits.md: Exercises
 def grade_13b_2(answer: Answer) -> Checks:
     """Against one step of Adam, against the largest so far, and against PyTorch's AMSGrad."""
     for gradients, beta2 in (
@@ -43,7 +40,6 @@ def grade_13b_2(answer: Answer) -> Checks:
         yield "each is the largest mean so far", close(found, [max(means[: t + 1]) for t in range(len(means))], 1e-12)
 
 
-# chapters/13b_limits.md: Exercises
 def grade_13b_3(answer: Answer) -> Checks:
     """Exact growth first, then points off the line, against a solver for least squares."""
     for years, counts, months in (

@@ -1,7 +1,5 @@
 # Generated from chapters/14_translation.md: edit the chapter, not this file, then run `make export`.
 
-
-# chapters/14_translation.md: Exercises
 """The graders of the chapter on the translator."""
 
 import random
@@ -24,7 +22,6 @@ def grade_14_1(answer: Answer) -> Checks:
         yield f"it is {place}", close(answer(wrong, list(words)), place, 0)
 
 
-# chapters/14_translation.md: Exercises
 def grade_14_2(answer: Answer) -> Checks:
     """Against sacrebleu, told not to cut words itself."""
     import sacrebleu
@@ -43,7 +40,6 @@ def grade_14_2(answer: Answer) -> Checks:
         yield f"it is {expected:.2f}", close(given, expected, 1e-6)
 
 
-# chapters/14_translation.md: Exercises
 def grade_14_3(answer: Answer) -> Checks:
     """The batches are written down, and the answers are the sentences in capitals."""
     generator = random.Random(0)

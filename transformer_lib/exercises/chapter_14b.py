@@ -1,7 +1,5 @@
 # Generated from chapters/14b_multi30k.md: edit the chapter, not this file, then run `make export`.
 
-
-# chapters/14b_multi30k.md: Exercises
 """The graders of the chapter on real sentences."""
 
 import random
@@ -33,7 +31,6 @@ def grade_14b_1(answer: Answer) -> Checks:
         yield f"the error is {expected:.4g}", close(answer(list(confidence), list(right), bins), expected, 1e-9)
 
 
-# chapters/14b_multi30k.md: Exercises
 def grade_14b_2(answer: Answer) -> Checks:
     """Rows sum to one, and every entry is the mean of sums."""
     generator = torch.Generator().manual_seed(0)
@@ -51,7 +48,6 @@ def grade_14b_2(answer: Answer) -> Checks:
         yield "an entry is the mean over target tokens of sums over source tokens", close(given, expected, 1e-9)
 
 
-# chapters/14b_multi30k.md: Exercises
 def grade_14b_3(answer: Answer) -> Checks:
     """Small cases by hand, then sums over columns."""
     generator = random.Random(1)
@@ -72,7 +68,6 @@ def grade_14b_3(answer: Answer) -> Checks:
     yield f"the share is {ahead / 50}", close(answer(a, b, draws), ahead / 50, 1e-9)
 
 
-# chapters/14b_multi30k.md: Exercises
 def grade_14b_4(answer: Answer) -> Checks:
     """One bin, then two, then twice the same word, then at random: words of the reference are taken away one by one."""
     generator = random.Random(2)
@@ -95,7 +90,6 @@ def grade_14b_4(answer: Answer) -> Checks:
         yield f"(found, words) of each bin are {pairs}", close(given, pairs, 0)
 
 
-# chapters/14b_multi30k.md: Exercises
 def grade_14b_5(answer: Answer) -> Checks:
     """Shapes, then: the smaller attention computes what the whole one does with that head's columns at zero."""
     generator = torch.Generator().manual_seed(0)

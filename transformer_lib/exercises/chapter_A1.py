@@ -1,12 +1,10 @@
 # Generated from chapters/A1_command_line.md: edit the chapter, not this file, then run `make export`.
 
-
-# chapters/A1_command_line.md: Exercises
 """The graders of the appendix on the command line."""
 
 from transformer_lib.data import read_lines
 from transformer_lib.exercises import Answer, Checks
-from transformer_lib.files import UserError
+from transformer_lib.serialization import InputError
 
 
 def _shout(sentence: str) -> str:
@@ -25,7 +23,6 @@ def grade_A1_1(answer: Answer) -> Checks:
         yield f"the output is {expected!r}", answer(text, _shout) == expected
 
 
-# chapters/A1_command_line.md: Exercises
 def _raises(error: BaseException) -> Answer:
     def command() -> bool:
         raise error
@@ -39,12 +36,12 @@ def grade_A1_2(answer: Answer) -> Checks:
     for status, command, words in (
         (0, lambda: True, ""),
         (1, lambda: False, ""),
-        (2, _raises(UserError("no file x")), "error: no file x"),
-        (2, _raises(UserError("no file x\n  of yours\n")), "error: no file x of yours"),
+        (2, _raises(InputError("no file x")), "error: no file x"),
+        (2, _raises(InputError("no file x\n  of yours\n")), "error: no file x of yours"),
         (0, _raises(BrokenPipeError()), ""),
         (130, _raises(KeyboardInterrupt()), "stopped"),
         (2, _raises(ZeroDivisionError("by\nzero")), "ZeroDivisionError"),
-        (2, _raises(ValueError("x")), "ValueError"),  # as a UserError is one
+        (2, _raises(ValueError("x")), "ValueError"),  # as a InputError is one
         (2, _raises(FileNotFoundError("x")), "FileNotFoundError"),  # an OSError, as a broken pipe is
     ):
         try:

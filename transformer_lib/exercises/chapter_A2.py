@@ -1,7 +1,5 @@
 # Generated from chapters/A2_files.md: edit the chapter, not this file, then run `make export`.
 
-
-# chapters/A2_files.md: Exercises
 """The graders of the appendix on files."""
 
 from transformer_lib.exercises import Answer, Checks
@@ -62,7 +60,6 @@ def grade_A2_1(answer: Answer) -> Checks:
             yield f"only {name!r} is left, and not {sorted(folder.names)}", list(folder.names) == [name]
 
 
-# chapters/A2_files.md: Exercises
 def grade_A2_2(answer: Answer) -> Checks:
     """Every bit, every exchange of neighbours."""
     for data in (b"", b"a", b"ab", bytes(range(60, 120))):

@@ -1,7 +1,5 @@
 # Generated from chapters/10_training.md: edit the chapter, not this file, then run `make export`.
 
-
-# chapters/10_training.md: Less memory: recompute, and half precision
 """One update of the weights: over one or more batches, by one or more processes."""
 
 from __future__ import annotations
@@ -17,15 +15,14 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.checkpoint import checkpoint
 
 from transformer_lib.data import Batch
-from transformer_lib.loss import translation_loss
 from transformer_lib.model import Transformer
-from transformer_lib.processes import place
-from transformer_lib.schedule import TrainingConfig
+from transformer_lib.training.config import TrainingConfig
+from transformer_lib.training.distributed import rank_and_world_size
+from transformer_lib.training.loss import translation_loss
 
 
-# chapters/10_training.md: Less memory: recompute, and half precision
 @contextmanager
-def recomputed(model: Transformer, wanted: bool = True) -> Iterator[None]:
+def activation_checkpointing(model: Transformer, wanted: bool = True) -> Iterator[None]:
     """Inside the block each layer keeps its input only, and computes the rest again in the backward pass.
 
     Args:
@@ -42,8 +39,7 @@ def recomputed(model: Transformer, wanted: bool = True) -> Iterator[None]:
             del layer.forward  # the class's own again
 
 
-# chapters/10_training.md: Less memory: recompute, and half precision
-class SummedLoss(nn.Module):
+class LossModule(nn.Module):
     """The summed loss of a batch, as a module: DistributedDataParallel wraps modules, and watches their `forward`.
 
     Args:
@@ -61,7 +57,6 @@ class SummedLoss(nn.Module):
         return translation_loss(self.model, source, target, label_smoothing=smoothing, reduction="sum")
 
 
-# chapters/10_training.md: Less memory: recompute, and half precision
 @contextmanager
 def _random_numbers_of(name: str, device: torch.device) -> Iterator[None]:
     """Inside the block random numbers follow from the name; after it the program's own go on."""
@@ -70,7 +65,7 @@ def _random_numbers_of(name: str, device: torch.device) -> Iterator[None]:
         yield
 
 
-def update(
+def train_step(
     loss: nn.Module,
     batches: Sequence[Batch],
     tokens: int,
@@ -81,7 +76,7 @@ def update(
     """Change the weights once, by the mean loss of all real targets of some batches; wait for no result.
 
     Args:
-        loss: a `SummedLoss`, or what `shared` made of it.
+        loss: a `LossModule`, or what `wrap_for_ddp` made of it.
         batches: one or more. With several processes all get the same ones, and each computes its share of the rows.
         tokens: number of real targets in all of the batches.
         optimizer: it moves the weights; a fused one.
@@ -93,7 +88,7 @@ def update(
         that the whole gradient had before it was clipped; a tensor (2,) on the model's device. From the first norm on
         that is not finite, the weights stay as they were.
     """
-    rank, world = place()
+    rank, world = rank_and_world_size()
     device = next(loss.parameters()).device
     optimizer.zero_grad()
     parts = []
@@ -104,7 +99,7 @@ def update(
             with loss.no_sync() if isinstance(loss, DistributedDataParallel) and not last else nullcontext():
                 with torch.autocast("cuda", torch.bfloat16, enabled=device.type == "cuda"):
                     parts.append(loss(source, target) / tokens)
-                (parts[-1] * world).backward()  # times the processes, because `shared` takes the mean over them
+                (parts[-1] * world).backward()  # times the processes, because `wrap_for_ddp` takes the mean over them
     norm = nn.utils.clip_grad_norm_(loss.parameters(), config.clip_norm)
     for group in optimizer.param_groups:
         group["lr"] = config.learning_rate(step)

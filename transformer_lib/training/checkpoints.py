@@ -1,7 +1,5 @@
 # Generated from chapters/10_training.md: edit the chapter, not this file, then run `make export`.
 
-
-# chapters/10_training.md: Going on after an interruption
 """What a run keeps on its way, and how it goes on after an interruption."""
 
 from __future__ import annotations
@@ -20,8 +18,9 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from transformer_lib.files import (
-    UserError,
+from transformer_lib.model import Transformer
+from transformer_lib.serialization import (
+    InputError,
     Weights,
     atomic_write,
     directory_lock,
@@ -33,13 +32,11 @@ from transformer_lib.files import (
     set_weights,
     weights_of,
 )
-from transformer_lib.loss import Pairs
-from transformer_lib.model import Transformer
-from transformer_lib.processes import add_up, place
-from transformer_lib.schedule import TrainingConfig, inverse_sqrt_schedule
+from transformer_lib.training.config import TrainingConfig, inverse_sqrt_schedule
+from transformer_lib.training.distributed import all_reduce_sum, rank_and_world_size
+from transformer_lib.training.loss import Pairs
 
 
-# chapters/10_training.md: Going on after an interruption
 @contextmanager
 def run_lock(folder: str | Path | None) -> Iterator[None]:
     """Inside the block no other run may train into the directory; of several processes the first holds the lock.
@@ -48,21 +45,20 @@ def run_lock(folder: str | Path | None) -> Iterator[None]:
         folder: the directory of the run; None = lock nothing.
 
     Raises:
-        UserError: another run has it, or it cannot be written; raised in all processes.
+        InputError: another run has it, or it cannot be written; raised in all processes.
     """
     with ExitStack() as stack:
         refusal = None
-        if folder is not None and place()[0] == 0:
+        if folder is not None and rank_and_world_size()[0] == 0:
             try:
                 stack.enter_context(directory_lock(folder))
-            except UserError as error:
+            except InputError as error:
                 refusal = error
-        if any(add_up(refusal is not None)):  # of all processes: they must agree
-            raise refusal or UserError(f"the first process cannot train into {folder}")
+        if any(all_reduce_sum(refusal is not None)):  # of all processes: they must agree
+            raise refusal or InputError(f"the first process cannot train into {folder}")
         yield
 
 
-# chapters/10_training.md: Going on after an interruption
 @contextmanager
 def averaged(model: nn.Module, recent: Sequence[Weights]) -> Iterator[None]:
     """Inside the block the model has the mean of these weights, if there is more than one; then its own again."""
@@ -75,7 +71,6 @@ def averaged(model: nn.Module, recent: Sequence[Weights]) -> Iterator[None]:
         set_weights(model, own)
 
 
-# chapters/10_training.md: Going on after an interruption
 @dataclass
 class Progress:
     """Where a run stands: all that the next update depends on, besides weights and moments.
@@ -135,7 +130,7 @@ class Run:
         """Go on where the directory's state stands, if asked to and if there is one; else write the first state.
 
         Raises:
-            UserError: the state is damaged or belongs to another run, or the directory cannot be written.
+            InputError: the state is damaged or belongs to another run, or the directory cannot be written.
         """
         if self.folder is None:
             return
@@ -155,19 +150,19 @@ class Run:
             self.log = [row for row in rows if row["step"] <= self.at.step]
         except (OSError, AttributeError, KeyError, TypeError, ValueError, RecursionError) as error:
             files = f"state.safetensors or log.jsonl in {folder}"
-            raise UserError(f"{files} is missing or damaged ({one_line(error)}): train into another place") from error
+            raise InputError(f"{files} is missing or damaged ({one_line(error)}): train into another place") from error
         if changed:
             names = ", ".join(changed)
-            raise UserError(f"{folder} was trained with another {names}: use the same, or another directory")
+            raise InputError(f"{folder} was trained with another {names}: use the same, or another directory")
         self.recent.extend(recent)
 
     def save(self) -> None:
         """Write the log, then the state; of several processes only the first writes.
 
         Raises:
-            UserError: the directory cannot be written.
+            InputError: the directory cannot be written.
         """
-        if self.folder is None or place()[0]:
+        if self.folder is None or rank_and_world_size()[0]:
             return
         remove_parts(self.folder)
         atomic_write(self.folder / "log.jsonl", "".join(json.dumps(row) + "\n" for row in self.log))
@@ -178,13 +173,12 @@ class Run:
         """Write the weights for whoever wants to translate; of several processes only the first writes.
 
         Raises:
-            UserError: the directory cannot be written.
+            InputError: the directory cannot be written.
         """
-        if self.folder is not None and not place()[0]:
+        if self.folder is not None and not rank_and_world_size()[0]:
             save_weights(self.folder / "model.safetensors", self.model)
 
 
-# chapters/10_training.md: Going on after an interruption
 @contextmanager
 def stop_signals(wanted: bool = True) -> Iterator[list[int]]:
     """Inside the block SIGINT (Ctrl-C) and SIGTERM stop nothing; they are noted in the list that the block gets."""

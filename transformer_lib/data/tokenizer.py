@@ -1,7 +1,5 @@
 # Generated from chapters/09_data.md: edit the chapter, not this file, then run `make export`.
 
-
-# chapters/09_data.md: The tokenizer
 """Text to tokens and back: byte-pair encoding over bytes."""
 
 from __future__ import annotations
@@ -11,14 +9,13 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from transformer_lib.corpora import read_bytes
-from transformer_lib.files import UserError, atomic_write, one_line
+from transformer_lib.data.corpora import read_bytes
+from transformer_lib.serialization import InputError, atomic_write, one_line
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer as Engine
 
 
-# chapters/09_data.md: The tokenizer
 class Tokenizer:
     """Byte-pair encoding (Sennrich et al. 2016) over bytes: any text becomes tokens, and comes back in NFC.
 
@@ -49,13 +46,13 @@ class Tokenizer:
             The tokenizer. Few sentences may give fewer tokens than asked for.
 
         Raises:
-            UserError: `vocab_size` is below 259, or a sentence holds half a surrogate pair, which is no Unicode text.
+            InputError: `vocab_size` is below 259, or a sentence holds half a surrogate pair, which is no Unicode text.
         """
         from tokenizers import pre_tokenizers, trainers  # here, so that importing the library stays fast
 
         alphabet = pre_tokenizers.ByteLevel.alphabet()
         if vocab_size < len(alphabet) + len(cls._specials):
-            raise UserError(f"expected a vocab_size of {len(alphabet) + len(cls._specials)} or more; got {vocab_size}")
+            raise InputError(f"expected a vocab_size of {len(alphabet) + len(cls._specials)} or more; got {vocab_size}")
         engine = cls._engine_of([])
         trainer = trainers.BpeTrainer(
             vocab_size=vocab_size, special_tokens=list(cls._specials), initial_alphabet=alphabet, show_progress=False
@@ -65,7 +62,7 @@ class Tokenizer:
         try:
             engine.train_from_iterator(parts, trainer)
         except UnicodeEncodeError as error:
-            raise UserError(f"expected Unicode text; got {error.object!r}") from error
+            raise InputError(f"expected Unicode text; got {error.object!r}") from error
         return cls(engine)
 
     @classmethod
@@ -91,11 +88,11 @@ class Tokenizer:
         is ignored.
 
         Raises:
-            UserError: there is no such file, or it holds something else, or only a part, or has more than 16 MiB (which
-                is some 200,000 tokens).
+            InputError: there is no such file, or it holds something else, or only a part, or has more than 16 MiB
+                (which is some 200,000 tokens).
         """
         if Path(path).is_file() and (size := Path(path).stat().st_size) > 2**24:
-            raise UserError(f"{path} is no tokenizer: expected at most {2**24} bytes; got {size}")
+            raise InputError(f"{path} is no tokenizer: expected at most {2**24} bytes; got {size}")
         data = read_bytes(path)
         try:
             stored = json.loads(data)
@@ -105,16 +102,16 @@ class Tokenizer:
             for part in ("normalizer", "pre_tokenizer", "decoder"):  # older libraries stored fewer options
                 same = same and "type" in stored[part] and stored[part].items() <= ours[part].items()
         except Exception as error:  # the engine raises plain Exception
-            raise UserError(f"{path} is no tokenizer, or only a part of one ({one_line(error)})") from error
+            raise InputError(f"{path} is no tokenizer, or only a part of one ({one_line(error)})") from error
         if not same:
-            raise UserError(f"{path} is another kind of tokenizer: expected one that this library stored")
+            raise InputError(f"{path} is another kind of tokenizer: expected one that this library stored")
         return cls(engine)
 
     def save(self, path: str | Path) -> None:
         """Write the tokenizer as JSON.
 
         Raises:
-            UserError: the file cannot be written.
+            InputError: the file cannot be written.
         """
         atomic_write(path, self.to_json())
 
@@ -131,12 +128,12 @@ class Tokenizer:
         """Cut a sentence into tokens, the last of which is `eos_id`.
 
         Raises:
-            UserError: the string holds half a surrogate pair, which is no Unicode text.
+            InputError: the string holds half a surrogate pair, which is no Unicode text.
         """
         try:
             return [*self._engine.encode(sentence).ids, self.eos_id]
         except TypeError as error:
-            raise UserError(f"expected Unicode text; got {sentence!r}") from error
+            raise InputError(f"expected Unicode text; got {sentence!r}") from error
 
     def decode(self, ids: Iterable[int]) -> str:
         """Put tokens together, up to the first `eos_id`; padding and `bos_id` are left out.

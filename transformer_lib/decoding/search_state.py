@@ -1,7 +1,5 @@
 # Generated from chapters/11_decoding.md: edit the chapter, not this file, then run `make export`.
 
-
-# chapters/11_decoding.md: Many sentences at once
 """What the ways of decoding share: the state of a search, its limits, the best next tokens, and the greedy loop."""
 
 import math
@@ -14,12 +12,11 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from transformer_lib.cache import KeyValueCache
-from transformer_lib.files import UserError
 from transformer_lib.masks import padding_mask
 from transformer_lib.model import Transformer
+from transformer_lib.serialization import InputError
 
 
-# chapters/11_decoding.md: Many sentences at once
 @contextmanager
 def evaluation(model: nn.Module) -> Iterator[None]:
     """No dropout and no gradients inside; every module's own mode is restored afterwards. For one thread at a time."""
@@ -58,7 +55,6 @@ def length_limits(
     return [max_length] * source.size(0)
 
 
-# chapters/11_decoding.md: Many sentences at once
 class SearchState:
     """Beginnings of sentences, one in each row, and what the model keeps of them.
 
@@ -115,11 +111,10 @@ class SearchState:
             self.memory, self.memory_mask = self.memory[index], self.memory_mask[index]
 
 
-# chapters/11_decoding.md: Many sentences at once
-def check_finite(values: Float[Tensor, " rows"]) -> None:
-    """Raise a UserError if one of the values is infinite or not a number."""
+def require_finite(values: Float[Tensor, " rows"]) -> None:
+    """Raise a InputError if one of the values is infinite or not a number."""
     if not values.isfinite().all():
-        raise UserError("the model's logits are infinite or not numbers: its weights are damaged, or diverged")
+        raise InputError("the model's logits are infinite or not numbers: its weights are damaged, or diverged")
 
 
 def best_tokens(
@@ -133,7 +128,6 @@ def best_tokens(
     return best[:, :count], tokens[:, :count]
 
 
-# chapters/11_decoding.md: Many sentences at once
 def decode_token_by_token(
     model: Transformer,
     source: Int[Tensor, "batch n"],

@@ -1,7 +1,5 @@
 # Generated from chapters/10_training.md: edit the chapter, not this file, then run `make export`.
 
-
-# chapters/10_training.md: The exported loss
 """The loss of a translation: cross-entropy over real tokens."""
 
 from collections.abc import Sequence
@@ -18,7 +16,6 @@ from transformer_lib.model import Transformer
 Pairs = Sequence[tuple[list[int], list[int]]]
 
 
-# chapters/10_training.md: The exported loss
 class _CrossEntropy(torch.autograd.Function):
     """The summed cross-entropy of `hidden @ weight.T`, 256 tokens at a time, and its gradients in the same visit."""
 
@@ -47,7 +44,6 @@ class _CrossEntropy(torch.autograd.Function):
         return grads[0] * grad_hidden, grads[0] * grad_weight, None, None
 
 
-# chapters/10_training.md: The exported loss
 def translation_loss(
     model: Transformer,
     source: Int[Tensor, "batch n"],
@@ -89,7 +85,6 @@ def translation_loss(
     )
 
 
-# chapters/10_training.md: If padding counted
 @torch.no_grad()
 def validation_loss(model: Transformer, pairs: Pairs, batch_tokens: int) -> float:
     """The mean loss of a real token of `pairs`, in nats, without dropout and label smoothing."""

@@ -1,7 +1,5 @@
 # Generated from chapters/11_decoding.md: edit the chapter, not this file, then run `make export`.
 
-
-# chapters/11_decoding.md: Drawing lots
 """Sampling: sentences drawn at random, with the model's probabilities or changed ones."""
 
 import math
@@ -10,12 +8,11 @@ import torch
 from jaxtyping import Float, Float64, Int
 from torch import Tensor
 
+from transformer_lib.decoding.search_state import decode_token_by_token, require_finite
 from transformer_lib.model import Transformer
-from transformer_lib.search_state import check_finite, decode_token_by_token
 
 
-# chapters/11_decoding.md: Drawing lots
-def check_dials(temperature: float, top_k: int | None, top_p: float) -> None:
+def require_sampling_parameters(temperature: float, top_k: int | None, top_p: float) -> None:
     """Raise a ValueError that names the first of them that is out of its range."""
     if not 0 < temperature < math.inf:
         raise ValueError(f"temperature must be a finite number above 0; got {temperature}")
@@ -25,7 +22,7 @@ def check_dials(temperature: float, top_k: int | None, top_p: float) -> None:
         raise ValueError(f"top_p must be above 0 and at most 1; got {top_p}")
 
 
-def dialled(
+def filtered_probabilities(
     logits: Float[Tensor, "rows vocabulary"], temperature: float, top_k: int | None, top_p: float
 ) -> tuple[Float64[Tensor, "rows some"], Int[Tensor, "rows some"]]:
     """Give the probabilities to draw with, best first, and their tokens; equal ones by the lower token.
@@ -41,7 +38,7 @@ def dialled(
     """
     best, tokens = logits.double().sort(dim=-1, descending=True, stable=True)  # (rows, vocabulary)
     best, tokens = best[:, :top_k], tokens[:, :top_k]
-    check_finite(best[:, 0])
+    require_finite(best[:, 0])
     p = ((best - best[:, :1]) / temperature).softmax(dim=-1)
     p = p.masked_fill(p.cumsum(dim=-1) - p >= top_p, 0.0)  # those before it have the share already
     return p / p.sum(dim=-1, keepdim=True), tokens
@@ -83,12 +80,12 @@ def sample_decode(
         ValueError: the temperature is not a positive number, top_k is below 1, top_p is not above 0 and at most 1, or
             as in `greedy_decode`.
     """
-    check_dials(temperature, top_k, top_p)
+    require_sampling_parameters(temperature, top_k, top_p)
     generator = torch.Generator().manual_seed(seed)
 
     def drawn(logits: Float[Tensor, "rows vocabulary"], sentences: list[int]) -> Int[Tensor, " rows"]:
         lots = torch.rand(source.size(0), 1, generator=generator, dtype=torch.float64)[sentences]  # (rows, 1)
-        p, tokens = dialled(logits, temperature, top_k, top_p)
+        p, tokens = filtered_probabilities(logits, temperature, top_k, top_p)
         ends = p.cumsum(dim=-1)  # (rows, kept): where each token's piece ends
         place = (ends[:, :-1] <= lots.to(p.device) * ends[:, -1:]).sum(dim=-1, keepdim=True)  # (rows, 1)
         return tokens.gather(1, place)[:, 0]

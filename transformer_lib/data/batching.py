@@ -1,7 +1,5 @@
 # Generated from chapters/09_data.md: edit the chapter, not this file, then run `make export`.
 
-
-# chapters/09_data.md: Pairs
 """Batches of token numbers: sentences of nearly equal length, padded on the right."""
 
 import random
@@ -12,13 +10,11 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from transformer_lib.corpora import ParallelCorpus, load_multi30k, read_lines, read_parallel, toy_corpus
-from transformer_lib.files import UserError
-from transformer_lib.tokenizer import Tokenizer
-from transformer_lib.toy import toy_oracle
+from transformer_lib.data.corpora import ParallelCorpus
+from transformer_lib.data.tokenizer import Tokenizer
+from transformer_lib.serialization import InputError
 
 
-# chapters/09_data.md: Pairs
 def encode_pairs(
     corpus: ParallelCorpus, tokenizer: Tokenizer, *, max_len: int
 ) -> tuple[list[tuple[list[int], list[int]]], int]:
@@ -33,7 +29,7 @@ def encode_pairs(
         The pairs (source … eos, bos target … eos), and how many were skipped because a side was blank or too long.
 
     Raises:
-        UserError: no pair is left.
+        InputError: no pair is left.
     """
     pairs = []
     for source, target in zip(corpus.source, corpus.target):
@@ -41,7 +37,7 @@ def encode_pairs(
         if source.strip() and target.strip() and _width(pair) <= max_len:
             pairs.append(pair)
     if not pairs:
-        raise UserError(f"no usable pair among {len(corpus)}: all are blank on a side or longer than {max_len} tokens")
+        raise InputError(f"no usable pair among {len(corpus)}: all are blank on a side or longer than {max_len} tokens")
     return pairs, len(corpus) - len(pairs)
 
 
@@ -50,7 +46,6 @@ def _width(pair: tuple[list[int], list[int]]) -> int:
     return max(map(len, pair))
 
 
-# chapters/09_data.md: Fourth rung: shuffled, and exported
 class Batch(NamedTuple):
     """Token numbers of some pairs, padded on the right: `source` (rows, n) and `target` (rows, m)."""
 
@@ -79,14 +74,14 @@ def token_batches(
         The batches, whose tensors hold int64. Each is made when it is asked for.
 
     Raises:
-        UserError: a pair alone is over the budget.
+        InputError: a pair alone is over the budget.
     """
     rng, order = random.Random(f"{seed} {epoch}"), list(pairs)
     if seed is not None:
         order.sort(key=lambda _: rng.random())
     order.sort(key=lambda pair: (_width(pair), len(pair[1]), len(pair[0])))
     if order and _width(order[-1]) > batch_tokens:
-        raise UserError(f"expected pairs of at most batch_tokens = {batch_tokens} tokens; got {_width(order[-1])}")
+        raise InputError(f"expected pairs of at most batch_tokens = {batch_tokens} tokens; got {_width(order[-1])}")
     groups = [order[:0]]
     for pair in order:
         if (len(groups[-1]) + 1) * _width(pair) > batch_tokens:
@@ -100,17 +95,3 @@ def token_batches(
 def _pad(sentences: Sequence[list[int]], pad_id: int) -> Tensor:
     rows = [torch.tensor(sentence, dtype=torch.long) for sentence in sentences]
     return pad_sequence(rows, batch_first=True, padding_value=pad_id)  # (rows, longest)
-
-
-__all__ = [
-    "ParallelCorpus",
-    "toy_corpus",
-    "toy_oracle",
-    "load_multi30k",
-    "read_lines",
-    "read_parallel",
-    "Tokenizer",
-    "encode_pairs",
-    "Batch",
-    "token_batches",
-]

@@ -1,7 +1,5 @@
 # Generated from chapters/10_training.md: edit the chapter, not this file, then run `make export`.
 
-
-# chapters/10_training.md: One update by several processes
 """Several processes that train one model: who is who, and what they tell each other."""
 
 from __future__ import annotations
@@ -16,15 +14,14 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 
-# chapters/10_training.md: One update by several processes
-def place() -> tuple[int, int]:
+def rank_and_world_size() -> tuple[int, int]:
     """The number of this process among those that train together, from 0, and how many they are; alone: 0 and 1."""
     together = dist.is_available() and dist.is_initialized()
     return (dist.get_rank(), dist.get_world_size()) if together else (0, 1)
 
 
 @contextmanager
-def joined(device: str) -> Iterator[str]:
+def process_group(device: str) -> Iterator[str]:
     """Join the processes that `torchrun` started, if it did, and leave them at the end.
 
     Args:
@@ -46,17 +43,17 @@ def joined(device: str) -> Iterator[str]:
         dist.destroy_process_group()
 
 
-def shared(module: nn.Module) -> nn.Module:
+def wrap_for_ddp(module: nn.Module) -> nn.Module:
     """The module, such that after its backward pass every process has the mean of all processes' gradients."""
-    if place()[1] == 1:
+    if rank_and_world_size()[1] == 1:
         return module
     device = next(module.parameters()).device
     return DistributedDataParallel(module, device_ids=None if device.type == "cpu" else [device])
 
 
-def add_up(*values: float) -> list[float]:
+def all_reduce_sum(*values: float) -> list[float]:
     """The sum of each value over all processes; all of them must call it, and all get the same."""
-    if place()[1] == 1:
+    if rank_and_world_size()[1] == 1:
         return list(values)
     device = "cuda" if dist.get_backend() == "nccl" else "cpu"  # NCCL carries only what lies on a GPU
     sums = torch.tensor(values, dtype=torch.float64, device=device)

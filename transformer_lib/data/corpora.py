@@ -1,7 +1,5 @@
 # Generated from chapters/09_data.md: edit the chapter, not this file, then run `make export`.
 
-
-# chapters/09_data.md: Four splits that keep their promise
 """Corpora: sentences and their translations, from the toy grammar, from files, from Multi30k."""
 
 import codecs
@@ -14,11 +12,10 @@ import urllib.request
 from dataclasses import dataclass
 from pathlib import Path
 
-from transformer_lib.files import UserError, atomic_write
-from transformer_lib.toy import toy_sentence, toy_split
+from transformer_lib.data.toy_grammar import toy_sentence, toy_split
+from transformer_lib.serialization import InputError, atomic_write
 
 
-# chapters/09_data.md: Four splits that keep their promise
 @dataclass(frozen=True)
 class ParallelCorpus:
     """Sentences and their translations: `target[i]` translates `source[i]`.
@@ -28,7 +25,7 @@ class ParallelCorpus:
         target: as many.
 
     Raises:
-        UserError: the two are not equally long.
+        InputError: the two are not equally long.
     """
 
     source: list[str]
@@ -37,7 +34,7 @@ class ParallelCorpus:
     def __post_init__(self) -> None:
         if len(self.source) != len(self.target):
             lengths = f"{len(self.source)} source and {len(self.target)} target"
-            raise UserError(f"expected as many source as target sentences; got {lengths}")
+            raise InputError(f"expected as many source as target sentences; got {lengths}")
 
     def __len__(self) -> int:
         return len(self.source)
@@ -61,13 +58,13 @@ def toy_corpus(split: str = "train", *, size: int | None = None, seed: int = 0) 
         The pairs. The same arguments give the same pairs on every machine.
 
     Raises:
-        UserError: the split is unknown, or the size negative.
+        InputError: the split is unknown, or the size negative.
     """
     if split not in TOY_SIZES:
-        raise UserError(f"unknown split {split!r} of the toy corpus: expected one of {', '.join(TOY_SIZES)}")
+        raise InputError(f"unknown split {split!r} of the toy corpus: expected one of {', '.join(TOY_SIZES)}")
     size = TOY_SIZES[split] if size is None else size
     if size < 0:
-        raise UserError(f"expected a size of 0 or more; got {size}")
+        raise InputError(f"expected a size of 0 or more; got {size}")
     rng, pairs = random.Random(f"{split} {seed}"), dict[str, str]()
     while len(pairs) < size:
         english, german = toy_sentence(rng, eagerness=2 if split == "long" else 1)
@@ -76,7 +73,6 @@ def toy_corpus(split: str = "train", *, size: int | None = None, seed: int = 0) 
     return ParallelCorpus(list(pairs), list(pairs.values()))
 
 
-# chapters/09_data.md: Your own files
 def read_lines(name: str, data: bytes) -> list[str]:
     r"""Decode UTF-8 and split it at newlines, and nowhere else.
 
@@ -89,7 +85,7 @@ def read_lines(name: str, data: bytes) -> list[str]:
         The lines, without their ends.
 
     Raises:
-        UserError: a line is not UTF-8.
+        InputError: a line is not UTF-8.
     """
     lines = data.removeprefix(codecs.BOM_UTF8).split(b"\n")
     if not lines[-1]:
@@ -99,18 +95,18 @@ def read_lines(name: str, data: bytes) -> list[str]:
         try:
             texts.append(line.removesuffix(b"\r").decode())
         except UnicodeDecodeError as error:
-            raise UserError(
+            raise InputError(
                 f"{name}, line {number}: expected UTF-8; got the byte 0x{line[error.start]:02x}: save it as UTF-8"
             ) from error
     return texts
 
 
 def read_bytes(path: str | Path) -> bytes:
-    """The whole of a file, or a UserError that names it."""
+    """The whole of a file, or a InputError that names it."""
     try:
         return Path(path).read_bytes()
     except OSError as error:
-        raise UserError(f"cannot read {path}: {error.strerror or error}") from error
+        raise InputError(f"cannot read {path}: {error.strerror or error}") from error
 
 
 def read_parallel(source_file: str | Path, target_file: str | Path) -> ParallelCorpus:
@@ -124,16 +120,15 @@ def read_parallel(source_file: str | Path, target_file: str | Path) -> ParallelC
         The pairs, empty lines included.
 
     Raises:
-        UserError: a file cannot be read or is not UTF-8, or the files have different numbers of lines.
+        InputError: a file cannot be read or is not UTF-8, or the files have different numbers of lines.
     """
     source, target = (read_lines(str(path), read_bytes(path)) for path in (source_file, target_file))
     if len(source) != len(target):
         counts = f"{len(source)} in {source_file} and {len(target)} in {target_file}"
-        raise UserError(f"expected as many lines in both files; got {counts}")
+        raise InputError(f"expected as many lines in both files; got {counts}")
     return ParallelCorpus(source, target)
 
 
-# chapters/09_data.md: Real sentences: Multi30k
 MULTI30K_URL = "https://raw.githubusercontent.com/multi30k/dataset/master/data/task1/raw"
 MULTI30K_SHA256 = {
     ("train", "en"): "d79cfa999dd4c51d2cb42499b6796d5a882c3a8a961923c25a898c90f8bbd56f",
@@ -160,7 +155,7 @@ def load_multi30k(split: str, *, source: str = "en", target: str = "de") -> Para
         The pairs, of which the three splits have 29,000, 1,014 and 1,000.
 
     Raises:
-        UserError: the split or a language is unknown, the download fails or cannot be stored, a file does not have
+        InputError: the split or a language is unknown, the download fails or cannot be stored, a file does not have
             the checksum that it must have, or there is no home directory to look in.
     """
     return ParallelCorpus(*(_multi30k_lines(split, language) for language in (source, target)))
@@ -182,7 +177,7 @@ def _expanded(path: str) -> Path:
     try:
         return Path(path).expanduser()
     except RuntimeError as error:
-        raise UserError(
+        raise InputError(
             f"there is no home directory for {path}: set TRANSFORMER_LIB_DATA to the folder that holds multi30k"
         ) from error
 
@@ -190,7 +185,7 @@ def _expanded(path: str) -> Path:
 def _multi30k_lines(split: str, language: str) -> list[str]:
     if (split, language) not in MULTI30K_SHA256:
         known = "; ".join(f"{split} {language}" for split, language in MULTI30K_SHA256)
-        raise UserError(f"unknown part of multi30k: {split!r} {language!r}: expected one of {known}")
+        raise InputError(f"unknown part of multi30k: {split!r} {language!r}: expected one of {known}")
     name, expected = f"{split}.{language}.gz", MULTI30K_SHA256[split, language]
     path, url = find_multi30k(split, language), f"{MULTI30K_URL}/{name}"
     if path:
@@ -204,7 +199,7 @@ def _multi30k_lines(split: str, language: str) -> list[str]:
 def _checked(data: bytes, expected: str, place: str) -> bytes:
     found = hashlib.sha256(data).hexdigest()
     if found != expected:
-        raise UserError(f"expected the SHA-256 {expected[:12]}…; got {found[:12]}… from {place}")
+        raise InputError(f"expected the SHA-256 {expected[:12]}…; got {found[:12]}… from {place}")
     return data
 
 
@@ -213,6 +208,6 @@ def _download(url: str) -> bytes:
         with urllib.request.urlopen(url, timeout=60) as response:
             return response.read()
     except (OSError, http.client.HTTPException) as error:
-        raise UserError(
+        raise InputError(
             f"cannot download {url}: {error}; try again, or set TRANSFORMER_LIB_DATA to the folder that holds multi30k"
         ) from error

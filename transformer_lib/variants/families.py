@@ -1,7 +1,5 @@
 # Generated from chapters/13_variants.md: edit the chapter, not this file, then run `make export`.
 
-
-# chapters/13_variants.md: Who sees whom
 """Three families from one set of bricks: encoder-only and decoder-only models, and bricks newer than 2017."""
 
 from __future__ import annotations
@@ -11,14 +9,14 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from transformer_lib.cache import KeyValueCache
+from transformer_lib.decoding.sampling import filtered_probabilities, require_sampling_parameters
+from transformer_lib.decoding.search_state import SearchState, evaluation, require_finite
 from transformer_lib.masks import padding_mask
 from transformer_lib.model import Encoder, TransformerConfig
 from transformer_lib.positions import LearnedPositionalEncoding
-from transformer_lib.sampling import check_dials, dialled
-from transformer_lib.search_state import SearchState, check_finite, evaluation
+from transformer_lib.variants.modern_blocks import GroupedQueryAttention, SwiGLU
 
 
-# chapters/13_variants.md: Who sees whom
 class _OneStack(nn.Module):
     """What both families share: tokens and learned positions go in, one stack works, logits come out."""
 
@@ -40,7 +38,6 @@ class _OneStack(nn.Module):
         return self.dropout(self.embedding_norm(self.positions(self.embedding(tokens), offset=offset)))
 
 
-# chapters/13_variants.md: Encoder-only: what is missing?
 class EncoderOnly(_OneStack):
     """Every token sees every other: fills in masked tokens, makes sentence vectors (Devlin et al. 2019, section 3).
 
@@ -83,7 +80,6 @@ class EncoderOnly(_OneStack):
         return (hidden * real).sum(dim=1) / real.sum(dim=1).clamp(min=1)  # (batch, d_model)
 
 
-# chapters/13_variants.md: Encoder-only: what is missing?
 def mask_tokens(
     tokens: Int[Tensor, "batch n"],
     *,
@@ -120,7 +116,6 @@ def mask_tokens(
     return inputs, chosen
 
 
-# chapters/13_variants.md: Decoder-only: what comes next?
 class DecoderOnly(_OneStack):
     """A token sees itself and what stands before it: predicts the next one (Radford et al. 2019, section 2.3).
 
@@ -182,7 +177,7 @@ class DecoderOnly(_OneStack):
         Raises:
             ValueError: the prompts are not whole numbers in two dimensions, are empty or hold padding, `eos_id` is
                 padding, `length` is above `max_len`, or the temperature, top_k or top_p is out of its range.
-            UserError: the logits are not finite.
+            InputError: the logits are not finite.
         """
         pad = self.config.pad_id
         real = padding_mask(prompt, pad)  # (batch, 1, 1, prompt length)
@@ -193,28 +188,24 @@ class DecoderOnly(_OneStack):
             raise ValueError(f"eos_id must differ from the model's pad_id; got {eos_id} for both")
         if hasattr(self, "positions") and length > self.config.max_len:
             raise ValueError(f"length must be at most the model's max_len, {self.config.max_len}; got {length}")
-        check_dials(temperature, top_k, top_p)
+        require_sampling_parameters(temperature, top_k, top_p)
         ended = torch.zeros_like(prompt[:, 0], dtype=torch.bool)  # (batch,)
         with evaluation(self):
             state = SearchState(self, prompt, use_cache=use_cache)
             while state.tokens.size(1) < length and not ended.all():
                 logits = state.logits()  # (batch, vocabulary)
-                check_finite(logits.amax(dim=-1))
+                require_finite(logits.amax(dim=-1))
                 logits[:, pad] = -torch.inf  # padding is never a word
                 if generator is None:
                     new = logits.argmax(dim=-1)  # (batch,)
                 else:
-                    p, best = dialled(logits, temperature, top_k, top_p)  # (batch, kept) each
+                    p, best = filtered_probabilities(logits, temperature, top_k, top_p)  # (batch, kept) each
                     drawn = torch.multinomial(p.to(generator.device), 1, generator=generator)  # (batch, 1)
                     new = best.gather(1, drawn.to(prompt.device))[:, 0]  # (batch,)
                 new = new.masked_fill(ended, pad)
                 ended = ended | (new == eos_id) if eos_id is not None else ended
                 state.append(new)
         return state.tokens.clone()  # copied outside, so that a model may be trained on it
-
-
-# chapters/13_variants.md: All at once: a Llama
-from transformer_lib.bricks import GroupedQueryAttention, SwiGLU, rotary
 
 
 class ModernDecoderOnly(DecoderOnly):
@@ -250,14 +241,3 @@ class ModernDecoderOnly(DecoderOnly):
 
     def _embed(self, tokens: Int[Tensor, "batch n"], offset: int = 0) -> Float[Tensor, "batch n d_model"]:
         return self.dropout(self.embedding(tokens))
-
-
-__all__ = [
-    "EncoderOnly",
-    "DecoderOnly",
-    "ModernDecoderOnly",
-    "mask_tokens",
-    "rotary",
-    "SwiGLU",
-    "GroupedQueryAttention",
-]

@@ -1,7 +1,5 @@
 # Generated from chapters/A2_files.md: edit the chapter, not this file, then run `make export`.
 
-
-# chapters/A2_files.md: One kind of error for what is not the library's fault
 """Files that are either whole or not there, weights without pickle, and errors that say what to do."""
 
 import copy
@@ -25,8 +23,7 @@ if sys.platform != "win32":
     import fcntl
 
 
-# chapters/A2_files.md: One kind of error for what is not the library's fault
-class UserError(ValueError):
+class InputError(ValueError):
     """Something outside the library is wrong: the message is one line that says what, where and what to do."""
 
 
@@ -35,7 +32,6 @@ def one_line(error: BaseException) -> str:
     return f"{type(error).__name__}: {' '.join(str(error).split())[:120]}"
 
 
-# chapters/A2_files.md: Whole or not there
 @contextmanager
 def atomic_path(path: str | Path) -> Iterator[Path]:
     """Give a temporary name to write to; rename it to `path` if the block succeeds, delete it if not.
@@ -44,7 +40,7 @@ def atomic_path(path: str | Path) -> Iterator[Path]:
         path: the file to create, or to replace with its permissions kept. Its folder is made if it is missing.
 
     Raises:
-        UserError: the folder or the file cannot be written (read-only, full disk, no such place).
+        InputError: the folder or the file cannot be written (read-only, full disk, no such place).
     """
     path = Path(path)
     part = path.with_name(f".{path.name}.{os.getpid()}.part")
@@ -65,9 +61,9 @@ def atomic_path(path: str | Path) -> Iterator[Path]:
         raise _cannot_write(path, error) from error
 
 
-def _cannot_write(path: Path, error: Exception) -> UserError:
+def _cannot_write(path: Path, error: Exception) -> InputError:
     reason = getattr(error, "strerror", None) or error
-    return UserError(f"cannot write {path}: {reason}; free some space or choose another place")
+    return InputError(f"cannot write {path}: {reason}; free some space or choose another place")
 
 
 def _push_names(folder: Path) -> None:
@@ -91,13 +87,12 @@ def atomic_write(path: str | Path, data: bytes | str) -> None:
     """Replace a file's content in one step; text is written as UTF-8.
 
     Raises:
-        UserError: the file cannot be written.
+        InputError: the file cannot be written.
     """
     with atomic_path(path) as part:
         part.write_bytes(data.encode() if isinstance(data, str) else data)
 
 
-# chapters/A2_files.md: One run at a time
 _held = set[tuple[int, Path]]()  # the locks of this process: of which thread, on which file
 
 
@@ -112,7 +107,7 @@ def directory_lock(folder: str | Path) -> Iterator[None]:
         folder: it is made if it is missing. Inside the block it holds a file `.lock`.
 
     Raises:
-        UserError: another process or thread has the lock, or the folder cannot be written.
+        InputError: another process or thread has the lock, or the folder cannot be written.
     """
     path = Path(folder) / ".lock"
     key = threading.get_ident(), path.resolve()
@@ -131,7 +126,9 @@ def directory_lock(folder: str | Path) -> Iterator[None]:
         except OSError as error:
             taken = isinstance(error, BlockingIOError)
         if taken:
-            raise UserError(f"another process is training into {folder}: wait for its end, or choose another directory")
+            raise InputError(
+                f"another process is training into {folder}: wait for its end, or choose another directory"
+            )
         _held.add(key)
         try:
             yield
@@ -141,14 +138,13 @@ def directory_lock(folder: str | Path) -> Iterator[None]:
                 path.unlink()
 
 
-# chapters/A2_files.md: Weights without pickle
 def save_weights(path: str | Path, model: nn.Module) -> None:
     """Store a model's parameters and buffers as safetensors, in one step; shared tensors are stored once.
 
     The same weights give the same bytes. If `model.config` is a dataclass, the file remembers it.
 
     Raises:
-        UserError: the file cannot be written.
+        InputError: the file cannot be written.
     """
     named = sorted(model.state_dict(keep_vars=True).items(), reverse=True)
     names = {tensor: name for name, tensor in named}  # of a shared tensor, the first
@@ -169,30 +165,30 @@ def load_weights(path: str | Path, model: nn.Module) -> None:
     """Fill a model with the weights stored at `path`.
 
     Raises:
-        UserError: the file is missing or cut short, its table of contents is damaged (changed numbers go unnoticed),
+        InputError: the file is missing or cut short, its table of contents is damaged (changed numbers go unnoticed),
             it holds whole numbers for weights, or it belongs to a model of another configuration. The model is then as
             it was.
     """
     if not Path(path).is_file():
-        raise UserError(
+        raise InputError(
             f"there is no file {path}: name the directory that `train --out` wrote; if a run there was stopped before "
             "its first validation, go on with `train --resume`"
         )
     trial = copy.deepcopy(model)  # what does not fit must not leave half of itself behind
     try:
-        _demand_fit(path, trial)
+        _require_fit(path, trial)
         _load_into(trial, str(path))
     except (safetensors.SafetensorError, ValueError, AttributeError, RecursionError) as error:
-        raise UserError(f"{path} is damaged or cut short ({error}): copy it again, or train again") from error
+        raise InputError(f"{path} is damaged or cut short ({error}): copy it again, or train again") from error
     except OSError as error:
-        raise UserError(f"cannot read {path}: {error.strerror or error}") from error
+        raise InputError(f"cannot read {path}: {error.strerror or error}") from error
     except RuntimeError as error:
         difference = " ".join(str(error).split())[:200]
-        raise UserError(f"{path} belongs to a model of another configuration: {difference}") from error
+        raise InputError(f"{path} belongs to a model of another configuration: {difference}") from error
     model.load_state_dict(trial.state_dict())
 
 
-def _demand_fit(path: str | Path, model: nn.Module) -> None:
+def _require_fit(path: str | Path, model: nn.Module) -> None:
     """Raise a RuntimeError if the weights have the right shapes and are wrong all the same."""
     with safetensors.safe_open(str(path), "pt") as file:
         stored = json.loads((file.metadata() or {}).get("config", "{}"))  # older files have none
@@ -205,7 +201,6 @@ def _demand_fit(path: str | Path, model: nn.Module) -> None:
             raise RuntimeError(f"{name} is stored as {kinds[name]}, not in floating point")
 
 
-# chapters/A2_files.md: The state of a training run
 Weights = dict[str, Tensor]
 
 
@@ -222,7 +217,6 @@ def set_weights(model: nn.Module, weights: Weights) -> None:
             parameter.copy_(weights[name])
 
 
-# chapters/A2_files.md: The state of a training run
 def save_state(
     path: str | Path,
     model: nn.Module,
@@ -241,7 +235,7 @@ def save_state(
         recent: weights of earlier checkpoints, each as `weights_of` gives them.
 
     Raises:
-        UserError: the file cannot be written.
+        InputError: the file cannot be written.
     """
     tensors = {f"model.{name}": parameter.detach() for name, parameter in model.named_parameters()}
     for number, moments in optimizer.state_dict()["state"].items():
@@ -269,11 +263,11 @@ def load_state(path: str | Path, model: nn.Module, optimizer: torch.optim.Optimi
     The optimiser must be of the kind whose moments are stored: some kinds take the moments of another in silence.
 
     Raises:
-        UserError: the file is missing, damaged, or belongs to a model of another configuration. Model and optimiser
+        InputError: the file is missing, damaged, or belongs to a model of another configuration. Model and optimiser
             are then as they were.
     """
     if not Path(path).is_file():
-        raise UserError(f"there is no file {path}: expected the state that a training run keeps beside its weights")
+        raise InputError(f"there is no file {path}: expected the state that a training run keeps beside its weights")
     try:
         with safetensors.safe_open(str(path), "pt") as file:
             tensors = {name: file.get_tensor(name) for name in file.keys()}
@@ -297,8 +291,7 @@ def load_state(path: str | Path, model: nn.Module, optimizer: torch.optim.Optimi
         set_weights(model, weights)
     except (OSError, safetensors.SafetensorError, IndexError, KeyError, TypeError, ValueError, RuntimeError) as error:
         reason = " ".join(str(error).split())[:200]
-        raise UserError(f"{path} is not the state of this training run ({reason}): train into another place") from error
+        raise InputError(
+            f"{path} is not the state of this training run ({reason}): train into another place"
+        ) from error
     return progress, recent
-
-
-__all__ = ["UserError", "atomic_path", "atomic_write", "save_weights", "load_weights", "save_state", "load_state"]

@@ -1,7 +1,5 @@
 # Generated from chapters/13_variants.md: edit the chapter, not this file, then run `make export`.
 
-
-# chapters/13_variants.md: Rotary positions
 """Bricks newer than 2017: rotary positions, a gated feed-forward network, heads that share keys and values."""
 
 from __future__ import annotations
@@ -15,7 +13,6 @@ from transformer_lib.cache import KeysAndValues
 from transformer_lib.multi_head import MultiHeadAttention
 
 
-# chapters/13_variants.md: Rotary positions
 def rotary(
     x: Float[Tensor, "*batch n d_k"], *, offset: int = 0, base: float = 10000.0
 ) -> Float[Tensor, "*batch n d_k"]:
@@ -42,7 +39,6 @@ def rotary(
     return torch.stack([even * cosine - odd * sine, even * sine + odd * cosine], dim=-1).flatten(-2)
 
 
-# chapters/13_variants.md: GELU and SwiGLU
 class SwiGLU(nn.Module):
     """A gated feed-forward network without biases (Shazeer 2020, section 2).
 
@@ -63,7 +59,6 @@ class SwiGLU(nn.Module):
         return self.linear2(F.silu(self.gate(x)) * self.linear1(x))
 
 
-# chapters/13_variants.md: Grouped-query attention
 class GroupedQueryAttention(MultiHeadAttention):
     """Self-attention whose query heads share keys and values in groups (Ainslie et al. 2023, section 2.2).
 

@@ -1,7 +1,5 @@
 # Generated from chapters/11_decoding.md: edit the chapter, not this file, then run `make export`.
 
-
-# chapters/11_decoding.md: Greedy decoding, exported
 """Decoding: from next-token probabilities to sentences, greedily or with a beam."""
 
 import math
@@ -10,20 +8,17 @@ from dataclasses import dataclass, field
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from transformer_lib.cache import KeyValueCache
-from transformer_lib.model import Transformer
-from transformer_lib.sampling import sample_decode
-from transformer_lib.search_state import (
+from transformer_lib.decoding.search_state import (
     SearchState,
     best_tokens,
-    check_finite,
     decode_token_by_token,
     evaluation,
     length_limits,
+    require_finite,
 )
+from transformer_lib.model import Transformer
 
 
-# chapters/11_decoding.md: Greedy decoding, exported
 def greedy_decode(
     model: Transformer,
     source: Int[Tensor, "batch n"],
@@ -54,12 +49,12 @@ def greedy_decode(
         ValueError: source is not (batch, n), not of whole numbers (int64 or int32) or longer than the model's
             max_len; bos_id or eos_id is not in the target vocabulary; eos_id is padding; max_length is below 1 or
             above the model's max_len.
-        UserError: the logits are not finite.
+        InputError: the logits are not finite.
     """
 
     def most_probable(logits: Float[Tensor, "rows vocabulary"], _: list[int]) -> Int[Tensor, " rows"]:
         best, tokens = logits.max(dim=-1)  # of equal ones, `max` promises the first
-        check_finite(best)
+        require_finite(best)
         return tokens
 
     return decode_token_by_token(
@@ -67,7 +62,6 @@ def greedy_decode(
     )
 
 
-# chapters/11_decoding.md: The exported beam search
 @dataclass(frozen=True)
 class Hypothesis:
     """A translation that a beam search found.
@@ -179,7 +173,7 @@ def beam_search(
             logits[:, model.config.pad_id] = -math.inf  # padding has a probability, but is never chosen
             best, tokens = best_tokens(logits, beam_size)  # (rows, beam_size) each
             log_probs = best.double() - normalizer  # (rows, beam_size)
-            check_finite(log_probs[:, 0])
+            require_finite(log_probs[:, 0])
             next_tokens, next_log_probs = tokens.tolist(), log_probs.tolist()
             rows, chosen, first = [], [], 0
             for sentence in dict.fromkeys(state.sentences):  # each of them once, in the order of the rows
@@ -192,6 +186,3 @@ def beam_search(
             state.reorder(rows)
             state.append(state.tokens.new_tensor(chosen))
     return [beam.hypotheses() for beam in beams]
-
-
-__all__ = ["KeyValueCache", "Hypothesis", "greedy_decode", "beam_search", "sample_decode"]

@@ -1,7 +1,5 @@
 # Generated from chapters/09_data.md: edit the chapter, not this file, then run `make export`.
 
-
-# chapters/09_data.md: The words
 """A small English-to-German grammar. It writes random pairs, and it translates any sentence that it covers."""
 
 import random
@@ -11,9 +9,8 @@ from itertools import pairwise
 from typing import NamedTuple
 from zlib import crc32
 
-from transformer_lib.files import UserError
+from transformer_lib.serialization import InputError
 
-# chapters/09_data.md: The words
 BEINGS = {
     "man": "der Mann", "king": "der König", "boy": "der Junge/Jungen", "dog": "der Hund", "bear": "der Bär/Bären",
     "woman": "die Frau", "queen": "die Königin", "sister": "die Schwester", "cat": "die Katze", "mouse": "die Maus",
@@ -38,8 +35,6 @@ PREPOSITIONS = {
 }  # fmt: skip
 CONJUNCTIONS = {"and": "und", "but": "aber"}
 
-
-# chapters/09_data.md: The words
 NO_OBJECT = {"sleeps": "schläft", "laughs": "lacht", "waits": "wartet", "gets up": "steht auf", "arrives": "kommt an"}
 ANYTHING = {"sees": "sieht", "finds": "findet", "loves": "liebt", "looks at": "sieht an"}
 SOMEBODY = {"calls": "ruft an", "invites": "lädt ein"}
@@ -57,8 +52,6 @@ FRAMES: list[tuple[dict[str, str], list[tuple[str, dict[str, str]]]]] = [
 ]
 OBJECTS = {verb: objects for verbs, objects in FRAMES for verb in verbs}
 
-
-# chapters/09_data.md: Agreement
 ARTICLES = {
     ("the", "nominative"): "der die das", ("a", "nominative"): "ein eine ein",
     ("the", "accusative"): "den die das", ("a", "accusative"): "einen eine ein",
@@ -84,7 +77,6 @@ def _inflect(article: str, adjective: str, noun: str, case: str) -> str:
 _GENDERS = ["der", "die", "das"]
 
 
-# chapters/09_data.md: One clause, three word orders
 class _Clause(NamedTuple):
     """A German clause in parts, before its word order is chosen."""
 
@@ -104,7 +96,6 @@ class _Clause(NamedTuple):
         return f"{self.subject} {self.middle} {self.particle}{self.verb} {self.tail}"
 
 
-# chapters/09_data.md: One grammar, read in two directions
 class _Grammar:
     """English as a series of choices. Each method makes some of them and returns the German that they mean."""
 
@@ -181,7 +172,6 @@ class _Grammar:
         return german[0].upper() + german[1:] + "."
 
 
-# chapters/09_data.md: One grammar, read in two directions
 class _Writer(_Grammar):
     """Decides at random; `eagerness` multiplies the chance of everything that may be left out."""
 
@@ -208,7 +198,7 @@ class _Reader(_Grammar):
 
     def choose(self, options: Collection[str]) -> str:
         if not self._matching(options):
-            raise UserError(
+            raise InputError(
                 f"not a sentence of the toy grammar: expected one of {', '.join(map(repr, options))}; "
                 f"got {self.rest.strip()!r}"
             )
@@ -251,19 +241,18 @@ def toy_oracle(english: str) -> str:
         The German translation that the grammar defines.
 
     Raises:
-        UserError: the sentence is not of the grammar; the message says where, or how it is spelled.
+        InputError: the sentence is not of the grammar; the message says where, or how it is spelled.
     """
     reader = _Reader(english)
     try:
         german = reader.sentence()
     except RecursionError:  # of the grammar, but nobody could follow it
-        raise UserError("not a sentence of the toy grammar: expected fewer clauses inside one another") from None
+        raise InputError("not a sentence of the toy grammar: expected fewer clauses inside one another") from None
     if english != _spell(reader.words):
-        raise UserError(f"not a sentence of the toy grammar: expected {_spell(reader.words)!r}; got {english!r}")
+        raise InputError(f"not a sentence of the toy grammar: expected {_spell(reader.words)!r}; got {english!r}")
     return german
 
 
-# chapters/09_data.md: Four splits that keep their promise
 HELD_OUT = {
     (adjective, noun) for i, adjective in enumerate(ADJECTIVES) for j, noun in enumerate(NOUNS) if (2 * i + j) % 7 == 0
 }

@@ -1,7 +1,5 @@
 # Generated from chapters/10_training.md: edit the chapter, not this file, then run `make export`.
 
-
-# chapters/10_training.md: A learning rate that warms up
 """How to train: the settings of a run, its learning rate, its optimiser."""
 
 from __future__ import annotations
@@ -13,10 +11,9 @@ from types import FunctionType
 import torch
 from torch import nn
 
-from transformer_lib.model import check_types
+from transformer_lib.model import require_types
 
 
-# chapters/10_training.md: A learning rate that warms up
 def inverse_sqrt_schedule(step: int, *, peak: float, warmup: int) -> float:
     """The learning rate of a step: up linearly, then down as 1 / √step (Vaswani et al. 2017, section 5.3).
 
@@ -33,7 +30,6 @@ def inverse_sqrt_schedule(step: int, *, peak: float, warmup: int) -> float:
     return peak * min(step / warmup, math.sqrt(warmup / step))
 
 
-# chapters/10_training.md: The settings of a run
 @dataclass(frozen=True)
 class TrainingConfig:
     """How to train. Give `steps`, `minutes` or both; the run ends with the first that is reached.
@@ -82,7 +78,7 @@ class TrainingConfig:
     def __post_init__(self) -> None:
         if self.steps is None and self.minutes is None:
             raise ValueError("give steps, minutes or both: how long to train")
-        check_types(self)
+        require_types(self)
         for name in ("batch_tokens", "accumulate", "peak_lr", "warmup_steps", "clip_norm", "steps", "minutes",
                      "evaluate_every", "average", "patience"):  # fmt: skip
             value = getattr(self, name)
@@ -100,7 +96,6 @@ class TrainingConfig:
         return self.schedule(step, peak=self.peak_lr, warmup=self.warmup_steps)
 
 
-# chapters/10_training.md: The settings of a run
 def adamw(model: nn.Module, config: TrainingConfig) -> torch.optim.AdamW:
     """AdamW with the epsilon of Vaswani et al. 2017, section 5.3; only matrices decay, and what is frozen stays out."""
     moving = [parameter for parameter in model.parameters() if parameter.requires_grad]

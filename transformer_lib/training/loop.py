@@ -1,7 +1,5 @@
 # Generated from chapters/10_training.md: edit the chapter, not this file, then run `make export`.
 
-
-# chapters/10_training.md: The loop
 """Learning: the training loop."""
 
 from __future__ import annotations
@@ -15,17 +13,16 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from transformer_lib.checkpoints import Progress, Run, averaged, run_lock, stop_signals
 from transformer_lib.data import Batch, token_batches
-from transformer_lib.files import UserError, weights_of
-from transformer_lib.loss import Pairs, real_targets, translation_loss, validation_loss
 from transformer_lib.model import Transformer
-from transformer_lib.processes import add_up, place, shared
-from transformer_lib.schedule import TrainingConfig, adamw, inverse_sqrt_schedule
-from transformer_lib.update import SummedLoss, recomputed, update
+from transformer_lib.serialization import InputError, weights_of
+from transformer_lib.training.checkpoints import Progress, Run, averaged, run_lock, stop_signals
+from transformer_lib.training.config import TrainingConfig, adamw
+from transformer_lib.training.distributed import all_reduce_sum, rank_and_world_size, wrap_for_ddp
+from transformer_lib.training.loss import Pairs, real_targets, validation_loss
+from transformer_lib.training.train_step import LossModule, activation_checkpointing, train_step
 
 
-# chapters/10_training.md: The loop
 def _batches(pairs: Pairs, config: TrainingConfig, pad_id: int, at: Progress) -> Iterator[Batch]:
     """Batches without end from where the run stands; moves `at` along."""
     while True:
@@ -51,23 +48,23 @@ class _Clock:
         return time.monotonic() + 1.2 * self.slowest > self.deadline
 
 
-def _demand_usable(pairs: Pairs, batch_tokens: int, max_len: int) -> None:
+def _require_usable(pairs: Pairs, batch_tokens: int, max_len: int) -> None:
     """Refuse before the first update what would stop the run in the middle."""
     for source, target in pairs:
         if max(len(source), len(target)) > batch_tokens or max(len(source), len(target) - 1) > max_len:
             limits = f"at most batch_tokens = {batch_tokens} tokens, and the model's max_len = {max_len}"
-            raise UserError(f"expected pairs of {limits}; got {len(source)} and {len(target)}")
+            raise InputError(f"expected pairs of {limits}; got {len(source)} and {len(target)}")
         if len(target) < 2:
-            raise UserError(f"expected targets of 2 tokens or more, <bos> … <eos>; got {target}")
+            raise InputError(f"expected targets of 2 tokens or more, <bos> … <eos>; got {target}")
 
 
 def _where(at: Progress) -> str:
     return f"step {at.step} (epoch {at.epoch}, batch {at.batch})"
 
 
-def _demand_finite(kind: str, value: float, where: str) -> None:
+def _require_finite(kind: str, value: float, where: str) -> None:
     if not math.isfinite(value):
-        raise UserError(f"the {kind} is {value} at {where}: lower peak_lr, raise warmup_steps, or look at that batch")
+        raise InputError(f"the {kind} is {value} at {where}: lower peak_lr, raise warmup_steps, or look at that batch")
 
 
 def _looks_every(device: torch.device) -> int:
@@ -78,10 +75,10 @@ def _looks_every(device: torch.device) -> int:
 def _look(unread: list[tuple[str, int, Tensor]], at: Progress, clock: _Clock, signals: list[int]) -> list[float]:
     """Take what updates have returned into `at`; return whether any process is late, and how many signals came."""
     parts, norms = torch.stack([result for _, _, result in unread]).T.tolist()  # waits for the device
-    *means, late, stop = add_up(*parts, clock.late(), len(signals))  # of all processes: they must agree
+    *means, late, stop = all_reduce_sum(*parts, clock.late(), len(signals))  # of all processes: they must agree
     for (where, tokens, _), mean, norm in zip(unread, means, norms):
-        _demand_finite("training loss", mean, where)
-        _demand_finite("gradient's norm", norm, where)
+        _require_finite("training loss", mean, where)
+        _require_finite("gradient's norm", norm, where)
         at.tokens += tokens
         at.loss_sum += mean * tokens
         at.loss_tokens += tokens
@@ -89,7 +86,6 @@ def _look(unread: list[tuple[str, int, Tensor]], at: Progress, clock: _Clock, si
     return [late, stop]
 
 
-# chapters/10_training.md: The loop
 def _checkpoint(run: Run, config: TrainingConfig, val_pairs: Pairs, clock: _Clock) -> dict[str, float]:
     """Validate, add a row to the log, keep the weights if they are the best so far, and write the state."""
     at, before, is_best = run.at, time.monotonic(), True
@@ -99,9 +95,9 @@ def _checkpoint(run: Run, config: TrainingConfig, val_pairs: Pairs, clock: _Cloc
         run.recent.append(weights_of(run.model))
     with averaged(run.model, run.recent):
         if val_pairs:
-            ours = validation_loss(run.model, val_pairs, config.batch_tokens) if place()[0] == 0 else 0.0
-            (row["val_loss"],) = add_up(ours)
-            _demand_finite("validation loss", row["val_loss"], _where(at))
+            ours = validation_loss(run.model, val_pairs, config.batch_tokens) if rank_and_world_size()[0] == 0 else 0.0
+            (row["val_loss"],) = all_reduce_sum(ours)
+            _require_finite("validation loss", row["val_loss"], _where(at))
             is_best = row["val_loss"] < at.best_loss
             at.best_loss, at.waited = min(at.best_loss, row["val_loss"]), 0 if is_best else at.waited + 1
         if is_best:
@@ -113,7 +109,6 @@ def _checkpoint(run: Run, config: TrainingConfig, val_pairs: Pairs, clock: _Cloc
     return row
 
 
-# chapters/10_training.md: The loop
 def train(
     model: Transformer,
     pairs: Pairs,
@@ -145,7 +140,7 @@ def train(
         training and validation loss in nats a token.
 
     Raises:
-        UserError: a pair does not fit into a batch or the model or has nothing to predict, `out` cannot be written,
+        InputError: a pair does not fit into a batch or the model or has nothing to predict, `out` cannot be written,
             another run is training there, its state does not belong to this run, or a loss or a gradient is no longer
             finite.
         ValueError: there is no pair, or `patience` without `val_pairs`.
@@ -155,7 +150,7 @@ def train(
         raise ValueError("expected at least one pair to train on; got none")
     if config.patience is not None and not val_pairs:
         raise ValueError("patience waits for a better validation loss: give val_pairs")
-    _demand_usable([*pairs, *val_pairs], config.batch_tokens, model.config.max_len)
+    _require_usable([*pairs, *val_pairs], config.batch_tokens, model.config.max_len)
     with run_lock(out):
         return _train(model, pairs, config, val_pairs, out, resume, device)
 
@@ -182,15 +177,17 @@ def _train(
         if at.loss_tokens:  # it was asked to stop between two checkpoints, and has nothing more to do
             _checkpoint(run, config, val_pairs, clock)
         return run.log
-    loss, batches = shared(SummedLoss(model, config.label_smoothing)), _batches(pairs, config, pad_id, at)
+    loss, batches = wrap_for_ddp(LossModule(model, config.label_smoothing)), _batches(pairs, config, pad_id, at)
     unread: list[tuple[str, int, Tensor]] = []
-    bar = tqdm(desc="train", total=config.steps, initial=at.step, unit="step", disable=bool(place()[0]) or None)
-    with bar, recomputed(model, config.recompute), stop_signals(out is not None) as signals:
+    bar = tqdm(
+        desc="train", total=config.steps, initial=at.step, unit="step", disable=bool(rank_and_world_size()[0]) or None
+    )
+    with bar, activation_checkpointing(model, config.recompute), stop_signals(out is not None) as signals:
         while True:
             chosen = list(islice(batches, config.accumulate))
             tokens = sum(real_targets(batch.target, pad_id) for batch in chosen)
             at.step += 1
-            unread.append((_where(at), tokens, update(loss, chosen, tokens, run.optimizer, config, at.step)))
+            unread.append((_where(at), tokens, train_step(loss, chosen, tokens, run.optimizer, config, at.step)))
             bar.update()
             due = at.step == steps or at.step % config.evaluate_every == 0
             if not due and at.step % _looks_every(torch.device(device)):
@@ -200,7 +197,7 @@ def _train(
             if last or due:
                 row = _checkpoint(run, config, val_pairs, clock)
                 bar.set_postfix({name: f"{row[name]:.3f}" for name in ("train_loss", "val_loss") if name in row})
-                late, stop = add_up(clock.late(), len(signals))
+                late, stop = all_reduce_sum(clock.late(), len(signals))
                 last = bool(last or late or at.waited >= patience)
             elif stop:
                 at.seconds = clock.seconds()
@@ -209,6 +206,3 @@ def _train(
                 raise KeyboardInterrupt(f"stopped after step {at.step}: resume goes on from there")
             if last:
                 return run.log
-
-
-__all__ = ["TrainingConfig", "inverse_sqrt_schedule", "translation_loss", "train"]

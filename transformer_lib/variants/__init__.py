@@ -1,0 +1,15 @@
+# Generated from the front matter of chapters/*.md: edit the chapter, not this file, then run `make export`.
+"""The public names of this package."""
+
+from transformer_lib.variants.families import DecoderOnly, EncoderOnly, ModernDecoderOnly, mask_tokens
+from transformer_lib.variants.modern_blocks import GroupedQueryAttention, SwiGLU, rotary
+
+__all__ = [
+    "DecoderOnly",
+    "EncoderOnly",
+    "GroupedQueryAttention",
+    "ModernDecoderOnly",
+    "SwiGLU",
+    "mask_tokens",
+    "rotary",
+]
