@@ -25,9 +25,9 @@ from safetensors.torch import load_file
 from test_translation import BOOK, translator
 
 from transformer_lib import __main__ as command_line
+from transformer_lib import data as library_data
 from transformer_lib.cost import count_parameters
 from transformer_lib.data import ParallelCorpus, corpora, load_multi30k
-from transformer_lib.data import batching as library_data
 from transformer_lib.translation import Translator, evaluate_bleu
 
 ROOT = Path(__file__).resolve().parent.parent
