@@ -1,6 +1,8 @@
 """The package as a whole: quick to import, documented, complete, and installable under its own name."""
 
+import ast
 import inspect
+import re
 import shutil
 import subprocess
 import sys
@@ -101,3 +103,26 @@ print(transformer_lib.__file__, metadata.version("tested-transformer"))
 """
     done = subprocess.run([python, "-I", "-c", code], capture_output=True, text=True, check=False)
     assert done.stdout == f"{site / 'transformer_lib' / '__init__.py'} {transformer_lib.__version__}\n", done.stderr
+
+
+def ours(path):
+    """The modules and packages at the top of the library that a file imports."""
+    names = set()
+    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("transformer_lib."):
+            names.add(node.module.split(".")[1])
+    return names
+
+
+def test_the_map_of_the_modules_is_that_of_the_imports():
+    """README's table, and no circle: each module imports only modules above it."""
+    rows = re.findall(r"^\| `(\w+)` \| .+ \| (.+) \|$", (ROOT / "README.md").read_text("utf-8"), re.MULTILINE)
+    stated = {module: set(re.findall(r"`(\w+)`", imports)) for module, imports in rows}
+    found: dict[str, set[str]] = {}
+    for path in sorted(PACKAGE.rglob("*.py")):
+        module = path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+        if module != "__init__":
+            found[module] = found.get(module, set()) | ours(path) - {module}
+    assert stated == found
+    for number, module in enumerate(stated):
+        assert stated[module] <= {*list(stated)[:number]}, f"{module} imports a module that stands below it"
