@@ -89,7 +89,7 @@ def unlike(ours, theirs):
     for one, other in zip(ours, theirs):
         if (one.text or "").strip() != (other.text or "").strip():
             return f"{other.text!r} instead of {one.text!r}"
-        if one.keys() != other.keys():
+        if {*one.keys()} != {*other.keys()}:
             return f"a <{one.tag}> with {other.keys()} instead of {one.keys()}"
         for key, value in one.items():
             near = SMALL if one.tag.endswith("}path") and "id" in one.keys() else NEAR
@@ -122,7 +122,7 @@ def alike(key, ours, theirs, near):
 
 def apart(points, line):
     """The largest distance of one of these points from a broken line."""
-    start, step = line[:-1], np.diff(line, axis=0)
+    start, step = line, np.diff(line, axis=0, append=line[-1:])
     square = np.maximum((step**2).sum(axis=1), 1e-12)
     along = (((point - start) * step).sum(axis=1) / square for point in points)
     nearest = (start + np.clip(each, 0, 1)[:, None] * step for each in along)

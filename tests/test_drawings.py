@@ -16,6 +16,7 @@ SPEC.loader.exec_module(conftest)
 CURVE = [0, 3, 4, 3]
 SMOOTH = np.sin(np.linspace(0, 9, 3000))
 WAVES = np.sin(np.linspace(0, 80, 3000))
+SPIKE = np.where(np.arange(3000) == 1500, 0.5, 0)
 SHADES = np.linspace(0, 1, 16).reshape(4, 4)
 
 
@@ -51,11 +52,13 @@ def test_rounding_is_accepted(what):
 
 UNLIKE = {
     "a curve goes elsewhere": (drawn(CURVE), drawn([0, 3, 4, 2.5])),
-    "a smooth curve goes elsewhere": (drawn(SMOOTH), drawn(SMOOTH + 0.1 * np.exp(-(WAVES**2)))),
+    "a spike more": (drawn(SMOOTH), drawn(SMOOTH + SPIKE)),
+    "a spike less": (drawn(SMOOTH + SPIKE), drawn(SMOOTH)),
     "a curve more": (drawn(CURVE), drawn(CURVE, [1, 1, 1, 1])),
     "a curve less": (drawn(CURVE, CURVE), drawn(CURVE)),
+    "another element": (drawn(CURVE), drawn(CURVE).replace("<rect ", "<image ")),
     "another axis": (drawn(CURVE), drawn([0, 30, 40, 30])),
-    "another marker": (drawn(CURVE, marker="o"), drawn(CURVE, marker="s")),
+    "another marker": (drawn(CURVE, marker="+"), drawn(CURVE, marker="x")),
     "another label": (drawn(CURVE, xlabel="steps"), drawn(CURVE, xlabel="stops")),
     "another line style": (drawn(CURVE, CURVE), drawn(CURVE, CURVE).replace("#000000", "#737373")),
     "another shade": (drawn(shades=SHADES), drawn(shades=np.where(SHADES > 0.9, 0.7, SHADES))),

@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parent.parent
 CHAPTER = """---
 jupytext: {text_representation: {extension: .md, format_name: myst}}
 kernelspec: {display_name: Python 3, language: python, name: python3}
-exports: transformer_lib/adding.py
+exports: [transformer_lib/adding.py]
 public: [add]
 reads: [book/numbers.json]
 ---
@@ -137,14 +137,12 @@ def test_what_cannot_be_exported_or_run_is_named(project, old, new, complaint):
         check.problems()
 
 
-def test_a_module_is_mended_and_names_chapter_and_section(project):
+def test_a_module_is_mended_and_names_its_chapter(project):
     edit(project / SOURCE, "a + b", "b + a")
     assert "make export" in run(project, "tools/export.py", "--check")
     assert run(project, "tools/export.py") == f"wrote {MODULE}\n"
     assert run(project, "tools/export.py", "--check") == ""
-    text = (project / MODULE).read_text(encoding="utf-8")
-    assert text.startswith(f"# Generated from {SOURCE}")
-    assert text.count(f"# {SOURCE}: The question\n") == 1
+    assert (project / MODULE).read_text(encoding="utf-8").startswith(f"# Generated from {SOURCE}: ")
 
 
 @pytest.mark.parametrize("old", ["have a sum", "not their product", "of two numbers", "export]"])
