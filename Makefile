@@ -12,6 +12,7 @@ endif
 export PYTHONPATH := $(CURDIR)
 JUPYTER_BOOK = $(PY) -c "from jupyter_book.cli.main import main; main()"
 WORKERS ?= 2
+unit test-long equivalence mutation: export OMP_NUM_THREADS = 1
 
 .DEFAULT_GOAL := book
 .PHONY: book test course train baseline seeds variations gpu equivalence bench export execute render lint types check unit notebooks elsewhere test-long mutation clean
@@ -64,7 +65,7 @@ gpu: $(INSTALLED)
 
 # Measures every cell of the equivalence ladder again, and writes the page that shows it.
 equivalence: $(INSTALLED)
-	OMP_NUM_THREADS=1 $(PY) tests/equivalence.py
+	$(PY) tests/equivalence.py
 	$(PY) tools/pages.py
 
 # Times the library beside others, in turn, and replaces the record and the page that shows it. Five minutes, in which
@@ -110,11 +111,10 @@ check: $(INSTALLED)
 	$(PY) tools/check.py
 
 unit: $(INSTALLED)
-	OMP_NUM_THREADS=1 $(PY) -m pytest -n $(WORKERS) --dist loadfile -m "not long"
+	$(PY) -m pytest -n $(WORKERS) --dist loadfile -m "not long"
 
 notebooks: $(INSTALLED)
-	$(PY) -m pytest --nbval --nbval-current-env --nbval-kernel-startup-timeout 600 --nbval-cell-timeout 36000 \
-	  -n $(WORKERS) --dist loadfile -p no:warnings book
+	$(PY) -m pytest -n $(WORKERS) --dist loadfile -p no:warnings book
 
 # Runs the unit tests and every chapter as if on other processors, with two threads, and beside other work: an hour or
 # two. `make elsewhere AS=avx2` does one of them; tools/elsewhere.py has their names.
@@ -123,13 +123,13 @@ elsewhere: $(INSTALLED)
 	$(PY) tools/elsewhere.py $(AS)
 
 test-long: $(INSTALLED)
-	OMP_NUM_THREADS=1 $(PY) -m pytest -n $(WORKERS) --dist loadfile
+	$(PY) -m pytest -n $(WORKERS) --dist loadfile
 
 # Changes the library in a thousand places, one at a time, and runs the tests on each: an hour or two.
 mutation: $(INSTALLED)
 	$(PY) -m pip install --quiet --constraint constraints.txt mutmut
 	rm -rf mutants
-	OMP_NUM_THREADS=1 $(PY) -m mutmut run --max-children $(WORKERS)
+	$(PY) -m mutmut run --max-children $(WORKERS)
 	$(PY) tools/mutants.py
 
 clean:

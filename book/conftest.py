@@ -1,8 +1,9 @@
 """How nbval compares the stored outputs of a chapter with those of a new run, on whatever machine.
 
 Text is compared exactly. Only a cell whose options state a relative tolerance (`:rtol: 1e-3`) may print other numbers,
-and none that is farther off. A picture must have the same size to two per cent and look the same: each point has a
-shade that occurs nearby in the other picture. So a line may move by a hair, but none may come, go, or run elsewhere.
+and none that is farther off. A drawing must have the same elements, words and styles; rounding may move a point of it
+by two per cent of a figure's usual height and change a shade by a fifth of the way from black to white. So a line may
+move by a hair, but none may come, go, or run elsewhere. How many points a smooth line is drawn with does not count.
 """
 
 import base64
@@ -13,17 +14,21 @@ import re
 import sys
 from functools import partial
 from pathlib import Path
+from xml.etree import ElementTree
 
 import matplotlib.font_manager  # noqa: F401  # the first import writes a cache and says so: here, not in a chapter
 import numpy as np
-from PIL import Image, ImageFilter
+from PIL import Image
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tools"))
-from execute import REPRODUCIBLE
+from execute import PATIENCE, REPRODUCIBLE
 
 NUMBER = re.compile(r"[-+−]?\d+(?:\.\d+)?(?:e[-+]?\d+)?")
-SIZE = 0.02  # of width and height
-NEAR = 7  # pixels, two per cent of a picture's usual height
+REFERENCE = re.compile(r"url\(#\w+\)")
+STEP = re.compile(rf"L|{NUMBER.pattern}|\s")
+COLOUR = re.compile(r"#[0-9a-f]{6}")
+NEAR = 4.6  # points, two per cent of a figure's usual height
+SMALL = 0.5  # points, for the shape of a marker
 SHADE = 0.2  # of the way from black to white
 
 
@@ -33,7 +38,9 @@ def pytest_addoption(parser):
 
 
 def pytest_configure(config):
-    """Run the chapters, whose kernels inherit these variables, as tools/execute.py does."""
+    """Run the chapters, whose kernels inherit these variables, as tools/execute.py does; some take hours."""
+    config.option.nbval = config.option.nbval_current_env = True
+    config.option.nbval_kernel_startup_timeout, config.option.nbval_cell_timeout = PATIENCE, 36000
     if not config.option.as_it_is:
         os.environ.update(REPRODUCIBLE)
 
@@ -57,52 +64,87 @@ def _near(ours, theirs, rtol):
     return math.isclose(*values, rel_tol=rtol, abs_tol=0.0)
 
 
-class Picture(str):
-    """A PNG in base64 that equals others that look the same."""
+class Drawing(str):
+    """What stands for an SVG, its text in `svg`; it equals others that are drawn alike."""
 
     def __ne__(self, other):
-        return unlike(self, other) is not None
+        return unlike(self.svg, other.svg) is not None
 
     __hash__ = None
 
 
+def pytest_assertrepr_compare(left, right):
+    """Say where two drawings differ, instead of comparing their lines."""
+    return [unlike(left.svg, right.svg)] if isinstance(left, Drawing) else None
+
+
 def unlike(ours, theirs):
-    """How two PNG pictures in base64 differ; None if they look the same."""
-    ours, theirs = (Image.open(io.BytesIO(base64.b64decode(each))).convert("RGBA") for each in (ours, theirs))
-    if not all(math.isclose(a, b, rel_tol=SIZE, abs_tol=1) for a, b in zip(ours.size, theirs.size)):
-        return f"size {theirs.size} instead of {ours.size}"
-    pictures = []
-    for picture in (ours, theirs.resize(ours.size)):
-        white = Image.new("RGBA", picture.size, "white")
-        pictures.append(Image.alpha_composite(white, picture).convert("RGB").filter(ImageFilter.GaussianBlur(1)))
-    apart = 0.0
-    for one, other in (pictures, pictures[::-1]):
-        value, *around = (
-            np.asarray(each, dtype=float) / 255
-            for each in (
-                one,
-                *(other.filter(extreme(2 * NEAR + 1)) for extreme in (ImageFilter.MinFilter, ImageFilter.MaxFilter)),
-            )
-        )
-        apart = max(apart, (around[0] - value).max(), (value - around[1]).max())
-    return f"a shade apart by {apart:.2f}" if apart > SHADE else None
+    """Where two SVGs differ by more than rounding explains; None if nowhere."""
+    ours, theirs = ([*ElementTree.fromstring(each).iter()] for each in (ours, theirs))
+    if [each.tag for each in ours] != [each.tag for each in theirs]:
+        return f"{len(theirs)} elements instead of {len(ours)}, or others"
+    for element in (*ours, *theirs):
+        style = element.get("style", "")
+        element.set("style", style if "fill:" in style else f"fill: #000000; {style}".strip("; "))  # it may be left out
+    for one, other in zip(ours, theirs):
+        if (one.text or "").strip() != (other.text or "").strip():
+            return f"{other.text!r} instead of {one.text!r}"
+        if {*one.keys()} != {*other.keys()}:
+            return f"a <{one.tag}> with {other.keys()} instead of {one.keys()}"
+        for key, value in one.items():
+            near = SMALL if one.tag.endswith("}path") and "id" in one.keys() else NEAR
+            if value != other.get(key) and not alike(key.rpartition("}")[2], value, other.get(key), near):
+                return f"{key} {other.get(key):.200} instead of {value:.200}"
+    return None
+
+
+def alike(key, ours, theirs, near):
+    """True if an attribute of an SVG's element says the same twice, to within rounding."""
+    if key == "id" or (key == "href" and ours[0] == theirs[0] == "#"):
+        return True  # made up from what is drawn
+    if key == "href":
+        ours, theirs = (np.asarray(Image.open(io.BytesIO(base64.b64decode(each[22:])))) for each in (ours, theirs))
+        return ours.shape == theirs.shape and np.abs(ours - theirs.astype(float)).max() <= 255 * SHADE
+    if REFERENCE.sub("", ours) == REFERENCE.sub("", theirs):
+        return True
+    if key == "style":
+        pairs = zip(COLOUR.findall(ours), COLOUR.findall(theirs))
+        shades = (abs(int(a[i : i + 2], 16) - int(b[i : i + 2], 16)) for a, b in pairs for i in (1, 3, 5))
+        return COLOUR.split(ours) == COLOUR.split(theirs) and max(shades) <= 255 * SHADE
+    one, other = (np.array(NUMBER.findall(each), dtype=float) for each in (ours, theirs))
+    if NUMBER.split(ours) == NUMBER.split(theirs) and np.abs(one - other).max() <= near:
+        return True
+    if key != "d" or STEP.sub("", ours) != STEP.sub("", theirs):
+        return False
+    one, other = one.reshape(-1, 2), other.reshape(-1, 2)
+    return max(apart(one, other), apart(other, one)) <= near
+
+
+def apart(points, line):
+    """The largest distance of one of these points from a broken line."""
+    start, step = line, np.diff(line, axis=0, append=line[-1:])
+    square = np.maximum((step**2).sum(axis=1), 1e-12)
+    along = (((point - start) * step).sum(axis=1) / square for point in points)
+    nearest = (start + np.clip(each, 0, 1)[:, None] * step for each in along)
+    return max(np.linalg.norm(near - point, axis=1).min() for near, point in zip(nearest, points))
 
 
 def comparable(rtol, value):
     """What nbval compares instead of an output."""
     if not isinstance(value, str):
         return value
-    if value.startswith("iVBOR"):  # how PNG begins
-        return Picture(value)
+    if value.startswith("<?xml"):
+        drawing = Drawing("a drawing")
+        drawing.svg = value
+        return drawing
     text = Text(value)
     text.rtol = rtol
     return text
 
 
 def pytest_collection_modifyitems(items):
-    """Let nbval compare pictures as well, and wait as long as a busy machine needs."""
+    """Let nbval compare drawings as well, and wait as long as a busy machine needs."""
     for item in items:
         if hasattr(item, "cell"):
-            item.parent.skip_compare = tuple(key for key in item.parent.skip_compare if key != "image/png")
             item.sanitize = partial(comparable, float(item.cell.metadata.get("rtol", 0)))
-            item.output_timeout = 600
+            item.output_timeout = PATIENCE

@@ -45,6 +45,17 @@ def test_pages_are_written_and_every_change_is_found(project):
     assert "book/equivalence.md differs" in run(project, "--check")
 
 
+def test_the_page_of_the_library_lists_the_modules_of_the_chapters(project):
+    (project / "transformer_lib").mkdir()
+    for name in ("book/api.md", "transformer_lib/masks.py"):
+        shutil.copy(ROOT / name, project / name)
+    assert "book/api.md differs" in run(project, "--check")  # the other modules are not there
+    assert run(project) == run(project, "--check") == ""
+    text = (project / "book/api.md").read_text(encoding="utf-8")
+    assert text.count("automodule::") == 2  # and the one that is described by hand
+    assert "## `transformer_lib.masks`\n\nWritten in {ref}`ch-masks`.\n" in text
+
+
 def test_a_record_of_speed_is_shown_as_it_is_and_that_of_a_gpu_beside_it(project):
     assert run(project) == run(project, "--check") == ""
     stored = json.loads((project / "book/bench.json").read_text(encoding="utf-8"))

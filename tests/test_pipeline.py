@@ -1,101 +1,88 @@
 """The way from chapters to modules and notebooks: each kind of drift must be found, with the command that mends it."""
 
-import base64
-import importlib.util
-import io
 import os
+import re
 import shutil
 import subprocess
 import sys
 from pathlib import Path
 
+import check
+import execute
+import export
 import nbformat
+import pages
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-CHAPTER = '''---
-jupytext:
-  text_representation:
-    extension: .md
-    format_name: myst
-kernelspec:
-  display_name: Python 3
-  language: python
-  name: python3
-exports: transformer_lib/adding.py
+CHAPTER = """---
+jupytext: {text_representation: {extension: .md, format_name: myst}}
+kernelspec: {display_name: Python 3, language: python, name: python3}
+exports: [transformer_lib/adding.py]
 public: [add]
 reads: [book/numbers.json]
 ---
 
 # Adding
-
 ## The question
-
 Two numbers have a sum.
 
 ```{code-cell} ipython3
 :tags: [export]
-
 def add(a, b):
-    """Return the sum of two numbers."""
+    '''Return the sum of two numbers.'''
     return a + b  # not their product
 ```
 
 ```{code-cell} ipython3
 import json
-from pathlib import Path
-
-import matplotlib.pyplot as plt
-
 from transformer_lib.adding import add
-
-numbers = json.loads(Path("numbers.json").read_text(encoding="utf-8"))
+numbers = json.load(open("numbers.json"))
 print("sum:", add(*numbers))
 ```
 
 ```{code-cell} ipython3
+import matplotlib.pyplot as plt
 plt.plot(numbers)
 plt.show()
 ```
-'''
+"""
+MODULE, NOTEBOOK, SOURCE = "transformer_lib/adding.py", "book/01_adding.ipynb", "chapters/01_adding.md"
 
 
 @pytest.fixture(scope="module")
 def template(tmp_path_factory):
     """A small project with the real tools: one chapter, the module that it writes, and its notebook."""
     folder = tmp_path_factory.mktemp("project")
-    shutil.copytree(ROOT / "tools", folder / "tools", ignore=shutil.ignore_patterns("__pycache__"))
-    for name in ("book/conftest.py", "book/matplotlibrc", "pyproject.toml"):
-        (folder / name).parent.mkdir(exist_ok=True)
-        shutil.copy(ROOT / name, folder / name)
+    for name in ("tools", "book", "chapters"):
+        (folder / name).mkdir()
+    for name in (*ROOT.glob("tools/*.py"), "book/conftest.py", "book/matplotlibrc", "pyproject.toml"):
+        shutil.copy(ROOT / name, folder / (ROOT / name).relative_to(ROOT))
     (folder / "book/numbers.json").write_text("[2, 3]")
-    (folder / "chapters").mkdir()
-    (folder / "chapters/01_adding.md").write_text(CHAPTER)
-    run(folder, "export.py")
-    run(folder, "execute.py")
-    assert run(folder, "check.py") == ""
+    (folder / SOURCE).write_text(CHAPTER)
+    assert run(folder, "tools/export.py").endswith("wrote transformer_lib/adding.py\n")
+    assert run(folder, "tools/execute.py") == "executing 01_adding.md\n"
     return folder
 
 
 @pytest.fixture
-def project(template, tmp_path):
-    """A copy of the template, to be spoilt."""
-    return Path(shutil.copytree(template, tmp_path / "project"))
+def project(template, tmp_path, monkeypatch):
+    """A copy of the template, to be spoilt, on which the tools' functions work."""
+    folder = Path(shutil.copytree(template, tmp_path / "project"))
+    monkeypatch.setattr(export, "ROOT", folder)
+    monkeypatch.setattr(execute, "ROOT", folder)
+    monkeypatch.setattr(pages, "problems", list)  # it has no pages with tables
+    assert check.problems() == []
+    execute._module.cache_clear()
+    return folder
 
 
-def python(project, *command):
-    """What a command of Python said; its code is that of the project."""
+def run(project, *command):
+    """What a command of Python says in a project, or its complaints."""
     environment = os.environ | {"PYTHONPATH": str(project)}
-    return subprocess.run(
-        [sys.executable, *command], capture_output=True, text=True, check=False, cwd=project, env=environment
-    )
-
-
-def run(project, tool, *arguments):
-    """What a tool says, or its complaints, each empty when there is nothing to say."""
-    done = python(project, project / "tools" / tool, *arguments)
-    assert (done.returncode == 0) == (done.stderr == ""), done.stderr
-    return done.stderr if tool == "check.py" or done.returncode else done.stdout
+    done = subprocess.run([sys.executable, *command], capture_output=True, text=True, cwd=project, env=environment)
+    assert "pytest" in command or (done.returncode == 0) == (done.stderr == ""), done.stderr
+    return done.stderr or done.stdout
 
 
 def edit(path, old, new):
@@ -104,196 +91,94 @@ def edit(path, old, new):
     path.write_text(text.replace(old, new, 1), encoding="utf-8")
 
 
-def change_notebook(project, change, cell=1):
-    """Change the code cell of this number in the stored notebook."""
-    path = project / "book/01_adding.ipynb"
-    notebook = nbformat.read(path, as_version=4)
-    change([each for each in notebook.cells if each.cell_type == "code"][cell])
-    nbformat.write(notebook, path)
+def change_cell(project, number, **values):
+    """Change a code cell of the stored notebook: 0 sets figures up, 1 is exported, 2 prints, 3 draws."""
+    notebook = nbformat.read(project / NOTEBOOK, as_version=4)
+    cell = [each for each in notebook.cells if each.cell_type == "code"][number]
+    for key, value in values.items():
+        {"text": cell.outputs[0], "tags": cell.metadata, "rtol": cell.metadata}.get(key, cell)[key] = value
+    nbformat.write(notebook, project / NOTEBOOK)
 
 
-# --- modules ------------------------------------------------------------------------------------------------------
+DRIFT = {
+    "module edited": (lambda at: edit(at / MODULE, "a + b", "a * b"), f"{MODULE} differs .* `make export`"),
+    "module renamed": (lambda at: (at / MODULE).rename(at / "transformer_lib/x.py"), "missing(?s:.*)x.py is written"),
+    "code": (lambda at: edit(at / SOURCE, "print(", "print(1, "), f"execute.py {SOURCE}"),
+    "imported module": (lambda at: edit(at / MODULE, "a + b", "b + a"), "older .* chapter imports"),
+    "data": (lambda at: edit(at / "book/numbers.json", "3", "4"), f"execute.py {SOURCE}"),
+    "style": (lambda at: edit(at / "book/matplotlibrc", "font.size: 10", "font.size: 11"), f"execute.py {SOURCE}"),
+    "not run": (lambda at: change_cell(at, 2, execution_count=None), "not run in order"),
+    "output deleted": (lambda at: change_cell(at, 2, outputs=[]), "altered or deleted"),
+    "output altered": (lambda at: change_cell(at, 2, text="sum: 6\n"), "altered or deleted"),
+    "cell altered": (lambda at: change_cell(at, 2, source="print(5)"), "other cells"),
+    "tag added": (lambda at: change_cell(at, 2, tags=["nbval-skip"]), "other cells"),
+    "notebook renamed": (lambda at: (at / NOTEBOOK).rename(at / "book/x.ipynb"), "missing(?s:.*)x.ipynb belongs to no"),
+}
 
 
-def test_hand_edit_of_a_module_is_found(project):
-    edit(project / "transformer_lib/adding.py", "a + b", "a * b")
-    assert "transformer_lib/adding.py differs from its chapter" in run(project, "check.py")
-    assert "make export" in run(project, "export.py", "--check")
-
-
-def test_stale_module_is_found_and_mended(project):
-    edit(project / "chapters/01_adding.md", "a + b", "b + a")
-    assert "make export" in run(project, "export.py", "--check")
-    assert run(project, "export.py") == "wrote transformer_lib/adding.py\n"
-    assert run(project, "export.py", "--check") == ""
-
-
-def test_missing_and_orphan_modules_are_found(project):
-    (project / "transformer_lib/adding.py").rename(project / "transformer_lib/addition.py")
-    complaints = run(project, "check.py")
-    assert "transformer_lib/adding.py is missing" in complaints
-    assert "transformer_lib/addition.py is written by no chapter" in complaints
-
-
-def test_export_names_chapter_and_section(project):
-    text = (project / "transformer_lib/adding.py").read_text(encoding="utf-8")
-    assert text.startswith("# Generated from chapters/01_adding.md")
-    assert text.count("# chapters/01_adding.md: The question\n") == 1
-
-
-def test_unknown_export_tag_is_refused(project):
-    edit(project / "chapters/01_adding.md", ":tags: [export]", ":tags: [export-nowhere]")
-    assert "export-nowhere" in run(project, "export.py")
-
-
-def test_code_that_cannot_be_formatted_is_named(project):
-    edit(project / "chapters/01_adding.md", "    return a + b", "    return a +")
-    assert "transformer_lib/adding.py" in run(project, "export.py")
-
-
-# --- what makes a notebook stale ----------------------------------------------------------------------------------
+@pytest.mark.parametrize("drift", DRIFT)
+def test_drift_is_found(project, drift):
+    spoil, complaint = DRIFT[drift]
+    spoil(project)
+    assert re.search(complaint, "\n".join(check.problems()))
 
 
 @pytest.mark.parametrize(
-    ("file", "old", "new"),
+    ("old", "new", "complaint"),
     [
-        ("chapters/01_adding.md", "Two numbers have", "Every two numbers have"),
-        ("chapters/01_adding.md", "# not their product", "# never their product"),
-        ("chapters/01_adding.md", "Return the sum", "Return exactly the sum"),
-        ("chapters/01_adding.md", ":tags: [export]", ":tags: [export, hide-input]"),
+        (":tags: [export]", ":tags: [export-nowhere]", "export-nowhere"),
+        ("    return a + b", "    return a +", MODULE),
+        ("book/numbers.json", "book/figures.json", "`reads:` names book/figures.json"),
     ],
-    ids=["prose", "comment", "docstring", "tag"],
 )
-def test_changed_words_are_put_around_the_stored_outputs(project, file, old, new):
-    edit(project / file, old, new)
-    run(project, "export.py")
-    assert "book/01_adding.ipynb has other cells" in run(project, "check.py")
-    change_notebook(project, lambda cell: cell.outputs[0].update(text="kept\n"))
-    assert run(project, "execute.py") == "renewing 01_adding.md\n"
-    assert run(project, "check.py") == ""
-    notebook = nbformat.read(project / "book/01_adding.ipynb", as_version=4)
-    assert new in "".join(str(cell) for cell in notebook.cells) or "hide-input" in new
-    assert "kept" in str(notebook.cells)  # nothing was run
-    assert run(project, "execute.py") == ""
+def test_what_cannot_be_exported_or_run_is_named(project, old, new, complaint):
+    edit(project / SOURCE, old, new)
+    with pytest.raises(SystemExit, match=complaint):
+        check.problems()
 
 
-@pytest.mark.parametrize(
-    ("file", "old", "new"),
-    [
-        ("chapters/01_adding.md", "print(", "print('the ', "),
-        ("chapters/01_adding.md", "return a + b", "return b + a"),
-        ("book/numbers.json", "3", "4"),
-        ("book/matplotlibrc", "font.size: 10", "font.size: 11"),
-    ],
-    ids=["code", "imported module", "data", "style of pictures"],
-)
-def test_a_changed_cause_runs_the_chapter_again(project, file, old, new):
-    edit(project / file, old, new)
-    run(project, "export.py")
-    assert "python tools/execute.py chapters/01_adding.md" in run(project, "check.py")
-    assert run(project, "execute.py") == "executing 01_adding.md\n"
-    assert run(project, "check.py") == ""
+def test_a_module_is_mended_and_names_its_chapter(project):
+    edit(project / SOURCE, "a + b", "b + a")
+    assert "make export" in run(project, "tools/export.py", "--check")
+    assert run(project, "tools/export.py") == f"wrote {MODULE}\n"
+    assert run(project, "tools/export.py", "--check") == ""
+    assert (project / MODULE).read_text(encoding="utf-8").startswith(f"# Generated from {SOURCE}: ")
 
 
-def test_a_data_file_that_is_not_there_is_named(project):
-    edit(project / "chapters/01_adding.md", "book/numbers.json", "book/figures.json")
-    assert "`reads:` names book/figures.json" in run(project, "check.py")
+@pytest.mark.parametrize("old", ["have a sum", "not their product", "of two numbers", "export]"])
+def test_changed_words_are_put_around_the_stored_outputs(project, old, capsys):
+    change_cell(project, 2, text="kept\n")
+    edit(project / SOURCE, old, "changed, " + old)
+    assert f"{NOTEBOOK} has other cells" in "\n".join(check.problems())
+    for said in ("renewing 01_adding.md\n", ""):  # nothing is run, and the second time nothing is left to do
+        assert execute.main([]) == ""
+        assert capsys.readouterr().out == said
+    text = (project / NOTEBOOK).read_text(encoding="utf-8")
+    assert [word in text for word in ("changed", "kept")] == [True, True]
 
 
-def test_a_chapter_that_fails_keeps_its_notebook_and_the_others_run(project):
-    shutil.copy(project / "chapters/01_adding.md", project / "chapters/02_adding.md")
-    for name, old, new in (("01", "print(", "fail("), ("02", "transformer_lib/adding.py", "transformer_lib/more.py")):
-        edit(project / f"chapters/{name}_adding.md", old, new)
-    before = (project / "book/01_adding.ipynb").read_bytes()
-    assert "name 'fail' is not defined" in run(project, "execute.py")
-    assert (project / "book/01_adding.ipynb").read_bytes() == before
-    assert (project / "book/02_adding.ipynb").exists()
+def test_a_chapter_is_run_byte_for_byte_alike_and_one_that_fails_keeps_its_notebook(project):
+    shutil.copy(project / SOURCE, project / "chapters/02_adding.md")
+    edit(project / "chapters/02_adding.md", MODULE, "transformer_lib/more.py")
+    first, second = project / NOTEBOOK, project / "book/02_adding.ipynb"
+    before = first.read_bytes()
+    assert run(project, "tools/execute.py", "--all").count("executing") == 2
+    assert first.read_bytes() == second.read_bytes().replace(b"02_adding", b"01_adding") == before
+    assert (b"image/svg+xml" in before, b"image/png" in before) == (True, False)
+    edit(project / SOURCE, "print(", "fail(")
+    second.unlink()
+    assert "name 'fail' is not defined" in run(project, "tools/execute.py")
+    assert (first.read_bytes() == before, second.exists()) == (True, True)
 
 
-@pytest.mark.parametrize(
-    ("change", "complaint"),
-    [
-        (lambda cell: cell.update(execution_count=None), "not run in order"),
-        (lambda cell: cell.update(outputs=[]), "altered or deleted"),
-        (lambda cell: cell.outputs[0].update(text="something else"), "altered or deleted"),
-        (lambda cell: cell.update(source=cell.source + "\n1"), "other cells"),
-        (lambda cell: cell.metadata.update(tags=["nbval-skip"]), "other cells"),
-    ],
-    ids=["not run", "output deleted", "output altered", "source altered", "tag added"],
-)
-def test_tampered_notebook_is_found(project, change, complaint):
-    change_notebook(project, change)
-    assert complaint in run(project, "check.py")
+def test_nbval_compares_text_numbers_and_drawings(project):
+    nbval = "-m pytest -v -p no:cacheprovider book".split()
+    change_cell(project, 2, text="sum: 5.001\n", rtol="1e-3")
+    assert "4 passed" in run(project, *nbval)
+    change_cell(project, 2, rtol=1e-4)
+    edit(project / NOTEBOOK, ">2.0<", ">two<")  # a label of the drawing
+    assert re.search("(?s)'2.0' instead of 'two'.*2 failed, 2 passed", run(project, *nbval))
 
 
-def test_missing_and_orphan_notebooks_are_found(project):
-    (project / "book/01_adding.ipynb").rename(project / "book/55_adding.ipynb")
-    complaints = run(project, "check.py")
-    assert "book/01_adding.ipynb is missing" in complaints
-    assert "book/55_adding.ipynb belongs to no chapter" in complaints
-
-
-def test_a_second_run_gives_the_same_notebook_byte_for_byte(project):
-    before = (project / "book/01_adding.ipynb").read_bytes()
-    assert run(project, "execute.py", "--all") == "executing 01_adding.md\n"
-    assert (project / "book/01_adding.ipynb").read_bytes() == before
-
-
-# --- what nbval compares ------------------------------------------------------------------------------------------
-
-
-def nbval(project):
-    """What nbval says of the notebook; empty if it passes."""
-    done = python(project, *"-m pytest -q --nbval --nbval-current-env -p no:cacheprovider book".split())
-    return "" if done.returncode == 0 else done.stdout
-
-
-def test_nbval_compares_text_numbers_and_pictures(project):
-    assert nbval(project) == ""
-    change_notebook(project, lambda cell: cell.outputs[0].update(text="sum: 5.001\n"))
-    assert "Cell outputs differ" in nbval(project)
-    change_notebook(project, lambda cell: cell.metadata.update(rtol="1e-3"))
-    assert nbval(project) == ""
-    change_notebook(project, lambda cell: cell.metadata.update(rtol=1e-4))
-    assert "Cell outputs differ" in nbval(project)
-    change_notebook(project, lambda cell: cell.outputs[0].update(text="sum: 5\n"))
-    change_notebook(project, lambda cell: cell.outputs[-1].data.update({"image/png": drawn([3, 2])}), cell=2)
-    assert "Cell outputs differ" in nbval(project)
-
-
-def drawn(*curves):
-    """A small chart as PNG in base64."""
-    import matplotlib.pyplot as plt
-
-    with plt.rc_context(fname=ROOT / "book/matplotlibrc"):
-        figure, axes = plt.subplots()
-        for curve in curves:
-            axes.plot(curve)
-        file = io.BytesIO()
-        figure.savefig(file, format="png", bbox_inches="tight")
-        plt.close(figure)
-    return base64.b64encode(file.getvalue()).decode()
-
-
-@pytest.mark.parametrize(
-    ("curves", "alike"),
-    [
-        ([[0, 3, 4, 3]], True),
-        ([[0, 3, 4, 3.01]], True),  # no eye sees that
-        ([[0, 3, 4, 3], [1, 1, 1, 1]], False),  # one curve more
-        ([[0, 3, 4, 2]], False),  # it goes elsewhere
-        ([[0, 3, 40, 3]], False),  # another axis
-    ],
-    ids=["same", "a hair off", "one curve more", "another curve", "another axis"],
-)
-def test_pictures_are_compared_by_how_they_look(curves, alike):
-    spec = importlib.util.spec_from_file_location("nbval_conftest", ROOT / "book/conftest.py")
-    conftest = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(conftest)
-    assert (conftest.unlike(drawn([0, 3, 4, 3]), drawn(*curves)) is None) == alike
-
-
-def test_an_unknown_machine_is_named(project):
-    done = python(project, project / "tools/elsewhere.py", "avx2", "abacus")
-    assert done.returncode == 1
-    assert done.stderr.startswith("unknown: abacus; expected some of native, avx2,")
+def test_an_unknown_machine_is_named():
+    assert "unknown: abacus; expected some of native, avx2," in run(ROOT, "tools/elsewhere.py", "avx2", "abacus")

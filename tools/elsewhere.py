@@ -27,9 +27,8 @@ MACHINES: dict[str, dict[str, str]] = {
 }
 SUITES = {
     "unit": ["-m", "not long"],
-    "notebooks": ["--nbval", "--nbval-current-env", "--nbval-kernel-startup-timeout", "600", "--nbval-cell-timeout",
-                  "36000", "-p", "no:warnings", "--as-it-is", "book"],
-}  # fmt: skip
+    "notebooks": ["-p", "no:warnings", "--as-it-is", "book"],
+}
 
 
 def run(name: str, suite: str) -> list[str]:

@@ -32,6 +32,11 @@ REPRODUCIBLE = {
     "ONEDNN_MAX_CPU_ISA": "SSE41",
     "PYTHONHASHSEED": "0",
 }
+PATIENCE = 600  # seconds that a busy machine may need to start a kernel, or to hand over an output
+FIGURES = """\
+# Figures are vector graphics; book/matplotlibrc says how they look.
+%config InlineBackend.figure_formats = ["svg"]
+%config InlineBackend.print_figure_kwargs = {"metadata": dict.fromkeys(["Creator", "Date", "Format", "Type"])}"""
 
 
 def notebook_path(chapter: Path) -> Path:
@@ -40,8 +45,12 @@ def notebook_path(chapter: Path) -> Path:
 
 
 def read_chapter(chapter: Path) -> nbformat.NotebookNode:
-    """The chapter as a notebook without outputs, each cell with an id made from its source."""
+    """The chapter as a notebook without outputs, each cell with an id made from its source; if it draws, as SVG."""
     notebook = jupytext.read(chapter)
+    code = [cell for cell in notebook.cells if cell.cell_type == "code"]
+    if any("matplotlib" in cell.source for cell in code):
+        first = nbformat.v4.new_code_cell(FIGURES, metadata={"tags": ["remove-cell"]})
+        notebook.cells.insert(notebook.cells.index(code[0]), first)
     seen: dict[str, int] = {}
     for cell in notebook.cells:
         seen[cell.source] = seen.get(cell.source, 0) + 1
@@ -99,7 +108,10 @@ def inputs(chapter: Path) -> str:
     cells = [code_of(cell.source) for cell in notebook.cells if cell.cell_type == "code"]
     parts = [ast.dump(cell) for cell in cells]
     parts += [_module(file)[1] for file in sorted(set().union(*map(imported, cells)))]
-    style = ["book/matplotlibrc"] if "matplotlib" in "".join(parts) else []
+    style = []
+    if "matplotlib" in "".join(parts):
+        parts.append(FIGURES)
+        style = ["book/matplotlibrc"]
     for pattern in [*style, *notebook.metadata.get("reads", [])]:
         files = sorted(ROOT.glob(pattern))
         if not files:
@@ -118,8 +130,9 @@ def execute(chapter: Path) -> str:
     print("executing", chapter.name, flush=True)
     notebook = read_chapter(chapter)
     client = NotebookClient(
-        notebook, timeout=None, startup_timeout=600, iopub_timeout=600, kernel_name="python3", record_timing=False,
-        coalesce_streams=True, resources={"metadata": {"path": ROOT / "book"}}, extra_arguments=["--log-level=ERROR"],
+        notebook, timeout=None, startup_timeout=PATIENCE, iopub_timeout=PATIENCE, kernel_name="python3",
+        record_timing=False, coalesce_streams=True, extra_arguments=["--log-level=ERROR"],
+        resources={"metadata": {"path": ROOT / "book"}},
     )  # fmt: skip
     try:
         client.execute(env=os.environ | REPRODUCIBLE)
@@ -157,8 +170,8 @@ def renew(chapter: Path) -> None:
         _store(chapter, notebook)
 
 
-if __name__ == "__main__":
-    arguments = sys.argv[1:]
+def main(arguments: list[str]) -> str:
+    """Bring up to date what the command line asks for; return what went wrong, empty if nothing did."""
     everything = chapters()
     if arguments == ["--all"]:
         wanted = everything
@@ -171,4 +184,8 @@ if __name__ == "__main__":
     for chapter in [] if arguments else everything:
         if chapter not in wanted:
             renew(chapter)
-    sys.exit("\n".join(failures) or 0)
+    return "\n".join(failures)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]) or 0)

@@ -46,7 +46,10 @@ def imports(modules: dict[str, str], public: list[str]) -> list[str]:
     """The lines that import each public name from the module that defines it."""
     lines = []
     for path, text in modules.items():
-        defined = {name for node in ast.parse(text).body for name in _names(node)}
+        try:
+            defined = {name for node in ast.parse(text).body for name in _names(node)}
+        except SyntaxError as error:
+            sys.exit(f"{path} is not Python: {error}")
         module = path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
         if names := [name for name in public if name in defined]:
             lines.append(f"from {module} import {', '.join(names)}")

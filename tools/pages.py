@@ -10,12 +10,13 @@ import re
 import sys
 from pathlib import Path
 
-from export import ROOT, chapters
+from export import PACKAGE, ROOT, chapters
 
 EQUIVALENCE = ROOT / "book" / "equivalence.json"
 BENCH = ROOT / "book" / "bench.json"
 TOPICS = ROOT / "book" / "topics.tsv"
 GALLERY = ROOT / "book" / "gallery.tsv"
+API = ROOT / "book" / "api.md"  # its table is the package itself
 BEGIN, END = "% written by tools/pages.py\n", "% end\n"
 
 # --- the equivalence ladder --------------------------------------------------------------------------------------
@@ -207,7 +208,24 @@ def gallery_problems() -> list[str]:
     ]
 
 
-# --- all --------------------------------------------------------------------------------------------------------
+# --- the library ---------------------------------------------------------------------------------------------------
+
+
+def module_list() -> str:
+    """A section for each module of the package, in the order of the chapters; graders stand in the chapters."""
+    sections = []
+    for chapter in chapters():
+        label = re.findall(r"^\((ch-[\w-]+)\)=$", chapter.read_text(encoding="utf-8"), re.MULTILINE)
+        for file in sorted((ROOT / PACKAGE).rglob("*.py")):
+            written_here = f"chapters/{chapter.name}" in file.read_text(encoding="utf-8").partition("\n")[0]
+            if written_here and file.parent.name != "exercises":
+                module = ".".join(file.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+                directive = f"```{{eval-rst}}\n.. automodule:: {module}\n```"
+                sections.append(f"## `{module}`\n\nWritten in {{ref}}`{label[0]}`.\n\n{directive}\n")
+    return "\n".join(sections)
+
+
+# --- all -----------------------------------------------------------------------------------------------------------
 
 
 def pages() -> dict[Path, str]:
@@ -218,6 +236,7 @@ def pages() -> dict[Path, str]:
         (BENCH, bench_tables),
         (TOPICS, topic_index),
         (GALLERY, gallery_table),
+        (API, module_list),
     ):
         page = table.with_suffix(".md")
         if page.exists():

@@ -1,0 +1,71 @@
+"""How nbval compares two drawings of a chapter: rounding may move a point by a hair, and nothing else may change."""
+
+import importlib.util
+import io
+from pathlib import Path
+
+import matplotlib
+import numpy as np
+import pytest
+from matplotlib.figure import Figure
+
+ROOT = Path(__file__).resolve().parent.parent
+SPEC = importlib.util.spec_from_file_location("nbval_conftest", ROOT / "book/conftest.py")
+conftest = importlib.util.module_from_spec(SPEC)
+SPEC.loader.exec_module(conftest)
+CURVE = [0, 3, 4, 3]
+SMOOTH = np.sin(np.linspace(0, 9, 3000))
+WAVES = np.sin(np.linspace(0, 80, 3000))
+SPIKE = np.where(np.arange(3000) == 1500, 0.5, 0)
+SHADES = np.linspace(0, 1, 16).reshape(4, 4)
+
+
+def drawn(*curves, marker="", xlabel="", shades=None, cells=None):
+    """A small chart as SVG."""
+    with matplotlib.rc_context(fname=ROOT / "book/matplotlibrc"):
+        axes = Figure().subplots()
+        for curve in curves:
+            axes.plot(curve, marker=marker)
+        if shades is not None:
+            axes.imshow(shades, vmin=0, vmax=1)
+        if cells is not None:
+            axes.pcolormesh(cells, vmin=0, vmax=1)
+        axes.set_xlabel(xlabel)
+        file = io.StringIO()
+        axes.figure.savefig(file, format="svg", bbox_inches="tight", metadata={"Date": None})
+    return file.getvalue()
+
+
+ALIKE = {
+    "same": (drawn(CURVE), drawn(CURVE)),
+    "rounded": (drawn(CURVE), drawn([0, 3, 4, 3.01])),
+    "other points of a line": (drawn(SMOOTH), drawn(SMOOTH + 0.01 * WAVES)),
+    "rounded shades": (drawn(shades=SHADES), drawn(shades=SHADES * 0.99)),
+    "rounded cells": (drawn(cells=SHADES), drawn(cells=SHADES * 0.99)),
+}
+
+
+@pytest.mark.parametrize("what", ALIKE)
+def test_rounding_is_accepted(what):
+    assert conftest.unlike(*ALIKE[what]) is None
+
+
+UNLIKE = {
+    "a curve goes elsewhere": (drawn(CURVE), drawn([0, 3, 4, 2.5])),
+    "a spike more": (drawn(SMOOTH), drawn(SMOOTH + SPIKE)),
+    "a spike less": (drawn(SMOOTH + SPIKE), drawn(SMOOTH)),
+    "a curve more": (drawn(CURVE), drawn(CURVE, [1, 1, 1, 1])),
+    "a curve less": (drawn(CURVE, CURVE), drawn(CURVE)),
+    "another element": (drawn(CURVE), drawn(CURVE).replace("<rect ", "<image ")),
+    "another axis": (drawn(CURVE), drawn([0, 30, 40, 30])),
+    "another marker": (drawn(CURVE, marker="+"), drawn(CURVE, marker="x")),
+    "another label": (drawn(CURVE, xlabel="steps"), drawn(CURVE, xlabel="stops")),
+    "another line style": (drawn(CURVE, CURVE), drawn(CURVE, CURVE).replace("#000000", "#737373")),
+    "another shade": (drawn(shades=SHADES), drawn(shades=np.where(SHADES > 0.9, 0.7, SHADES))),
+    "another cell": (drawn(cells=SHADES), drawn(cells=np.where(SHADES > 0.9, 0.7, SHADES))),
+}
+
+
+@pytest.mark.parametrize("what", UNLIKE)
+def test_a_change_is_refused(what):
+    assert conftest.unlike(*UNLIKE[what])
