@@ -16,7 +16,9 @@ from pybtex.database import parse_file
 
 ROOT = Path(__file__).resolve().parent.parent
 CHAPTERS = sorted((ROOT / "chapters").glob("*.md"))
-DEEP = [path for path in CHAPTERS if "transformer_lib/exercises/chapter_" in path.read_text(encoding="utf-8")]
+IN_DEPTH = re.findall(r"^ {10,}- file: book/(\S+)$", (ROOT / "_toc.yml").read_text(encoding="utf-8"), re.MULTILINE)
+MAIN = [path for path in CHAPTERS if path.stem not in IN_DEPTH]  # the main page of each chapter
+DEEP = [path for path in MAIN if "transformer_lib/exercises/chapter_" in path.read_text(encoding="utf-8")]
 PAGES = sorted((ROOT / "_build" / "html").rglob("*.html"))
 FRONT_MATTER = {"index", "bench", "equivalence", "gallery", "topics", "notation", "api", "bibliography"}
 
@@ -72,9 +74,7 @@ def test_contents_and_chapters_agree():
 def test_the_preface_lists_every_chapter_under_its_part():
     row = re.compile(r"^\| ([^|]+) \| (\{ref\}`ch-[^|]+) \|", re.MULTILINE)
     path = {part: re.findall(r"`(ch-[\w-]+)`", cell) for part, cell in row.findall(read("chapters/00_preface.md"))}
-    labels = {
-        f"book/{c.stem}": re.search(r"^\((ch-[\w-]+)\)=$", c.read_text("utf-8"), re.MULTILINE)[1] for c in CHAPTERS
-    }
+    labels = {f"book/{c.stem}": re.search(r"^\((ch-[\w-]+)\)=$", c.read_text("utf-8"), re.MULTILINE)[1] for c in MAIN}
     parts = yaml.safe_load(read("_toc.yml"))["parts"]
     assert path == {part["caption"]: [labels[name] for name in listed(part) if name in labels] for part in parts}
 
@@ -116,7 +116,7 @@ def test_no_number_of_the_prose_is_given_twice(chapter):
     assert names or "{glue" not in chapter.read_text(encoding="utf-8")
 
 
-@each_chapter
+@pytest.mark.parametrize("chapter", MAIN, ids=lambda path: path.stem)
 def test_every_chapter_has_the_parts_of_a_chapter(chapter):
     text = chapter.read_text(encoding="utf-8")
     assert re.search(r"^\(ch-[\w-]+\)=\n# ", text, re.MULTILINE), "a label above the title"
@@ -125,9 +125,20 @@ def test_every_chapter_has_the_parts_of_a_chapter(chapter):
         assert bullet in opening, f"no bullet {bullet!r} in the opening"
     assert "\n## Exercises\n" in text
     assert "\n## Summary\n" in text.partition("\n## Exercises\n")[2], "a summary after the exercises"
+
+
+@pytest.mark.parametrize("name", IN_DEPTH)
+def test_a_page_in_depth_says_first_who_should_read_it(name):
+    text = read(f"chapters/{name}.md")
+    assert re.search(r"^\(ch-[\w-]+\)=\n# .+\n\n```\{admonition\} In depth\n", text, re.MULTILINE)
+
+
+@each_chapter
+def test_every_exercise_has_its_solution(chapter):
+    text = chapter.read_text(encoding="utf-8")
     exercises = re.findall(r"^`{3,}\{exercise\}.*\n:label: (ex-\S+)$", text, re.MULTILINE)
     solutions = re.findall(r"^`{3,}\{solution(?:-start)?\} (ex-\S+)\n:class: dropdown$", text, re.MULTILINE)
-    assert len(set(exercises)) >= 2
+    assert len(set(exercises)) >= (2 if chapter in MAIN else 0)
     assert exercises == solutions, "every exercise has its folded solution, in order"
     assert all(label.startswith(f"ex-{chapter.stem.split('_')[0]}-") for label in exercises)
 
