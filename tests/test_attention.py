@@ -47,20 +47,6 @@ def test_a_query_that_may_attend_to_nothing_gets_zeros(dtype):
     assert (dq[0] != 0).any(dim=-1)[mask[0].sum(-1) > 1].all()  # one key alone has weight 1, whatever the query
 
 
-def test_the_blind_query_adds_nothing_to_any_gradient():
-    q, k, v = random_input()
-    mask = random_mask(4, 5)
-    mask[3] = False
-    output, _ = scaled_dot_product_attention(q, k, v, mask)
-    without, _ = scaled_dot_product_attention(q[:3], k, v, mask[:3])
-    weights = torch.randn(4, 2, dtype=torch.float64)
-    for got, expected in zip(
-        torch.autograd.grad((output * weights).sum(), (q, k, v)),
-        torch.autograd.grad((without * weights[:3]).sum(), (q, k, v)),
-    ):
-        equal(got, expected)
-
-
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_every_dtype_runs_and_agrees_with_float64(dtype):
     q, k, v = random_input(2, dtype=dtype)
@@ -81,17 +67,6 @@ def test_large_negative_scores_do_not_beat_the_mask(dtype):
     output, weights = scaled_dot_product_attention(query, key, value, mask)
     assert weights.tolist() == [[1, 0]]
     assert output.tolist() == [[1]]
-
-
-@pytest.mark.parametrize("content", [1e4, -1e4])
-def test_masked_keys_and_values_do_not_matter(content):
-    q, k, v = random_input()
-    mask = random_mask(4, 5)
-    mask[:, 3] = False
-    changed = [torch.where(torch.arange(5)[:, None] == 3, content, tensor) for tensor in (k, v)]
-    assert torch.equal(
-        scaled_dot_product_attention(q, *changed, mask)[0], scaled_dot_product_attention(q, k, v, mask)[0]
-    )
 
 
 def test_dropout_drops_weights_and_returns_them_whole():

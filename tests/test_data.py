@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import transformer_lib.data.batching as data_module
@@ -60,22 +60,17 @@ def corpora():
 
 def test_the_oracle_parses_what_the_grammar_writes():
     rng = random.Random(1)
-    for number in range(4000):
+    for number in range(2000):
         english, german = toy_sentence(rng, eagerness=1 + number % 3)
         assert toy_oracle(english) == german
 
 
 GERMAN = {
-    "A king sleeps.": "Ein König schläft.",
     "The old boy loves an old boy.": "Der alte Junge liebt einen alten Jungen.",
-    "A new lamp": None,
     "The wet horse finds a new lamp.": "Das nasse Pferd findet eine neue Lampe.",
     "A big mouse shows the small bear a grey picture.": "Eine große Maus zeigt dem kleinen Bären ein graues Bild.",
-    "A woman helps a quiet girl.": "Eine Frau hilft einem ruhigen Mädchen.",
-    "The sister calls a strange man.": "Die Schwester ruft einen seltsamen Mann an.",
     "The sister listens to the loud cat.": "Die Schwester hört der lauten Katze zu.",
     "A dog waits in the beautiful forest.": "Ein Hund wartet im schönen Wald.",
-    "A dog waits in a church.": "Ein Hund wartet in einer Kirche.",
     "The child with the ball arrives next to the house.": "Das Kind mit dem Ball kommt neben dem Haus an.",
     "The man says that the queen gets up.": "Der Mann sagt, dass die Königin aufsteht.",
     "The man that calls the queen knows that the queen invites an old man.":
@@ -84,8 +79,8 @@ GERMAN = {
     "The bear that the man helps laughs.": "Der Bär, dem der Mann hilft, lacht.",
     "Because the queen gives the child an apple, the pig gets up.":
         "Weil die Königin dem Kind einen Apfel gibt, steht das Schwein auf.",
-    "The dog calls the cat that laughs.": None,
-    "A cat sees a dog that sleeps, and the man laughs because the dog sleeps.": None,
+    "The man laughs because the queen shows the bear a ball.":  # not "Königim"
+        "Der Mann lacht, weil die Königin dem Bären einen Ball zeigt.",
     "A cat sees a dog that sleeps, and the man laughs.":
         "Eine Katze sieht einen Hund, der schläft, und der Mann lacht.",
 }  # fmt: skip
@@ -93,43 +88,21 @@ GERMAN = {
 
 @pytest.mark.parametrize("english", GERMAN)
 def test_translations_written_by_hand(english):
-    if GERMAN[english] is not None:
-        assert toy_oracle(english) == GERMAN[english]
-    else:  # cut off, a relative clause that would tear "ruft … an" apart, or a reason of a second main clause
-        with pytest.raises(InputError, match="toy grammar"):
-            toy_oracle(english)
+    assert toy_oracle(english) == GERMAN[english]
 
 
-def test_queen_before_an_article_is_not_contracted():
-    """A careless replacement turns "Königin dem" into "Königim"."""
-    english = "The man laughs because the queen shows the bear a ball."
-    assert toy_oracle(english) == "Der Mann lacht, weil die Königin dem Bären einen Ball zeigt."
+OTHER = [
+    "", "The dog", "The dog sleeps", "the dog sleeps.", "The  dog sleeps.", "The dog sleeps. ", "A old dog sleeps.",
+    "The dog sleeps. The dog sleeps.", "The unicorn sleeps.", "The dog sleeps the cat.", "Der Hund schläft.",
+    "The dog calls the cat that laughs.",  # it would tear "ruft … an" apart
+    "A cat sees a dog that sleeps, and the man laughs because the dog sleeps.",  # a reason of a second main clause
+]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    "english",
-    [
-        "",
-        ".",
-        "The dog",
-        "The dog sleeps",
-        "the dog sleeps.",
-        "The  dog sleeps.",
-        "The dog sleeps. ",
-        "The dog sleeps. The dog sleeps.",
-        "A old dog sleeps.",
-        "An dog sleeps.",
-        "The unicorn sleeps.",
-        "The dog sleeps the cat.",
-        "The ball sleeps.",
-        "Der Hund schläft.",
-        "The dog sleeps and the cat laughs.",
-    ],
-)
+@pytest.mark.parametrize("english", OTHER)
 def test_other_sentences_are_refused_in_one_line(english):
-    with pytest.raises(InputError) as error:
+    with pytest.raises(InputError, match=r"toy grammar: expected .*$") as error:
         toy_oracle(english)
-    assert "toy grammar: expected" in str(error.value)
     assert "\n" not in str(error.value)
 
 
@@ -155,11 +128,10 @@ def test_test_sentences_combine_known_words_anew(corpora):
         assert set().union(*map(described, corpora[split].source)) <= seen
 
 
-@pytest.mark.parametrize("split", ["val", "test", "long"])
 @pytest.mark.parametrize("side", ["source", "target"])
-def test_every_word_form_is_in_training(corpora, split, side):
-    known = {word for sentence in getattr(corpora["train"], side) for word in words(sentence)}
-    assert {word for sentence in getattr(corpora[split], side) for word in words(sentence)} <= known
+def test_every_word_form_is_in_training(corpora, side):
+    known = {split: {word for text in getattr(corpora[split], side) for word in words(text)} for split in corpora}
+    assert known["val"] | known["test"] | known["long"] <= known["train"]
 
 
 def test_long_sentences_are_longer_than_all_others(corpora):
@@ -189,24 +161,16 @@ def test_sizes_and_seeds(corpora):
 
 def test_the_toy_corpus_does_not_depend_on_the_hash_seed():
     code = "from transformer_lib import toy_corpus; print(toy_corpus('test', size=30))"
-    outputs = {
-        subprocess.run(
-            [sys.executable, "-c", code], env=os.environ | {"PYTHONHASHSEED": seed},
-            capture_output=True, text=True, check=True,
-        ).stdout
-        for seed in ("1", "2")
-    }  # fmt: skip
-    assert outputs == {f"{toy_corpus('test', size=30)}\n"}
+    environment = os.environ | {"PYTHONHASHSEED": "1" if os.environ.get("PYTHONHASHSEED") != "1" else "2"}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout == f"{toy_corpus('test', size=30)}\n"
 
 
-def test_unknown_splits_and_sizes():
+def test_unknown_splits_sizes_and_sides():
     with pytest.raises(InputError, match=r"'dev'.*train, val, test, long"):
         toy_corpus("dev")
     with pytest.raises(InputError, match="-1"):
         toy_corpus("train", size=-1)
-
-
-def test_sides_of_a_corpus_must_be_equally_long():
     with pytest.raises(InputError, match="2 source and 1 target"):
         ParallelCorpus(["a", "b"], ["c"])
 
@@ -222,23 +186,16 @@ def test_lines_come_back_whatever_is_in_them(lines, windows):
         assert read_lines("x", text.encode()) == lines
 
 
-def test_lines_end_at_newlines_only():
-    assert read_lines("x", "a\u2028b\x0cc\x85d\x1ce\u2029f\rg\x0bh\n".encode()) == [
-        "a\u2028b\x0cc\x85d\x1ce\u2029f\rg\x0bh"
-    ]
-
-
 @pytest.mark.parametrize(
     ("raw", "lines"),
     [
         (b"", []),
         (b"\n", [""]),
-        (b"a", ["a"]),
-        (b"a\n", ["a"]),
         (b"a\n\n", ["a", ""]),
         (b"a\r\n\r\nb", ["a", "", "b"]),
         (b"a\r\r\n", ["a\r"]),
         (b"\xef\xbb\xbfa\n\xef\xbb\xbfb\n", ["a", "\ufeffb"]),
+        ("a\u2028b\x0cc\x85d\x1ce\u2029f\rg\x0bh\n".encode(), ["a\u2028b\x0cc\x85d\x1ce\u2029f\rg\x0bh"]),
     ],
 )
 def test_ends_of_lines(raw, lines):
@@ -246,8 +203,9 @@ def test_ends_of_lines(raw, lines):
 
 
 @pytest.mark.parametrize("byte", [b"\xff", b"\xe4", b"\xed\xa0\x80", b"\xc3"])
-def test_invalid_utf8_is_named_with_its_line(tmp_path, byte):
-    (tmp_path / "a.en").write_bytes(b"one\ntwo\nthr" + byte + b"\nfour\n")
+@pytest.mark.parametrize("mark", [b"", b"\xef\xbb\xbf"])
+def test_invalid_utf8_is_named_with_its_line(tmp_path, byte, mark):
+    (tmp_path / "a.en").write_bytes(mark + b"one\ntwo\nthr" + byte + b"\nfour\n")
     (tmp_path / "a.de").write_bytes(b"eins\nzwei\ndrei\nvier\n")
     with pytest.raises(InputError, match=rf"a\.en, line 3: expected UTF-8; got the byte 0x{byte[0]:x}"):
         read_parallel(tmp_path / "a.en", tmp_path / "a.de")
@@ -320,45 +278,29 @@ def test_the_data_folder_comes_first_and_the_cache_second(multi30k, monkeypatch)
         load_multi30k("val")
 
 
-def test_a_tilde_is_the_home_directory(multi30k, monkeypatch):
-    (multi30k / "mine").mkdir()
-    (multi30k / "remote").rename(multi30k / "mine" / "multi30k")
-    monkeypatch.setenv("HOME", str(multi30k))
-    monkeypatch.setenv("TRANSFORMER_LIB_DATA", "~/mine")
-    assert load_multi30k("val") == VAL
-
-
-def test_without_a_home_directory(multi30k, monkeypatch):
-    monkeypatch.delenv("XDG_CACHE_HOME")
-    monkeypatch.setattr(os.path, "expanduser", lambda path: path)  # as it does where nobody says what home is
-    with pytest.raises(InputError, match=r"^there is no home directory for ~/\.cache: set TRANSFORMER_LIB_DATA .*$"):
-        load_multi30k("val")
+def test_with_a_home_directory_and_without(multi30k, monkeypatch):
     (multi30k / "remote").rename(multi30k / "multi30k")
+    monkeypatch.setenv("HOME", str(multi30k))
+    monkeypatch.setenv("TRANSFORMER_LIB_DATA", "~")
+    assert load_multi30k("val") == VAL
+    monkeypatch.setattr(os.path, "expanduser", lambda path: path)  # as it does where nobody says what home is
+    monkeypatch.delenv("XDG_CACHE_HOME")
     monkeypatch.setenv("TRANSFORMER_LIB_DATA", str(multi30k))
     assert load_multi30k("val") == VAL
+    monkeypatch.delenv("TRANSFORMER_LIB_DATA")
+    with pytest.raises(InputError, match=r"^there is no home directory for ~/\.cache.*: set TRANSFORMER_LIB_DATA"):
+        load_multi30k("val")
 
 
-def test_a_wrong_download_leaves_nothing(multi30k):
-    (multi30k / "remote" / "val.en.gz").write_bytes(b"<html>Too many requests</html>")
+def test_a_wrong_or_failed_download_leaves_nothing(multi30k):
+    remote = multi30k / "remote" / "val.en.gz"
+    remote.write_bytes(b"<html>Too many requests</html>")
     with pytest.raises(InputError, match=r"expected the SHA-256 .*val\.en\.gz"):
         load_multi30k("val")
-    assert files(multi30k / "cache") == [] if (multi30k / "cache").exists() else True
-
-
-def test_a_failed_download_leaves_nothing(multi30k):
-    (multi30k / "remote" / "val.en.gz").unlink()
-    with pytest.raises(InputError, match=r"cannot download file:.*val\.en\.gz.*TRANSFORMER_LIB_DATA") as error:
+    remote.unlink()
+    with pytest.raises(InputError, match=r"cannot download file:.*val\.en\.gz.*TRANSFORMER_LIB_DATA"):
         load_multi30k("val")
-    assert "\n" not in str(error.value)
     assert not (multi30k / "cache").exists()
-
-
-def test_a_spoilt_file_in_the_cache_is_named(multi30k):
-    load_multi30k("val")
-    cached = multi30k / "cache" / "transformer_lib" / "multi30k" / "val.de.gz"
-    cached.write_bytes(cached.read_bytes()[:-3])
-    with pytest.raises(InputError, match=re.escape(str(cached))):
-        load_multi30k("val")
 
 
 def test_a_cache_that_cannot_be_written(multi30k, monkeypatch):
@@ -368,7 +310,7 @@ def test_a_cache_that_cannot_be_written(multi30k, monkeypatch):
         load_multi30k("val")
 
 
-@pytest.mark.parametrize(("split", "language"), [("test", "de"), ("train", "fr"), ("../val", "de")])
+@pytest.mark.parametrize(("split", "language"), [("test", "de"), ("../val", "de")])
 def test_unknown_parts_are_refused_before_anything_is_read(multi30k, split, language):
     with pytest.raises(InputError, match=r"unknown part of multi30k.*test_2016_flickr de"):
         load_multi30k(split, source=language, target=language)
@@ -392,7 +334,6 @@ def tokenizer(corpora):
 
 
 @given(st.text())
-@settings(max_examples=300)
 def test_every_text_comes_back(tokenizer, text):
     ids = tokenizer.encode(text)
     assert ids.count(EOS) == 1
@@ -410,9 +351,10 @@ def test_special_tokens_in_a_text_are_text(tokenizer, text):
 
 
 def test_special_tokens_in_the_training_text_are_text():
-    greedy = Tokenizer.train(["<eos> <pad><bos>"] * 100, vocab_size=300)
-    assert not {PAD, BOS, EOS} & set(greedy.encode("<eos> <pad><bos>")[:-1])
-    assert greedy.decode(greedy.encode("<eos> <pad><bos>")) == "<eos> <pad><bos>"
+    text = "<eos> <pad><bos>"
+    greedy = Tokenizer.train([text] * 100, vocab_size=300)
+    assert not {PAD, BOS, EOS} & set(greedy.encode(text)[:-1])
+    assert greedy.decode(greedy.encode(text)) == text
 
 
 @pytest.mark.parametrize("again", [lambda value: pickle.loads(pickle.dumps(value)), copy.copy, copy.deepcopy])
@@ -449,7 +391,7 @@ def test_a_stored_tokenizer_is_the_same(tokenizer, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "content", [b"", b"{}", b"[1]", b"\xff", b'{"model": {"type": "BPE", "vocab": {}, "merges": []}}', "half"]
+    "content", [b"", b"[1]", b"\xff", b'{"model": {"type": "BPE", "vocab": {}, "merges": []}}', "half"]
 )
 def test_bad_tokenizer_files(tokenizer, tmp_path, content):
     path = tmp_path / "t.json"
@@ -461,24 +403,21 @@ def test_bad_tokenizer_files(tokenizer, tmp_path, content):
 OTHER_KINDS = {
     "another normal form": lambda stored: stored.update(normalizer={"type": "NFD"}),
     "a normal form and more": lambda stored: stored["normalizer"].update(lowercase=True),
-    "a normal form of no kind": lambda stored: stored["normalizer"].pop("type"),
     "a space in front": lambda stored: stored["pre_tokenizer"].update(add_prefix_space=True),
     "no words": lambda stored: stored["pre_tokenizer"].update(use_regex=False),
     "no normal form": lambda stored: stored.update(normalizer=None),
-    "words, not bytes": lambda stored: stored.update(pre_tokenizer={"type": "Whitespace"}),
-    "a token number twice": lambda stored: stored["model"]["vocab"].update({"a": 70, "b": 70}),
     "a hole in the numbers": lambda stored: stored["model"]["vocab"].update({"a": 10**6}),
     "a byte too few": lambda stored: stored["model"]["vocab"].pop("a"),
     "a merge too few": lambda stored: stored["model"]["merges"].pop(),
     "a merge of three": lambda stored: stored["model"]["merges"].append(["a", "b", "c"]),
-    "a merge of nothing known": lambda stored: stored["model"]["merges"].insert(0, ["zzz", "a"]),
-    "half a character": lambda stored: stored["model"]["merges"].append(["a", "\ud800"]),
 }
 
 
 @pytest.mark.parametrize("change", OTHER_KINDS.values(), ids=OTHER_KINDS)
 def test_a_tokenizer_of_another_kind_is_refused(tokenizer, tmp_path, change):
     path, stored = tmp_path / "t.json", json.loads(tokenizer.to_json())
+    with pytest.raises(InputError, match=r"cannot read .*t\.json"):
+        Tokenizer.load(path)
     change(stored)
     path.write_text(json.dumps(stored))
     with pytest.raises(InputError, match=rf"{re.escape(str(path))} is (no|another kind of) tokenizer"):
@@ -513,29 +452,16 @@ def test_one_endless_word_does_not_take_forever():
     assert endless.decode(endless.encode("quqqq")) == "quqqq"
 
 
-def test_a_missing_tokenizer_file(tmp_path):
-    with pytest.raises(InputError, match=r"cannot read .*t\.json"):
-        Tokenizer.load(tmp_path / "t.json")
-
-
 def test_sizes_of_the_vocabulary(tokenizer):
     assert Tokenizer.train([], vocab_size=259).vocab_size == 259
     assert Tokenizer.train(["ab"], vocab_size=1000).vocab_size == 260
     with pytest.raises(InputError, match="259 or more; got 258"):
         Tokenizer.train(["a"], vocab_size=258)
-    with pytest.raises(InputError, match="Unicode"):
-        tokenizer.encode("\ud800")
 
 
 def test_training_is_repeatable(corpora, tokenizer):
     again = Tokenizer.train(corpora["train"].source + corpora["train"].target, vocab_size=400)
     assert again.to_json() == tokenizer.to_json()
-
-
-def test_importing_data_does_not_import_tokenizers():
-    code = "import sys, transformer_lib.data; print('tokenizers' in sys.modules)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout == "False\n"
 
 
 # Pairs and batches
@@ -559,11 +485,6 @@ def test_max_len_counts_special_tokens(tokenizer):
         encode_pairs(corpus, tokenizer, max_len=longest - 1)
 
 
-def test_no_usable_pair(tokenizer):
-    with pytest.raises(InputError, match="no usable pair among 0"):
-        encode_pairs(ParallelCorpus([], []), tokenizer, max_len=10)
-
-
 side = st.lists(st.integers(3, 99), min_size=1, max_size=12)
 some_pairs = st.lists(st.tuples(side, side), max_size=60)
 
@@ -582,7 +503,6 @@ def listed(batches, pad_id=PAD):
 
 
 @given(some_pairs, st.integers(12, 80), st.sampled_from([None, 0, 7]), st.integers(0, 2), st.sampled_from([0, 2, 100]))
-@settings(max_examples=200)
 def test_every_pair_is_in_one_batch_within_the_budget(pairs, budget, seed, epoch, pad_id):
     batches = list(token_batches(pairs, budget, pad_id=pad_id, seed=seed, epoch=epoch))
     assert Counter(map(repr, listed(batches, pad_id))) == Counter(map(repr, pairs))
@@ -594,16 +514,14 @@ def test_every_pair_is_in_one_batch_within_the_budget(pairs, budget, seed, epoch
 
 
 @given(some_pairs, st.integers(12, 80))
-def test_without_a_seed_from_short_to_long(pairs, budget):
-    widths = [max(map(len, pair)) for pair in listed(token_batches(pairs, budget))]
+def test_without_a_seed_from_short_to_long_and_no_batch_could_take_the_next_pair(pairs, budget):
+    batches = list(token_batches(pairs, budget))
+    widths = [max(map(len, pair)) for pair in listed(batches)]
     assert widths == sorted(widths)
-
-
-def test_no_batch_could_take_the_next_pair():
-    pairs = [([3] * (1 + n % 9), [4] * (1 + n % 7)) for n in range(200)]
-    batches = token_batches(pairs, 40)
     for batch, following in pairwise(batches):
-        assert (len(batch.source) + 1) * max(len(row[row != PAD]) for row in (following[0][0], following[1][0])) > 40
+        assert (len(batch.source) + 1) * max(
+            len(row[row != PAD]) for row in (following[0][0], following[1][0])
+        ) > budget
 
 
 def test_the_order_depends_on_seed_and_epoch_only():

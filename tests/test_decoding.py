@@ -13,7 +13,6 @@ from transformer_lib.cache import KeyValueCache
 from transformer_lib.data import Tokenizer, load_multi30k, toy_corpus
 from transformer_lib.decoding import Hypothesis, beam_search, greedy_decode
 from transformer_lib.decoding.sampling import sample_decode
-from transformer_lib.decoding.search import _Beam
 from transformer_lib.decoding.search_state import SearchState, best_tokens
 from transformer_lib.masks import padding_mask
 from transformer_lib.model import Transformer, TransformerConfig
@@ -107,6 +106,26 @@ def brute_force(model, source, alpha, max_length):
     return sorted(found, key=lambda item: -item[0])
 
 
+def plain_search(model, row, size, alpha, limit, *, patient=False):
+    """The four rules of the chapter in plain Python, for one sentence; a patient search leaves rule 3 out."""
+    live, finished = [(0.0, ())], []
+    for length in range(1, limit + 1):
+        candidates = []
+        for total, words in live:
+            log_probs = model.logits((*row, BOS, *words)).log_softmax(dim=-1).tolist()
+            candidates += [
+                (total + log_probs[token], (*words, token)) for token in range(len(log_probs)) if token != PAD
+            ]
+        candidates.sort(key=lambda candidate: -candidate[0])
+        kept = candidates[: size - len(finished)]
+        finished += [(total / length**alpha, words[:-1], True) for total, words in kept if words[-1] == EOS]
+        live = [(total, words) for total, words in kept if words[-1] != EOS]
+        if not live or (finished and not patient and max(finished)[0] >= live[0][0] / limit**alpha):
+            break
+    cut = [(total / limit**alpha, words, False) for total, words in live]
+    return sorted(finished or cut, key=lambda found: -found[0])
+
+
 # --- the cache ---
 
 
@@ -133,7 +152,6 @@ def test_hidden_states_with_a_cache_are_those_without(dtype, tolerance, norm_fir
 def test_select_takes_repeats_and_reorders_rows():
     cache = KeyValueCache(2)
     cache.select(torch.tensor([0]))  # nothing stored yet: nothing to do
-    assert cache.length == 0
     for layer in cache.layers:
         for part in layer:
             part.update(torch.arange(3.0).view(3, 1, 1, 1), torch.arange(3.0).view(3, 1, 1, 1) + 10)
@@ -145,17 +163,8 @@ def test_select_takes_repeats_and_reorders_rows():
     cache.select(torch.tensor([1]))
     assert cache.layers[0].self_attention.key.flatten().tolist() == [0]
     assert cache.layers[0].cross_attention.key.flatten().tolist() == [1]
-
-
-def test_a_static_cache_keeps_what_came_first():
-    static, growing = KeyValueCache(1).layers[0].cross_attention, KeyValueCache(1).layers[0].self_attention
-    assert static.static
-    assert not growing.static
-    first, second = torch.zeros(1, 1, 2, 1), torch.ones(1, 1, 1, 1)
-    for part in (static, growing):
-        part.update(first, first)
-    assert static.update(second, second)[0] is first
-    assert growing.update(second, second)[0].flatten().tolist() == [0, 0, 1]
+    with pytest.raises(ValueError, match="num_layers=0"):
+        KeyValueCache(0)
 
 
 def test_the_cache_processes_each_position_once():
@@ -208,37 +217,23 @@ def test_a_state_scores_the_next_tokens_of_its_rows(use_cache):
     with torch.no_grad():
         state = SearchState(model, torch.full((5, 1), BOS), source, use_cache=use_cache)
         for step in range(12):
-            if step in changes:
-                state.reorder(changes[step])
-                sentences = [sentences[row] for row in changes[step]]
-            assert state.sentences == sentences
             wanted = model(source[sentences], state.tokens, is_causal=True)[:, -1]
             assert (state.logits() - wanted).abs().max() < 1e-12
-            state.append(torch.randint(3, 12, (len(sentences),), generator=generator))
-    assert state.tokens.shape == (1, 13)
+            rows = changes.get(step)
+            sentences = [sentences[row] for row in rows] if rows else sentences
+            wanted = state.tokens[rows] if rows else state.tokens
+            new = torch.randint(3, 12, (len(sentences),), generator=generator)
+            state.append(new, rows)
+            assert state.sentences == sentences
+            assert torch.equal(state.tokens, torch.cat([wanted, new[:, None]], dim=1))
 
 
 def test_logits_of_half_precision_are_float32():
     for dtype in (torch.bfloat16, torch.float16, torch.float32):
         model, source = random_model(0, dtype=dtype), random_source(1)
         with torch.no_grad():
-            state = SearchState(model, torch.full((5, 1), BOS), source)
+            state = SearchState(model, torch.full((5, 1), BOS), source, use_cache=True)
             assert state.logits().dtype == torch.float32
-
-
-class Doubled(torch.nn.Module):
-    """Another network in a model's place."""
-
-    def __init__(self, network):
-        super().__init__()
-        self.network = network
-
-    def forward(self, x):
-        return 2 * self.network(x)
-
-
-def doubled(model):
-    model.decoder.layers[0].feed_forward = Doubled(model.decoder.layers[0].feed_forward)
 
 
 def patched(model):
@@ -251,9 +246,9 @@ def hooked(model):
     model.encoder.layers[0].register_forward_hook(lambda module, inputs, output: -output)
 
 
-@pytest.mark.parametrize("change", [doubled, patched, hooked])
+@pytest.mark.parametrize("change", [patched, hooked])
 def test_what_was_changed_in_a_model_counts(change):
-    model, source = random_model(2), random_source(2)
+    model, source = random_model(2), random_source(2, rows=3)
     before = greedy_decode(model, source, **TOKENS)
     change(model)
     found = greedy_decode(model, source, **TOKENS)
@@ -263,7 +258,7 @@ def test_what_was_changed_in_a_model_counts(change):
         assert tokens == greedy_naive(model, own, 2 * own.size(1) + 10)
 
 
-@pytest.mark.parametrize("vocabulary", [7, 12, 97, 400])
+@pytest.mark.parametrize("vocabulary", [7, 97, 400])
 def test_the_best_tokens_are_those_of_a_full_sort(vocabulary):
     """Also where many are equal."""
     generator = torch.Generator().manual_seed(vocabulary)
@@ -275,17 +270,6 @@ def test_the_best_tokens_are_those_of_a_full_sort(vocabulary):
             best, tokens = best_tokens(logits, count)
             assert torch.equal(best, ordered[:, :count])
             assert torch.equal(tokens, order[:, :count])
-
-
-@pytest.mark.parametrize("level", [-500.0, -70.0, 70.0, 500.0])
-def test_scores_neither_overflow_nor_underflow(level):
-    logits = torch.linspace(-3, 3, 300)
-    ((best,), (other,)) = (
-        search(ConstantModel((logits + shift).tolist()), torch.tensor([[3]]), beam_size=1, max_length=1)[0]
-        for shift in (0.0, level)
-    )
-    assert other.tokens == best.tokens
-    assert other.score == pytest.approx(best.score, rel=0, abs=2e-4)  # float32 near 500: steps of 3e-5
 
 
 # --- greedy ---
@@ -304,68 +288,45 @@ def greedy_naive(model, source, max_length):
     return tokens[1:]
 
 
-@pytest.mark.parametrize("use_cache", [True, False])
-def test_greedy_is_the_naive_loop(use_cache):
+def test_greedy_is_the_naive_loop():
     ended, cut = 0, 0
-    for seed in range(12):
+    for seed in range(4):
         model, source = random_model(seed), random_source(seed)
-        found = greedy_decode(model, source, **TOKENS, use_cache=use_cache)
+        found = greedy_decode(model, source, **TOKENS)
+        assert greedy_decode(model, source, **TOKENS, use_cache=False) == found
         for row, tokens in zip(source, found, strict=True):
-            own = without_padding(row)
-            limit = 2 * own.size(1) + 10
-            assert tokens == greedy_naive(model, own, limit)
-            assert not {PAD, EOS} & set(tokens)
+            limit = 2 * without_padding(row).size(1) + 10
+            assert tokens == greedy_naive(model, without_padding(row), limit)
             ended, cut = ended + (len(tokens) < limit), cut + (len(tokens) == limit)
-    assert ended > 5  # otherwise the test would say nothing about ends
-    assert cut > 5
-
-
-def test_sentences_end_at_different_steps():
-    lengths = {
-        len(tokens) for seed in range(12) for tokens in greedy_decode(random_model(seed), random_source(seed), **TOKENS)
-    }
-    assert len(lengths) > 4
+    assert ended > 4  # otherwise the test would say nothing about ends
+    assert cut > 4
 
 
 # --- beam search ---
 
 
-@pytest.mark.parametrize("use_cache", [True, False])
 @pytest.mark.parametrize("norm_first", [False, True])
-def test_a_beam_of_one_is_greedy(use_cache, norm_first):
-    for seed in range(8):
-        model, source = random_model(seed, norm_first=norm_first), random_source(seed)
-        greedy = greedy_decode(model, source, **TOKENS)
-        for alpha in (0.0, 1.0):
-            beam = beam_search(model, source, **TOKENS, beam_size=1, length_penalty=alpha, use_cache=use_cache)
-            assert [best.tokens for (best,) in beam] == greedy
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
-def test_a_beam_of_one_is_greedy_in_every_dtype(dtype):
-    for seed in range(4):
-        model, source = random_model(seed, dtype=dtype), random_source(seed)
-        beam = beam_search(model, source, **TOKENS, beam_size=1)
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
+def test_a_beam_of_one_is_greedy(dtype, norm_first):
+    for seed in range(3):
+        model, source = random_model(seed, dtype=dtype, norm_first=norm_first), random_source(seed)
+        beam = beam_search(model, source, **TOKENS, beam_size=1, length_penalty=seed / 2)
         assert [best.tokens for (best,) in beam] == greedy_decode(model, source, **TOKENS)
-        wide = beam_search(model, source, **TOKENS, beam_size=4)
-        assert all(math.isfinite(best.score) for best, *_ in wide)
 
 
-@pytest.mark.parametrize("beam_size", [2, 5])
-def test_beam_search_with_a_cache_is_beam_search_without(beam_size):
-    for seed in range(6):
+def test_beam_search_with_a_cache_is_beam_search_without():
+    for seed in range(4):
         model, source = random_model(seed), random_source(seed)
-        with_cache = beam_search(model, source, **TOKENS, beam_size=beam_size)
-        without = beam_search(model, source, **TOKENS, beam_size=beam_size, use_cache=False)
+        with_cache = beam_search(model, source, **TOKENS, beam_size=2 + seed)
+        without = beam_search(model, source, **TOKENS, beam_size=2 + seed, use_cache=False)
         assert [[h.tokens for h in found] for found in with_cache] == [[h.tokens for h in found] for found in without]
         for a, b in zip(itertools.chain(*with_cache), itertools.chain(*without), strict=True):
-            assert a.score == pytest.approx(b.score, abs=1e-11)
+            assert a.score == pytest.approx(b.score, rel=0, abs=1e-11)
 
 
-@pytest.mark.parametrize("alpha", [0.0, 0.6, 1.0])
-def test_a_score_is_the_models_log_probability_over_the_length(alpha):
+def test_a_score_is_the_models_log_probability_over_the_length():
     finished = cut = 0
-    for seed in range(12):
+    for seed, alpha in enumerate((0.0, 0.6, 1.0) * 2):
         model, source = random_model(seed), random_source(seed)
         limit = 3 if seed % 2 else None
         found = beam_search(model, source, **TOKENS, beam_size=3, length_penalty=alpha, max_length=limit)
@@ -375,35 +336,24 @@ def test_a_score_is_the_models_log_probability_over_the_length(alpha):
             assert len({h.finished for h in hypotheses}) == 1  # a cut one only where none finished
             for h in hypotheses:
                 total, length = log_probability(model, without_padding(row), h.tokens, h.finished)
-                assert h.score == pytest.approx(total / length**alpha, abs=1e-11)
+                assert h.score == pytest.approx(total / length**alpha, rel=0, abs=1e-11)
                 assert not {PAD, EOS} & set(h.tokens)
                 finished, cut = finished + h.finished, cut + (not h.finished)
                 assert h.finished or length == (limit or 2 * without_padding(row).size(1) + 10)
-    assert finished > 20
+    assert finished > 10
     assert cut > 0
 
 
-@pytest.mark.parametrize("beam_size", [1, 2, 5])
-def test_neighbours_do_not_matter(beam_size):
-    for seed in range(6):
-        model, source = random_model(seed), random_source(seed)
-        together = beam_search(model, source, **TOKENS, beam_size=beam_size)
-        wider = torch.cat([source, torch.full((source.size(0), 9), PAD)], dim=1)
-        backwards = beam_search(model, wider.flip(0), **TOKENS, beam_size=beam_size)[::-1]
-        for row, found, other in zip(source, together, backwards, strict=True):
-            (alone,) = beam_search(model, without_padding(row), **TOKENS, beam_size=beam_size)
-            assert [h.tokens for h in found] == [h.tokens for h in alone] == [h.tokens for h in other]
-            assert [h.score for h in found] == pytest.approx([h.score for h in alone], abs=1e-11)
-
-
-@pytest.mark.parametrize("beam_size", [1, 2])
-def test_a_hundred_sentences_are_each_what_they_are_alone(beam_size):
-    model, source = random_model(3), random_source(3, rows=100)
+@pytest.mark.parametrize(("beam_size", "rows"), [(1, 6), (2, 70), (5, 6)])
+def test_neighbours_do_not_matter(beam_size, rows):
+    model, source = random_model(3), random_source(3, rows=rows)
     together = beam_search(model, source, **TOKENS, beam_size=beam_size)
-    for row, found in zip(source, together, strict=True):
+    wider = torch.cat([source, torch.full((rows, 9), PAD)], dim=1)
+    backwards = beam_search(model, wider.flip(0), **TOKENS, beam_size=beam_size)[::-1]
+    for row, found, other in list(zip(source, together, backwards, strict=True))[-12:]:
         (alone,) = beam_search(model, without_padding(row), **TOKENS, beam_size=beam_size)
-        assert [h.tokens for h in found] == [h.tokens for h in alone]
-        assert [h.score for h in found] == pytest.approx([h.score for h in alone], rel=0, abs=1e-12)  # float64
+        assert [h.tokens for h in found] == [h.tokens for h in alone] == [h.tokens for h in other]
+        assert [h.score for h in found] == pytest.approx([h.score for h in alone], rel=0, abs=1e-11)
 
 
 @pytest.mark.parametrize("alpha", [0.0, 0.3, 1.0, 2.0])
@@ -417,7 +367,7 @@ def test_a_full_beam_is_brute_force(alpha):
         score, tokens = brute_force(model, source, alpha, 4)[0]
         assert found[0].tokens == tokens
         assert found[0].finished
-        assert found[0].score == pytest.approx(score, abs=1e-11)
+        assert found[0].score == pytest.approx(score, rel=0, abs=1e-11)
         lengths.add(len(tokens))
     assert len(lengths) > 1
 
@@ -433,55 +383,38 @@ def test_a_full_beam_of_a_transformer_is_brute_force():
         best = max(scores, key=scores.__getitem__)
         ((found, *_),) = beam_search(model, source, **TOKENS, beam_size=121, length_penalty=0.6, max_length=4)
         assert tuple(found.tokens) == best
-        assert found.score == pytest.approx(scores[best], abs=1e-11)
+        assert found.score == pytest.approx(scores[best], rel=0, abs=1e-11)
 
 
 @pytest.mark.parametrize("alpha", [0.0, 0.6, 1.0, 3.0])
-def test_stopping_early_never_changes_the_best(alpha, monkeypatch):
+@pytest.mark.parametrize("eos_bonus", [1.0, -9.0])
+def test_a_search_is_the_plain_one(alpha, eos_bonus):
+    """Hypothesis for hypothesis: slots, ties, the stop, and what was cut where nothing finished."""
+    finished = set()
+    for seed in range(8):
+        model, source = PrefixModel(seed, eos_bonus=eos_bonus), torch.tensor([[3], [4]])
+        for size in (1, 2, 4):
+            found = search(model, source, beam_size=size, length_penalty=alpha)
+            for row, hypotheses in zip(source.tolist(), found, strict=True):
+                wanted = plain_search(model, row, size, alpha, 12)  # limit: 2 · 1 + 10
+                assert [(tuple(h.tokens), h.finished) for h in hypotheses] == [found[1:] for found in wanted]
+                assert [h.score for h in hypotheses] == pytest.approx([score for score, *_ in wanted], rel=0, abs=1e-11)
+                finished |= {h.finished for h in hypotheses}
+    assert finished == {eos_bonus > 0} or (finished == {True, False} and eos_bonus < 0)
+
+
+@pytest.mark.parametrize("alpha", [0.0, 0.6, 1.0, 3.0])
+def test_stopping_early_never_changes_the_best(alpha):
     """Against a search that stops only when nothing is live or the limit is reached."""
-    source, cases = torch.tensor([[3], [4]]), []
+    early = late = 0
     for seed in range(30):
         model = PrefixModel(seed, eos_bonus=1.0)
-        for beam_size in (1, 2, 4):
-            cases.append((model, beam_size, search(model, source, beam_size=beam_size, length_penalty=alpha)))
-    early = sum(len(found) for *_, both in cases for found in both)
-    patient = property(lambda beam: not beam.live or len(beam.live[0][1]) == beam.max_length)
-    monkeypatch.setattr(_Beam, "done", patient)
-    late = 0
-    for model, beam_size, before in cases:
-        after = search(model, source, beam_size=beam_size, length_penalty=alpha)
-        assert [found[0] for found in before] == [found[0] for found in after]
-        late += sum(len(found) for found in after)
+        for size in (1, 2, 4):
+            ((*found,),) = search(model, torch.tensor([[3]]), beam_size=size, length_penalty=alpha)
+            patient = plain_search(model, [3], size, alpha, 12, patient=True)
+            assert tuple(found[0].tokens) == patient[0][1]
+            early, late = early + len(found), late + len(patient)
     assert late > early if alpha < 3 else late >= early  # it did stop early, somewhere
-
-
-def test_finished_keeps_its_slot():
-    """By hand: with two slots, one finishes at the first step; the other may not spread over both."""
-    beam = _Beam(size=2, length_penalty=0.0, max_length=5, eos_id=EOS)
-    assert beam.advance([[EOS, 3, 4]], [[math.log(0.5), math.log(0.4), math.log(0.1)]]) == [0]
-    assert beam.finished == [Hypothesis([], math.log(0.5))]
-    assert beam.live == [(math.log(0.4), [3])]
-    assert beam.done  # 0.4 can only become less, and alpha is 0
-    longer = _Beam(size=2, length_penalty=1.0, max_length=5, eos_id=EOS)
-    longer.advance([[EOS, 3, 4]], [[math.log(0.5), math.log(0.4), math.log(0.1)]])
-    assert not longer.done  # log 0.4 / 5 is more than log 0.5 / 1
-    assert longer.advance([[3, 4, EOS]], [[math.log(0.5), math.log(0.3), math.log(0.2)]]) == [0]
-    assert [tokens for _, tokens in longer.live] == [[3, 3]]
-
-
-def test_the_best_finished_one_ends_the_search():
-    live, finished = [(-1.0, [3])], [Hypothesis([4], -0.5), Hypothesis([5], -9.0)]
-    assert _Beam(3, 0.0, 5, EOS, live, finished).done
-    assert not _Beam(3, 0.0, 5, EOS, live, finished[1:]).done
-
-
-def test_unfinished_hypotheses_count_only_if_none_finished():
-    beam = _Beam(size=2, length_penalty=1.0, max_length=1, eos_id=EOS)
-    beam.advance([[3, EOS]], [[-0.1, -3.0]])
-    assert beam.hypotheses() == [Hypothesis([], -3.0, True)]
-    none = _Beam(size=2, length_penalty=1.0, max_length=1, eos_id=EOS)
-    none.advance([[3, 4, EOS]], [[-0.1, -2.0, -3.0]])
-    assert none.hypotheses() == [Hypothesis([3], -0.1, False), Hypothesis([4], -2.0, False)]
 
 
 class ConstantModel(PrefixModel):
@@ -495,70 +428,52 @@ class ConstantModel(PrefixModel):
         return self.constant
 
 
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
-def test_ties_go_to_the_lower_token(dtype):
+def test_ties_go_to_the_lower_token():
     model = ConstantModel([0.0] * 300)
-    model.constant = model.constant.to(dtype)
     source = torch.tensor([[3], [4]])
-    found = search(model, source, beam_size=3, max_length=2, length_penalty=0.0)
-    # First 1, 2 = the end, 3; then from 1, the better because the lower: 1 and 2.
-    assert [h.tokens for h in found[0]] == [[]]  # nothing live can beat the end at once
-    assert found[0] == found[1]
+    # First 1, 2 = the end, 3; nothing live can beat the end at once.
+    assert [[h.tokens for h in found] for found in search(model, source, beam_size=3, length_penalty=0.0)] == [[[]]] * 2
     assert greedy_decode(model, source, **TOKENS, max_length=2, use_cache=False) == [[1, 1]] * 2
     model.constant[EOS] = -30.0
-    found = search(model, source, beam_size=3, max_length=2)
-    assert [h.tokens for h in found[0]] == [[1, 1], [1, 3], [1, 4]]
-
-
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
-def test_ties_for_the_second_place_go_to_the_lower_token(dtype):
-    model = ConstantModel([0.0] * 20)
-    model.constant = model.constant.to(dtype)
-    model.constant[EOS], model.constant[5] = -30.0, 9.0
-    (found,) = search(model, torch.tensor([[3]]), beam_size=3, max_length=1)
-    assert [h.tokens for h in found] == [[5], [1], [3]]
+    for best, wanted in ((0.0, [[1, 1], [1, 3], [1, 4]]), (9.0, [[5, 5], [5, 1], [5, 3]])):
+        model.constant[5] = best
+        found, _ = search(model, source, beam_size=3, max_length=2)
+        assert [h.tokens for h in found] == wanted
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
-def test_log_probabilities_are_as_exact_as_the_logits(dtype):
-    """The sum over the vocabulary is taken in float32 or better, whatever the dtype of the logits."""
-    model = ConstantModel(torch.linspace(-3, 3, 300).tolist())
+@pytest.mark.parametrize("level", [-70.0, 0.0, 70.0])
+def test_log_probabilities_are_as_exact_as_the_logits(dtype, level):
+    """The sum over the vocabulary is taken in float32 or better, whatever the dtype and the size of the logits."""
+    model = ConstantModel((torch.linspace(-3, 3, 300) + level).tolist())
     model.constant = model.constant.to(dtype)
     ((best,),) = search(model, torch.tensor([[3]]), beam_size=1, max_length=1)
-    assert best.score == pytest.approx(model.constant.double().log_softmax(dim=0)[best.tokens[0]].item(), abs=1e-5)
+    assert best.score == pytest.approx(
+        model.constant.double().log_softmax(dim=0)[best.tokens[0]].item(), rel=0, abs=1e-5
+    )
 
 
 def test_a_beam_wider_than_the_vocabulary():
-    source = torch.tensor([[3, 4]])
     for model in (PrefixModel(1), ConstantModel([0.0, 0.0, 0.0])):
-        (found,) = search(model, source, beam_size=50, max_length=6)
-        assert 1 <= len(found) <= 50
-        assert len({tuple(h.tokens) for h in found}) == len(found)
+        (found,) = search(model, torch.tensor([[3, 4]]), beam_size=50, max_length=6)
+        assert 1 <= len({tuple(h.tokens) for h in found}) == len(found) <= 50
 
 
-def test_padding_is_never_chosen():
-    model = ConstantModel([9.0, -5.0, 0.0, 1.0])
-    source = torch.tensor([[3]])
-    assert greedy_decode(model, source, **TOKENS, max_length=3, use_cache=False) == [[3, 3, 3]]
-    for h in search(model, source, beam_size=4, max_length=3)[0]:
-        assert PAD not in h.tokens
-        total = sum(model.constant.log_softmax(0)[[*h.tokens] + [EOS] * h.finished].tolist())
-        assert h.score == pytest.approx(total / (len(h.tokens) + h.finished), abs=1e-5)
-
-
-def test_impossible_tokens_are_never_chosen():
-    model = ConstantModel([0.0, -math.inf, 0.0, 1.0, -math.inf])
-    (found,) = search(model, torch.tensor([[3]]), beam_size=20, max_length=3)
-    assert {tuple(h.tokens) for h in found} <= {(), (3,), (3, 3)}
-    assert all(math.isfinite(h.score) for h in found)
+def test_padding_and_impossible_tokens_are_never_chosen():
+    model = ConstantModel([9.0, -5.0, 0.0, 1.0, -math.inf])
+    assert greedy_decode(model, torch.tensor([[3]]), **TOKENS, max_length=3, use_cache=False) == [[3, 3, 3]]
+    for h in search(model, torch.tensor([[3]]), beam_size=20, max_length=3)[0]:
+        assert not {PAD, 4} & set(h.tokens)
+        total = sum(model.constant.log_softmax(0)[[*h.tokens] + [EOS] * h.finished].tolist())  # padding is in the sum
+        assert h.score == pytest.approx(total / (len(h.tokens) + h.finished), rel=0, abs=1e-5)
 
 
 # --- the surroundings ---
 
 
-def both(model, source, **options):
-    yield lambda: greedy_decode(model, source, **(TOKENS | options))
-    yield lambda: beam_search(model, source, **(TOKENS | options))
+def both(model, source):
+    yield lambda: greedy_decode(model, source, **TOKENS)
+    yield lambda: beam_search(model, source, **TOKENS)
 
 
 def test_modes_are_restored_and_dropout_is_off():
@@ -579,7 +494,7 @@ def test_modes_are_restored_after_an_error():
     model, source = random_model(0).train(), random_source(0)
     with torch.no_grad():
         next(model.parameters()).fill_(math.nan)
-    for call in both(model, source):
+    for call in (*both(model, source), lambda: sample_decode(model, source, **TOKENS, seed=0)):
         with pytest.raises(ValueError, match="not numbers"):
             call()
         assert model.training
@@ -605,15 +520,6 @@ def test_what_it_makes_stands_where_the_source_stands():
         assert [call() for call in both(model, source)] == wanted
 
 
-def test_the_defaults_are_those_in_the_docstring():
-    model, source = random_model(3, vocabulary=40), random_source(0, vocabulary=40)
-    default = beam_search(model, source, **TOKENS)
-    for options in ({"beam_size": 5}, {"length_penalty": 1.0}, {"use_cache": True}):
-        assert beam_search(model, source, **TOKENS, **options) == default
-    for options in ({"beam_size": 6}, {"length_penalty": 2.0}):  # else the above would prove nothing
-        assert beam_search(model, source, **TOKENS, **options) != default
-
-
 def test_default_limit_is_each_sentences_own():
     model = ConstantModel([0.0, 0.0, -90.0, 1.0], max_len=17)
     source = torch.tensor([[3, 3, 3, 3, 3], [3, 0, 0, 0, 0], [3, 3, 0, 0, 0], [0, 0, 0, 0, 0]])
@@ -623,41 +529,27 @@ def test_default_limit_is_each_sentences_own():
         assert best == Hypothesis([3] * limit, best.score, False)
 
 
-def test_max_length_counts_the_end_token():
-    for limit in range(1, 6):
-        for seed in range(5):
-            (found,) = search(PrefixModel(seed), torch.tensor([[3]]), beam_size=3, max_length=limit)
-            for hypothesis in found:
-                assert len(hypothesis.tokens) + hypothesis.finished <= limit
-
-
 def test_the_last_position_of_the_model_can_be_used():
     model = random_model(0, max_len=6)
-    for tokens in greedy_decode(model, random_source(0, length=6), **TOKENS, max_length=6):
-        assert len(tokens) <= 6
+    found = greedy_decode(model, random_source(0, length=6), **TOKENS, max_length=6)
+    assert max(map(len, found)) == 6
 
 
-def test_an_empty_batch_gives_an_empty_list():
-    for call in both(random_model(0), torch.empty(0, 5, dtype=torch.long)):
+def test_empty_batches_and_sources_of_padding_only():
+    model, source = random_model(0), torch.tensor([[3, 4], [PAD, PAD]])
+    for call in both(model, source[:0]):
         assert call() == []
-
-
-def test_a_source_of_padding_only():
-    source = torch.tensor([[3, 4], [PAD, PAD]])
-    model = random_model(0)
-    for call in both(model, source):
-        assert len(call()) == 2
-    assert greedy_decode(model, source[:1], **TOKENS) == greedy_decode(model, source, **TOKENS)[:1]
+    for together, alone in zip(both(model, source), both(model, source[:1]), strict=True):
+        assert len(together()) == 2
+        assert together()[:1] == alone()
 
 
 def test_a_target_may_begin_with_padding():
     """Some models begin with the padding token; the first token is read, with the cache and without."""
-    for seed in range(6):
-        model, source = random_model(seed), random_source(seed)
-        with_cache, without = (
-            greedy_decode(model, source, bos_id=PAD, eos_id=EOS, use_cache=use_cache) for use_cache in (True, False)
-        )
-        assert with_cache == without
+    model, source = random_model(1), random_source(1)
+    found = greedy_decode(model, source, bos_id=PAD, eos_id=EOS)
+    assert found == greedy_decode(model, source, bos_id=PAD, eos_id=EOS, use_cache=False)
+    assert found != greedy_decode(model, source, **TOKENS)
 
 
 @pytest.mark.parametrize(
@@ -668,45 +560,33 @@ def test_a_target_may_begin_with_padding():
         ({"eos_id": 12}, "^eos_id must.*0 to 11; got 12"),
         ({"bos_id": -1}, "^bos_id must.*got -1"),
         ({"eos_id": PAD}, "pad_id.*got 0"),
-    ],
-)
-def test_bad_arguments_are_named(options, message):
-    for call in both(random_model(0), random_source(0), **options):
-        with pytest.raises(ValueError, match=message):
-            call()
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
         ({"beam_size": 0}, "beam_size.*got 0"),
         ({"length_penalty": -0.5}, "length_penalty.*got -0.5"),
         ({"length_penalty": math.nan}, "length_penalty.*got nan"),
-        ({"length_penalty": math.inf}, "length_penalty.*got inf"),
-        ({"length_penalty": 500.0}, "length_penalty must be from 0 to 50; got 500.0"),
+        ({"length_penalty": 50.5}, "length_penalty.*0 to 50; got 50.5"),
     ],
 )
-def test_bad_search_options_are_named(options, message):
-    with pytest.raises(ValueError, match=message):
-        beam_search(random_model(0), random_source(0), **TOKENS, **options)
+def test_bad_arguments_are_named(options, message):
+    calls = [beam_search] if options.keys() & {"beam_size", "length_penalty"} else [beam_search, greedy_decode]
+    for call in calls:
+        with pytest.raises(ValueError, match=message):
+            call(random_model(0), random_source(0), **TOKENS | options)
 
 
 @pytest.mark.bad_input
-@pytest.mark.parametrize("use_cache", [True, False])
 @pytest.mark.parametrize(
     ("source", "message"),
     [
         (torch.tensor([3, 4]), r"token ids \(batch, length\), .*; got torch.int64 \(2,\)"),
         (torch.ones(2, 3), r"int64 or int32; got torch.float32 \(2, 3\)"),
-        (torch.ones(2, 3, dtype=torch.bool), r"int64 or int32; got torch.bool \(2, 3\)"),
-        (torch.ones(2, 3, dtype=torch.uint8), r"int64 or int32; got torch.uint8 \(2, 3\)"),
-        (torch.full((1, 65), 3), "at most as long as the model's 64; got 65"),
+        (torch.ones(2, 3, dtype=torch.bool), "got torch.bool"),
+        (torch.full((1, 65), 3), "64; got 65"),
     ],
 )
-def test_a_source_that_is_none_is_refused(source, message, use_cache):
-    model, options = random_model(0), TOKENS | {"use_cache": use_cache}
-    for call in (*both(model, source, **options), lambda: sample_decode(model, source, **options, seed=0)):
-        with pytest.raises(ValueError, match=f"^source must be .*{message}$"):
+def test_a_source_that_is_none_is_refused(source, message):
+    model = random_model(0)
+    for call in (*both(model, source), lambda: sample_decode(model, source, **TOKENS, seed=0)):
+        with pytest.raises(ValueError, match=f"^source must be .*{message}"):
             call()
 
 
@@ -717,14 +597,9 @@ def test_a_source_of_int32_is_one_of_int64():
 
 
 def test_the_largest_length_penalty_overflows_nowhere():
-    assert _Beam(size=1, length_penalty=50.0, max_length=2**20, eos_id=EOS).hypotheses() == [Hypothesis([], 0.0, False)]
-    ((best, *_),) = beam_search(random_model(0), torch.tensor([[3]]), **TOKENS, length_penalty=50)
+    model = ConstantModel([0.0, 0.0, 9.0, 1.0], max_len=2**20)
+    ((best,),) = search(model, torch.tensor([[3]]), beam_size=1, length_penalty=50.0, max_length=2**20)
     assert math.isfinite(best.score)
-
-
-def test_a_cache_needs_a_layer():
-    with pytest.raises(ValueError, match="num_layers=0"):
-        KeyValueCache(0)
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
@@ -759,14 +634,11 @@ def by_hand(logits, temperature=1.0, top_k=None, top_p=1.0):
 
 @pytest.mark.parametrize(
     "dials",
-    [{}, {"temperature": 0.5}, {"temperature": 3.0}, {"top_k": 3}, {"top_p": 0.6}, {"top_k": 4, "top_p": 0.7},
-     {"temperature": 2.0, "top_k": 5, "top_p": 0.8}],
-)  # fmt: skip
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_tokens_are_drawn_with_their_probabilities(dials, dtype):
+    [{}, {"temperature": 0.5}, {"top_k": 3}, {"top_p": 0.6}, {"temperature": 2.0, "top_k": 5, "top_p": 0.8}],
+)
+def test_tokens_are_drawn_with_their_probabilities(dials):
     logits = [3.0, 0.0, 1.0, -1.0, 0.5, 0.5, 2.0]
     model = ConstantModel(logits)
-    model.constant = model.constant.to(dtype)
     draws = 20_000
     source = torch.full((draws, 1), 3)
     found = sample_decode(model, source, **TOKENS, seed=1, max_length=2, use_cache=False, **dials)
@@ -802,7 +674,7 @@ def test_sampling_from_one_token_is_greedy(dials):
 
 def test_a_lot_depends_on_the_place_and_not_on_the_neighbours():
     """The second row's neighbours end earlier or later: it is drawn the same."""
-    for seed in range(4):
+    for seed in range(2):
         model, source = random_model(seed), random_source(seed, rows=3)
         found = sample_decode(model, source, **TOKENS, seed=seed)
         for neighbour in (3, 4, PAD):
@@ -812,36 +684,18 @@ def test_a_lot_depends_on_the_place_and_not_on_the_neighbours():
         assert sample_decode(model, source, **TOKENS, seed=seed, use_cache=False) == found
 
 
-def test_many_rows_with_a_cache_are_many_rows_without():
-    model, source = random_model(1), random_source(1, rows=150)
-    found = sample_decode(model, source, **TOKENS, seed=3)
-    assert sample_decode(model, source, **TOKENS, seed=3, use_cache=False) == found
-    assert greedy_decode(model, source, **TOKENS) == greedy_decode(model, source, **TOKENS, use_cache=False)
-
-
 @pytest.mark.parametrize(
     ("dials", "message"),
     [
         ({"temperature": 0.0}, "temperature.*got 0.0"),
         ({"temperature": math.nan}, "temperature.*got nan"),
-        ({"temperature": math.inf}, "temperature.*got inf"),
         ({"top_k": 0}, "top_k.*got 0"),
         ({"top_p": 0.0}, "top_p.*got 0.0"),
-        ({"top_p": 1.5}, "top_p.*got 1.5"),
     ],
 )
 def test_bad_dials_are_named(dials, message):
     with pytest.raises(ValueError, match=message):
         sample_decode(random_model(0), random_source(0), **TOKENS, seed=0, **dials)
-
-
-def test_sampling_refuses_logits_that_are_not_numbers():
-    model = random_model(0)
-    with torch.no_grad():
-        next(model.parameters()).fill_(math.nan)
-    with pytest.raises(ValueError, match="not numbers"):
-        sample_decode(model, random_source(0), **TOKENS, seed=0)
-    assert sample_decode(model, torch.empty(0, 3, dtype=torch.long), **TOKENS, seed=0) == []
 
 
 # --- whole corpora ---
@@ -873,7 +727,7 @@ def cached_is_uncached(sentences, vocab_size):
 
 
 def test_cached_is_uncached_on_the_toy_corpus():
-    cached_is_uncached(list(toy_corpus("test", size=50).source), 300)
+    cached_is_uncached(list(toy_corpus("test", size=15).source), 300)
 
 
 @pytest.mark.long

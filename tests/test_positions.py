@@ -71,11 +71,6 @@ def test_the_table_follows_the_dtype(encoding, dtype):
     assert (x.grad == 1).all()
 
 
-def test_double_and_half_carry_the_table():
-    assert SinusoidalPositionalEncoding(6, 10).double().table.dtype == torch.float64
-    assert SinusoidalPositionalEncoding(6, 10).half().table.dtype == torch.float16
-
-
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_the_output_has_the_dtype_of_the_input(dtype):
     assert SinusoidalPositionalEncoding(6, 10)(torch.randn(2, 3, 6, dtype=dtype)).dtype == dtype

@@ -45,14 +45,11 @@ def matrix_products(
 
     Args:
         config: the model.
-        source_length: source tokens a sentence; no padding.
-        target_length: target tokens a sentence.
+        source_length: source tokens per sentence; no padding.
+        target_length: target tokens per sentence.
         batch: sentences.
         cached: only what a step of decoding computes: the last target token alone, while the keys and values of
             the others and of the memory are at hand.
-
-    Returns:
-        The products of each part. Everything that is not a matrix product is left out.
     """
     d, d_k, d_ff = config.d_model, config.d_model // config.num_heads, config.d_ff
     heads, n, m, new = batch * config.num_heads, source_length, target_length, 1 if cached else target_length
@@ -97,23 +94,17 @@ def training_flops(
     config: TransformerConfig, source_length: int, target_length: int, *,
     batch: int = 1, fused: bool = False, recompute: bool = False,
 ) -> int:  # fmt: skip
-    """FLOPs of the matrix products of a forward and a backward pass.
+    """FLOPs of the matrix products of a forward and a backward pass; see `matrix_products` for the first arguments.
 
     The default is the common convention, three forward passes: the work that a model asks for, however it is run.
-
-    Args:
-        config: the model.
-        source_length: source tokens a sentence; no padding.
-        target_length: target tokens a sentence.
-        batch: sentences.
-        fused: also count the scores that the fused kernel computes a second time (Dao et al. 2022, section 3.1).
-        recompute: also count a second forward pass of every layer (activation checkpointing, Chen et al. 2016).
-            In a pre-norm model without dropout, PyTorch's own stops before a layer's last product, counted here.
+    `fused` adds the scores that the fused kernel computes a second time (Dao et al. 2022, section 3.1), `recompute` a
+    second forward pass of every layer (activation checkpointing, Chen et al. 2016). In a pre-norm model without
+    dropout, PyTorch's own checkpointing stops before a layer's last product, counted here.
     """
     parts = matrix_products(config, source_length, target_length, batch=batch)
     total = 3 * _flops(parts)
     if fused:
-        total += sum(products[0].flops for name, products in parts.items() if name.endswith("scores"))
+        total += sum(parts[name][0].flops for name in parts if name.endswith("scores"))
     if recompute:
         total += _flops(parts) - parts["logits"][0].flops
     return total
@@ -122,32 +113,20 @@ def training_flops(
 def decoding_flops(
     config: TransformerConfig, source_length: int, target_length: int, *, batch: int = 1, cached: bool = True
 ) -> int:
-    """FLOPs of the matrix products of greedy decoding: encode once, then one step a token, logits of the newest only.
+    """FLOPs of the matrix products of greedy decoding: encode once, then one step per token, logits of the newest only.
 
-    Args:
-        config: the model.
-        source_length: source tokens a sentence.
-        target_length: steps, each of which writes one token.
-        batch: sentences.
-        cached: False processes all earlier positions anew at each step.
+    Without a cache (`cached=False`) each step processes all earlier positions anew. The rest as in `matrix_products`.
 
     Raises:
         ValueError: a length is below 1.
     """
     if min(source_length, target_length) < 1:
         raise ValueError(f"expected lengths of at least 1; got {source_length} and {target_length}")
-    if cached:
-        total = _flops(matrix_products(config, source_length, 1, batch=batch))  # the encoder and the first step
-        for length in range(2, target_length + 1):
-            total += _flops(matrix_products(config, source_length, length, batch=batch, cached=True))
-        return total
-    logits = Product(1, batch, config.d_model, config.target_vocab_size)
+    newest = {"logits": [Product(1, batch, config.d_model, config.target_vocab_size)]}
     total = 0
     for length in range(1, target_length + 1):
-        parts = matrix_products(config, source_length, length, batch=batch) | {"logits": [logits]}
-        if length > 1:  # the memory stays
-            parts = {name: products for name, products in parts.items() if not name.startswith("encoder")}
-        total += _flops(parts)
+        parts = matrix_products(config, source_length, length, batch=batch, cached=cached and length > 1) | newest
+        total += _flops({name: parts[name] for name in parts if length == 1 or not name.startswith("encoder")})
     return total
 
 
@@ -158,15 +137,14 @@ def attention_memory(
     """Bytes that one self-attention of `MultiHeadAttention` keeps for its backward pass, parameters left out.
 
     Args:
-        length: tokens a sentence.
+        length: tokens per sentence.
         d_model: width of the tokens.
         num_heads: heads.
         batch: sentences.
         fused: the fused kernel of the CPU, or the readable formula, which keeps the weights.
-        mask_entries: size of the mask: 0 without one, batch × length for a key-only mask, batch × length² for a
-            mask of pairs.
+        mask_entries: size of the mask: 0 without one, batch × length for a key-only mask, batch × length² for pairs.
         dropout: attention dropout is on.
-        itemsize: bytes a number; 4 for float32, 2 for half precision.
+        itemsize: bytes per number; 4 for float32, 2 for half precision.
 
     Raises:
         ValueError: `fused` comes with `dropout`, which the fused kernel of the CPU refuses.

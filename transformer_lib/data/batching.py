@@ -1,6 +1,6 @@
 # Generated from chapters/09_data.md: edit the chapter, not this file, then run `make export`.
 
-"""Batches of token numbers: sentences of nearly equal length, padded on the right."""
+"""Batches of token ids: sentences of nearly equal length, padded on the right."""
 
 import random
 from collections.abc import Iterator, Sequence
@@ -18,7 +18,7 @@ from transformer_lib.serialization import InputError
 def encode_pairs(
     corpus: ParallelCorpus, tokenizer: Tokenizer, *, max_len: int
 ) -> tuple[list[tuple[list[int], list[int]]], int]:
-    """Turn a corpus into pairs of token lists.
+    """Turn a corpus into pairs of token lists (source … eos, bos target … eos).
 
     Args:
         corpus: sentences and translations.
@@ -26,7 +26,7 @@ def encode_pairs(
         max_len: the most tokens that a side may have, special tokens included.
 
     Returns:
-        The pairs (source … eos, bos target … eos), and how many were skipped because a side was blank or too long.
+        The pairs, and how many were skipped because a side was blank or too long.
 
     Raises:
         InputError: no pair is left.
@@ -47,7 +47,7 @@ def _width(pair: tuple[list[int], list[int]]) -> int:
 
 
 class Batch(NamedTuple):
-    """Token numbers of some pairs, padded on the right: `source` (rows, n) and `target` (rows, m)."""
+    """Token ids of some pairs, int64, padded on the right: `source` (pairs, n) and `target` (pairs, m)."""
 
     source: Tensor
     target: Tensor
@@ -61,17 +61,14 @@ def token_batches(
     seed: int | None = None,
     epoch: int = 0,
 ) -> Iterator[Batch]:
-    """Pack pairs of similar length into batches; each pair is in one batch.
+    """Pack pairs of similar length into batches; each pair is in one batch, made when it is asked for.
 
     Args:
         pairs: (source, target) token lists.
-        batch_tokens: the budget: rows times the longest side of a batch is never more.
-        pad_id: what short rows are filled up with, on the right.
+        batch_tokens: the budget: a batch's number of pairs times its longest side is never more.
+        pad_id: what short sides are filled up with, on the right.
         seed: None = from short to long, in the given order among equals; a number = shuffled.
-        epoch: with the same seed, another epoch gives another order.
-
-    Returns:
-        The batches, whose tensors hold int64. Each is made when it is asked for.
+        epoch: with the same seed, each epoch has its own order.
 
     Raises:
         InputError: a pair alone is over the budget.
@@ -82,16 +79,16 @@ def token_batches(
     order.sort(key=lambda pair: (_width(pair), len(pair[1]), len(pair[0])))
     if order and _width(order[-1]) > batch_tokens:
         raise InputError(f"expected pairs of at most batch_tokens = {batch_tokens} tokens; got {_width(order[-1])}")
-    groups = [order[:0]]
+    groups: list[list[tuple[list[int], list[int]]]] = []
     for pair in order:
-        if (len(groups[-1]) + 1) * _width(pair) > batch_tokens:
+        if not groups or (len(groups[-1]) + 1) * _width(pair) > batch_tokens:
             groups.append([])
         groups[-1].append(pair)
     if seed is not None:
         groups.sort(key=lambda _: rng.random())
-    return (Batch(*(_pad(side, pad_id) for side in zip(*group))) for group in groups if group)
+    return (Batch(*(_pad(side, pad_id) for side in zip(*group))) for group in groups)
 
 
 def _pad(sentences: Sequence[list[int]], pad_id: int) -> Tensor:
-    rows = [torch.tensor(sentence, dtype=torch.long) for sentence in sentences]
-    return pad_sequence(rows, batch_first=True, padding_value=pad_id)  # (rows, longest)
+    tensors = [torch.tensor(sentence, dtype=torch.long) for sentence in sentences]
+    return pad_sequence(tensors, batch_first=True, padding_value=pad_id)  # (sentences, longest)

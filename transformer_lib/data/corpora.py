@@ -2,13 +2,13 @@
 
 """Corpora: sentences and their translations, from the toy grammar, from files, from Multi30k."""
 
-import codecs
 import gzip
 import hashlib
 import http.client
 import os
 import random
 import urllib.request
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,10 +20,6 @@ from transformer_lib.serialization import InputError, atomic_write
 class ParallelCorpus:
     """Sentences and their translations: `target[i]` translates `source[i]`.
 
-    Args:
-        source: one sentence each.
-        target: as many.
-
     Raises:
         InputError: the two are not equally long.
     """
@@ -33,8 +29,8 @@ class ParallelCorpus:
 
     def __post_init__(self) -> None:
         if len(self.source) != len(self.target):
-            lengths = f"{len(self.source)} source and {len(self.target)} target"
-            raise InputError(f"expected as many source as target sentences; got {lengths}")
+            sizes = f"{len(self.source)} source and {len(self.target)} target"
+            raise InputError(f"expected as many source as target sentences; got {sizes}")
 
     def __len__(self) -> int:
         return len(self.source)
@@ -44,7 +40,7 @@ TOY_SIZES = {"train": 20_000, "val": 500, "test": 500, "long": 200}
 
 
 def toy_corpus(split: str = "train", *, size: int | None = None, seed: int = 0) -> ParallelCorpus:
-    """Write a split of the toy corpus: English to German, every sentence once.
+    """A split of the toy corpus, English to German, every sentence once. The same arguments give the same pairs.
 
     Splits are disjoint, whatever their sizes and seeds: a sentence itself decides where it belongs.
 
@@ -53,9 +49,6 @@ def toy_corpus(split: str = "train", *, size: int | None = None, seed: int = 0) 
             puts together; or "long", sentences of more words than any in "train".
         size: number of pairs; None = 20,000 for "train", 500 for "val" and "test", 200 for "long".
         seed: another seed gives other sentences.
-
-    Returns:
-        The pairs. The same arguments give the same pairs on every machine.
 
     Raises:
         InputError: the split is unknown, or the size negative.
@@ -74,35 +67,31 @@ def toy_corpus(split: str = "train", *, size: int | None = None, seed: int = 0) 
 
 
 def read_lines(name: str, data: bytes) -> list[str]:
-    r"""Decode UTF-8 and split it at newlines, and nowhere else.
+    """Decode UTF-8 and split it at newlines, and nowhere else.
+
+    A byte order mark in front, one carriage return at the end of a line, and the newline at the very end are dropped.
 
     Args:
         name: what to call the data in an error.
-        data: the bytes. A byte order mark in front, one carriage return at the end of a line, and the newline at the
-            very end are dropped.
-
-    Returns:
-        The lines, without their ends.
+        data: the bytes.
 
     Raises:
         InputError: a line is not UTF-8.
     """
-    lines = data.removeprefix(codecs.BOM_UTF8).split(b"\n")
+    try:
+        lines = data.decode("utf-8-sig").split("\n")
+    except UnicodeDecodeError as error:
+        number, byte = error.object.count(b"\n", 0, error.start) + 1, error.object[error.start]
+        raise InputError(
+            f"{name}, line {number}: expected UTF-8; got the byte 0x{byte:02x}: save it as UTF-8"
+        ) from error
     if not lines[-1]:
         lines.pop()
-    texts = []
-    for number, line in enumerate(lines, start=1):
-        try:
-            texts.append(line.removesuffix(b"\r").decode())
-        except UnicodeDecodeError as error:
-            raise InputError(
-                f"{name}, line {number}: expected UTF-8; got the byte 0x{line[error.start]:02x}: save it as UTF-8"
-            ) from error
-    return texts
+    return [line.removesuffix("\r") for line in lines]
 
 
 def read_bytes(path: str | Path) -> bytes:
-    """The whole of a file, or a InputError that names it."""
+    """The whole of a file, or an InputError that names it."""
     try:
         return Path(path).read_bytes()
     except OSError as error:
@@ -110,14 +99,7 @@ def read_bytes(path: str | Path) -> bytes:
 
 
 def read_parallel(source_file: str | Path, target_file: str | Path) -> ParallelCorpus:
-    """Read two text files, one sentence a line (see `read_lines`).
-
-    Args:
-        source_file: the sentences.
-        target_file: their translations, line by line.
-
-    Returns:
-        The pairs, empty lines included.
+    """Read two text files that are translations of each other, line by line (see `read_lines`); empty lines stay.
 
     Raises:
         InputError: a file cannot be read or is not UTF-8, or the files have different numbers of lines.
@@ -147,60 +129,50 @@ def load_multi30k(split: str, *, source: str = "en", target: str = "de") -> Para
     `~/.cache`. For research and education only.
 
     Args:
-        split: "train", "val" or "test_2016_flickr".
+        split: "train" (29,000 pairs), "val" (1,014) or "test_2016_flickr" (1,000).
         source: "en" or "de".
         target: likewise.
 
-    Returns:
-        The pairs, of which the three splits have 29,000, 1,014 and 1,000.
-
     Raises:
-        InputError: the split or a language is unknown, the download fails or cannot be stored, a file does not have
-            the checksum that it must have, or there is no home directory to look in.
+        InputError: the split or a language is unknown, the download fails or cannot be stored, a file has another
+            checksum, or there is no home directory to look in.
     """
     return ParallelCorpus(*(_multi30k_lines(split, language) for language in (source, target)))
 
 
 def find_multi30k(split: str, language: str) -> Path | None:
     """The file of Multi30k that `load_multi30k` reads, or None if it has to be downloaded first."""
-    name, given = f"{split}.{language}.gz", os.environ.get("TRANSFORMER_LIB_DATA")
-    if given and (file := _expanded(given) / "multi30k" / name).exists():
-        return file
-    return file if (file := _cache() / name).exists() else None
+    files = (folder / f"{split}.{language}.gz" for folder in _multi30k_folders())
+    return next((file for file in files if file.exists()), None)
 
 
-def _cache() -> Path:
-    return _expanded(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "transformer_lib" / "multi30k"
-
-
-def _expanded(path: str) -> Path:
-    try:
-        return Path(path).expanduser()
-    except RuntimeError as error:
-        raise InputError(
-            f"there is no home directory for {path}: set TRANSFORMER_LIB_DATA to the folder that holds multi30k"
-        ) from error
+def _multi30k_folders() -> Iterator[Path]:
+    """Where to look; the last one is the cache."""
+    data, cache = os.environ.get("TRANSFORMER_LIB_DATA"), os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+    for folder in (data, f"{cache}/transformer_lib"):
+        try:
+            if folder:
+                yield Path(folder).expanduser() / "multi30k"
+        except RuntimeError as error:
+            raise InputError(
+                f"there is no home directory for {folder}: set TRANSFORMER_LIB_DATA to the folder that holds multi30k"
+            ) from error
 
 
 def _multi30k_lines(split: str, language: str) -> list[str]:
     if (split, language) not in MULTI30K_SHA256:
         known = "; ".join(f"{split} {language}" for split, language in MULTI30K_SHA256)
         raise InputError(f"unknown part of multi30k: {split!r} {language!r}: expected one of {known}")
-    name, expected = f"{split}.{language}.gz", MULTI30K_SHA256[split, language]
-    path, url = find_multi30k(split, language), f"{MULTI30K_URL}/{name}"
-    if path:
-        data = _checked(read_bytes(path), expected, f"{path}: delete it, or replace it")
-    else:
-        data = _checked(_download(url), expected, f"{url}: try again later")
-        atomic_write(_cache() / name, data)
-    return read_lines(name, gzip.decompress(data))
-
-
-def _checked(data: bytes, expected: str, place: str) -> bytes:
-    found = hashlib.sha256(data).hexdigest()
+    name, path = f"{split}.{language}.gz", find_multi30k(split, language)
+    data = read_bytes(path) if path else _download(f"{MULTI30K_URL}/{name}")
+    expected, found = MULTI30K_SHA256[split, language], hashlib.sha256(data).hexdigest()
     if found != expected:
-        raise InputError(f"expected the SHA-256 {expected[:12]}…; got {found[:12]}… from {place}")
-    return data
+        remedy = f"{path}: delete it, or replace it" if path else f"{MULTI30K_URL}/{name}: try again later"
+        raise InputError(f"expected the SHA-256 {expected[:12]}…; got {found[:12]}… from {remedy}")
+    if not path:
+        *_, cache = _multi30k_folders()
+        atomic_write(cache / name, data)
+    return read_lines(name, gzip.decompress(data))
 
 
 def _download(url: str) -> bytes:

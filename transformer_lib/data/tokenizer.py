@@ -36,14 +36,9 @@ class Tokenizer:
 
     @classmethod
     def train(cls, sentences: Iterable[str], vocab_size: int) -> Tokenizer:
-        """Learn the pieces from sentences.
+        """Learn the pieces from sentences; for one tokenizer of both languages, the sentences of both.
 
-        Args:
-            sentences: for one tokenizer of both languages, the sentences of both.
-            vocab_size: how many tokens to have at most: 256 bytes, 3 special tokens, the rest merges.
-
-        Returns:
-            The tokenizer. Few sentences may give fewer tokens than asked for.
+        `vocab_size` is the largest number of tokens: 256 bytes, 3 special tokens, the rest merges.
 
         Raises:
             InputError: `vocab_size` is below 259, or a sentence holds half a surrogate pair, which is no Unicode text.
@@ -51,8 +46,9 @@ class Tokenizer:
         from tokenizers import pre_tokenizers, trainers  # here, so that importing the library stays fast
 
         alphabet = pre_tokenizers.ByteLevel.alphabet()
-        if vocab_size < len(alphabet) + len(cls._specials):
-            raise InputError(f"expected a vocab_size of {len(alphabet) + len(cls._specials)} or more; got {vocab_size}")
+        smallest = len(alphabet) + len(cls._specials)
+        if vocab_size < smallest:
+            raise InputError(f"expected a vocab_size of {smallest} or more; got {vocab_size}")
         engine = cls._engine_of([])
         trainer = trainers.BpeTrainer(
             vocab_size=vocab_size, special_tokens=list(cls._specials), initial_alphabet=alphabet, show_progress=False
@@ -82,14 +78,10 @@ class Tokenizer:
 
     @classmethod
     def load(cls, path: str | Path) -> Tokenizer:
-        """Read what `save` wrote. Only the merges are taken over.
-
-        The vocabulary must fit them, and the tokenizer's parts be of our kinds, with our options; all else in the file
-        is ignored.
+        """Read what `save` wrote. Only the merges are taken over: the rest must be what this library makes of them.
 
         Raises:
-            InputError: there is no such file, or it holds something else, or only a part, or has more than 16 MiB
-                (which is some 200,000 tokens).
+            InputError: there is no such file, it is no tokenizer, or it has more than 16 MiB, some 200,000 tokens.
         """
         if Path(path).is_file() and (size := Path(path).stat().st_size) > 2**24:
             raise InputError(f"{path} is no tokenizer: expected at most {2**24} bytes; got {size}")
@@ -108,11 +100,7 @@ class Tokenizer:
         return cls(engine)
 
     def save(self, path: str | Path) -> None:
-        """Write the tokenizer as JSON.
-
-        Raises:
-            InputError: the file cannot be written.
-        """
+        """Write the tokenizer as JSON, or raise an InputError."""
         atomic_write(path, self.to_json())
 
     def to_json(self) -> str:
@@ -128,7 +116,7 @@ class Tokenizer:
         """Cut a sentence into tokens, the last of which is `eos_id`.
 
         Raises:
-            InputError: the string holds half a surrogate pair, which is no Unicode text.
+            InputError: the string holds half a surrogate pair.
         """
         try:
             return [*self._engine.encode(sentence).ids, self.eos_id]
@@ -141,11 +129,11 @@ class Tokenizer:
         Bytes that are not UTF-8, as a half-trained model may produce, become U+FFFD.
 
         Raises:
-            ValueError: there is no token of such a number.
+            ValueError: there is no token of such an id.
         """
-        numbers = list(ids)
-        for number in numbers:
-            if not 0 <= number < self.vocab_size:
-                raise ValueError(f"expected tokens from 0 to {self.vocab_size - 1}; got {number}")
-        end = numbers.index(self.eos_id) if self.eos_id in numbers else len(numbers)
-        return self._engine.decode(numbers[:end], skip_special_tokens=True)
+        tokens, size = list(ids), self._engine.get_vocab_size()
+        for token in tokens:
+            if not 0 <= token < size:
+                raise ValueError(f"expected tokens from 0 to {size - 1}; got {token}")
+        end = tokens.index(self.eos_id) if self.eos_id in tokens else len(tokens)
+        return self._engine.decode(tokens[:end], skip_special_tokens=True)

@@ -4,9 +4,8 @@
 
 import random
 import re
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from itertools import pairwise
-from typing import NamedTuple
 from zlib import crc32
 
 from transformer_lib.serialization import InputError
@@ -43,14 +42,13 @@ TWO_OBJECTS = {"gives": "gibt", "shows": "zeigt"}
 THAT_CLAUSE = {"says": "sagt", "knows": "weiß"}
 ONE_OBJECT = ANYTHING | SOMEBODY | TO_SOMEBODY
 VERBS = NO_OBJECT | ONE_OBJECT | TWO_OBJECTS | THAT_CLAUSE
-FRAMES: list[tuple[dict[str, str], list[tuple[str, dict[str, str]]]]] = [
-    (NO_OBJECT | THAT_CLAUSE, []),
-    (ANYTHING, [("accusative", BEINGS | THINGS)]),
-    (SOMEBODY, [("accusative", BEINGS)]),
-    (TO_SOMEBODY, [("dative", BEINGS)]),
-    (TWO_OBJECTS, [("dative", BEINGS), ("accusative", THINGS)]),
-]
-OBJECTS = {verb: objects for verbs, objects in FRAMES for verb in verbs}
+OBJECTS: dict[str, tuple[tuple[str, dict[str, str]], ...]] = {
+    **dict.fromkeys(NO_OBJECT | THAT_CLAUSE, ()),
+    **dict.fromkeys(ANYTHING, (("accusative", BEINGS | THINGS),)),
+    **dict.fromkeys(SOMEBODY, (("accusative", BEINGS),)),
+    **dict.fromkeys(TO_SOMEBODY, (("dative", BEINGS),)),
+    **dict.fromkeys(TWO_OBJECTS, (("dative", BEINGS), ("accusative", THINGS))),
+}
 
 ARTICLES = {
     ("the", "nominative"): "der die das", ("a", "nominative"): "ein eine ein",
@@ -76,36 +74,24 @@ def _inflect(article: str, adjective: str, noun: str, case: str) -> str:
 
 _GENDERS = ["der", "die", "das"]
 
+ORDERS = {
+    "plain": "{subject} {verb} {middle} {particle} {tail}",
+    "inverted": "{verb} {subject} {middle} {particle} {tail}",
+    "verb last": "{subject} {middle} {particle}{verb} {tail}",
+}
 
-class _Clause(NamedTuple):
-    """A German clause in parts, before its word order is chosen."""
 
-    subject: str
-    verb: str
-    particle: str  # "an" in "ruft … an", or ""
-    middle: str  # objects and places
-    tail: str  # a clause with "dass", or ""
-
-    def plain(self) -> str:
-        return f"{self.subject} {self.verb} {self.middle} {self.particle} {self.tail}"
-
-    def inverted(self) -> str:
-        return f"{self.verb} {self.subject} {self.middle} {self.particle} {self.tail}"
-
-    def verb_last(self) -> str:
-        return f"{self.subject} {self.middle} {self.particle}{self.verb} {self.tail}"
+def _clause(order: str, subject: str, verb: str, middle: str, tail: str = "") -> str:
+    """A German clause in one of the orders; the verb is given in English, the rest in German."""
+    finite, _, particle = VERBS[verb].partition(" ")
+    return ORDERS[order].format(subject=subject, verb=finite, particle=particle, middle=middle, tail=tail)
 
 
 class _Grammar:
     """English as a series of choices. Each method makes some of them and returns the German that they mean."""
 
-    def choose(self, options: Collection[str]) -> str:
-        """The next English word, one of `options`."""
-        raise NotImplementedError
-
-    def comes(self, options: Collection[str], chance: float) -> bool:
-        """Whether the next English word is one of `options`, where something else may stand as well."""
-        raise NotImplementedError
+    choose: Callable[[Collection[str]], str]  # the next English word, one of these
+    comes: Callable[[Collection[str], float], bool]  # is it one of these, where something else may stand as well?
 
     def noun_phrase(self, case: str, nouns: dict[str, str], *, place: bool = False, relative: bool = False) -> str:
         article = self.choose(["the", "a"])
@@ -123,49 +109,49 @@ class _Grammar:
         return f"{preposition} {self.noun_phrase('dative', nouns)}"
 
     def objects(self, verb: str, *, relative: bool = False) -> str:
-        phrases = [self.noun_phrase(case, nouns) for case, nouns in OBJECTS[verb][:-1]]
-        for case, nouns in OBJECTS[verb][-1:]:
-            phrases.append(self.noun_phrase(case, nouns, relative=relative))
-        return " ".join(phrases)
+        objects = OBJECTS[verb]  # only the last one may have a relative clause
+        return " ".join(
+            self.noun_phrase(case, nouns, relative=relative and number == len(objects))
+            for number, (case, nouns) in enumerate(objects, start=1)
+        )
 
     def relative_clause(self, gender: int) -> str:
         self.choose(["that"])
         if self.comes(["the", "a"], 0.4):  # "that the cat sees"
-            subject = self.noun_phrase("nominative", BEINGS)
+            middle = self.noun_phrase("nominative", BEINGS)
             verb = self.choose(ONE_OBJECT)
-            case, middle = OBJECTS[verb][0][0], subject
+            case = OBJECTS[verb][0][0]
         else:  # "that sees the cat"
             verb = self.choose(NO_OBJECT | ONE_OBJECT)
             case, middle = "nominative", self.objects(verb)
-        finite, _, particle = VERBS[verb].partition(" ")
-        return _Clause(ARTICLES["the", case].split()[gender], finite, particle, middle, "").verb_last()
+        return _clause("verb last", ARTICLES["the", case].split()[gender], verb, middle)
 
-    def clause(self, *, main: bool) -> _Clause:
+    def clause(self, order: str) -> str:
+        main = order != "verb last"
         subject = self.noun_phrase("nominative", BEINGS, place=True, relative=main)
         verb = self.choose(VERBS)
-        finite, _, particle = VERBS[verb].partition(" ")
-        middle, tail = self.objects(verb, relative=main and not particle), ""
+        middle, tail = self.objects(verb, relative=main and " " not in VERBS[verb]), ""
         if verb in NO_OBJECT and self.comes(PREPOSITIONS, 0.4):
             middle = self.place()
         if verb in THAT_CLAUSE:
             self.choose(["that"])
-            tail = f", dass {self.clause(main=False).verb_last()} ,"
-        return _Clause(subject, finite, particle, middle, tail)
+            tail = f", dass {self.clause('verb last')} ,"
+        return _clause(order, subject, verb, middle, tail)
 
     def sentence(self) -> str:
         if self.comes(["because"], 0.1):
             self.choose(["because"])
-            german = f"weil {self.clause(main=False).verb_last()} , "
+            german = f"weil {self.clause('verb last')} , "
             self.choose([","])
-            german += self.clause(main=True).inverted()
+            german += self.clause("inverted")
         else:
-            german = self.clause(main=True).plain()
+            german = self.clause("plain")
             if self.comes(["because"], 0.15):
                 self.choose(["because"])
-                german += f" , weil {self.clause(main=False).verb_last()}"
+                german += f" , weil {self.clause('verb last')}"
         while self.comes([","], 0.15):
             self.choose([","])
-            german += f" , {CONJUNCTIONS[self.choose(CONJUNCTIONS)]} {self.clause(main=True).plain()}"
+            german += f" , {CONJUNCTIONS[self.choose(CONJUNCTIONS)]} {self.clause('plain')}"
         self.choose(["."])
         german = re.sub(r"[ ,]*,[ ,]*", ", ", " ".join(german.split())).rstrip(", ")  # one comma where two clauses end
         german = re.sub(r"\bin dem\b", "im", german)
@@ -193,21 +179,19 @@ class _Reader(_Grammar):
         apart = re.sub(r"\b([Aa])n ", r"\1 ", re.sub("(?=[,.])", " ", english))
         self.rest, self.words = apart[:1].lower() + apart[1:] + " ", list[str]()
 
-    def _matching(self, options: Collection[str]) -> list[str]:
-        return [option for option in options if self.rest.startswith(option + " ")]
-
     def choose(self, options: Collection[str]) -> str:
-        if not self._matching(options):
+        matching = [option for option in options if self.rest.startswith(option + " ")]
+        if not matching:
+            expected = ", ".join(map(repr, options))
             raise InputError(
-                f"not a sentence of the toy grammar: expected one of {', '.join(map(repr, options))}; "
-                f"got {self.rest.strip()!r}"
+                f"not a sentence of the toy grammar: expected one of {expected}; got {self.rest.strip()!r}"
             )
-        self.words.append(max(self._matching(options), key=len))  # "in front of" rather than "in"
+        self.words.append(max(matching, key=len))  # "in front of" rather than "in"
         self.rest = self.rest[len(self.words[-1]) + 1 :]
         return self.words[-1]
 
     def comes(self, options: Collection[str], chance: float) -> bool:
-        return bool(self._matching(options))
+        return any(self.rest.startswith(option + " ") for option in options)
 
 
 def _spell(words: list[str]) -> str:
@@ -217,14 +201,11 @@ def _spell(words: list[str]) -> str:
 
 
 def toy_sentence(rng: random.Random, *, eagerness: float = 1.0) -> tuple[str, str]:
-    """Write a random sentence of the toy grammar.
+    """A random English sentence of the toy grammar and its German translation.
 
     Args:
-        rng: where the random numbers come from; only its `random()` is used, which is the same in every Python.
+        rng: only its `random()` is used, which is the same in every Python.
         eagerness: multiplies the chance of every adjective, place and further clause.
-
-    Returns:
-        The English sentence and its German translation.
     """
     writer = _Writer(rng, eagerness)
     german = writer.sentence()
@@ -232,13 +213,10 @@ def toy_sentence(rng: random.Random, *, eagerness: float = 1.0) -> tuple[str, st
 
 
 def toy_oracle(english: str) -> str:
-    """Translate a sentence of the toy grammar by parsing it.
+    """The German translation of a sentence of the toy grammar, found by parsing it.
 
     Args:
-        english: one sentence, spelled as the grammar spells it: capital, commas, full stop, "an" before a vowel.
-
-    Returns:
-        The German translation that the grammar defines.
+        english: spelled as the grammar spells it: capital, commas, full stop, "an" before a vowel.
 
     Raises:
         InputError: the sentence is not of the grammar; the message says where, or how it is spelled.
@@ -246,7 +224,7 @@ def toy_oracle(english: str) -> str:
     reader = _Reader(english)
     try:
         german = reader.sentence()
-    except RecursionError:  # of the grammar, but nobody could follow it
+    except RecursionError:
         raise InputError("not a sentence of the toy grammar: expected fewer clauses inside one another") from None
     if english != _spell(reader.words):
         raise InputError(f"not a sentence of the toy grammar: expected {_spell(reader.words)!r}; got {english!r}")

@@ -8,7 +8,8 @@ import torch
 from jaxtyping import Float, Float64, Int
 from torch import Tensor
 
-from transformer_lib.decoding.search_state import decode_token_by_token, require_finite
+from transformer_lib.decoding.search import decode_token_by_token
+from transformer_lib.decoding.search_state import require_finite
 from transformer_lib.model import Transformer
 
 
@@ -25,16 +26,10 @@ def require_sampling_parameters(temperature: float, top_k: int | None, top_p: fl
 def filtered_probabilities(
     logits: Float[Tensor, "rows vocabulary"], temperature: float, top_k: int | None, top_p: float
 ) -> tuple[Float64[Tensor, "rows some"], Int[Tensor, "rows some"]]:
-    """Give the probabilities to draw with, best first, and their tokens; equal ones by the lower token.
+    """Give the probabilities to draw with, best first, and their tokens, both (rows, vocabulary or top_k).
 
-    Args:
-        logits: (rows, vocabulary); a token with -inf is never drawn.
-        temperature: what the logits are divided by, more than 0.
-        top_k: how many tokens may be drawn; None = all.
-        top_p: the smallest set of best tokens with this share of the probability may be drawn; 1 = all.
-
-    Returns:
-        Probabilities and token ids, both (rows, vocabulary or top_k).
+    Of equal ones the lower token comes first; one with the logit -inf is never drawn. For the rest of the arguments see
+    `sample_decode`.
     """
     best, tokens = logits.double().sort(dim=-1, descending=True, stable=True)  # (rows, vocabulary)
     best, tokens = best[:, :top_k], tokens[:, :top_k]
@@ -57,39 +52,27 @@ def sample_decode(
     max_length: int | None = None,
     use_cache: bool = True,
 ) -> list[list[int]]:
-    """Translate each sentence by drawing each token at random.
+    """Translate each sentence by drawing each token at random; model, tokens, limits and errors as in `greedy_decode`.
 
-    First the temperature, then top-k (Fan et al. 2018), then top-p (Holtzman et al. 2020, section 3.1) of what is left.
-
-    Args:
-        model: the translator; its mode, and what is never chosen, as in `greedy_decode`.
-        source: token ids (batch, n), right-padded with the model's pad_id. A row that comes twice is drawn twice.
-        bos_id: the token every target begins with.
-        eos_id: the token that ends a sentence.
-        seed: the same seed draws the same sentences for the same batch; the lots are always drawn on the CPU.
-        temperature: below 1 prefers the probable tokens, above 1 levels them.
-        top_k: how many of the most probable tokens may be drawn; None = all.
-        top_p: only the smallest set of most probable tokens with this probability may be drawn.
-        max_length: as in `greedy_decode`.
-        use_cache: as in `greedy_decode`.
+    First the temperature: below 1 it prefers the probable tokens, above 1 it levels them. Then only the `top_k` most
+    probable tokens may be drawn (Fan et al. 2018), and of these only the smallest set of most probable ones with the
+    probability `top_p` (Holtzman et al. 2020, section 3.1). The same seed draws the same for the same batch, on every
+    device. A sentence that comes twice is drawn twice.
 
     Returns:
         For each sentence its tokens, without bos_id and eos_id.
 
     Raises:
-        ValueError: the temperature is not a positive number, top_k is below 1, top_p is not above 0 and at most 1, or
-            as in `greedy_decode`.
+        ValueError: the temperature is not a positive number, top_k is below 1, or top_p is not above 0 and at most 1.
     """
     require_sampling_parameters(temperature, top_k, top_p)
     generator = torch.Generator().manual_seed(seed)
 
     def drawn(logits: Float[Tensor, "rows vocabulary"], sentences: list[int]) -> Int[Tensor, " rows"]:
-        lots = torch.rand(source.size(0), 1, generator=generator, dtype=torch.float64)[sentences]  # (rows, 1)
+        draws = torch.rand(source.size(0), 1, generator=generator, dtype=torch.float64)[sentences]  # (rows, 1)
         p, tokens = filtered_probabilities(logits, temperature, top_k, top_p)
         ends = p.cumsum(dim=-1)  # (rows, kept): where each token's piece ends
-        place = (ends[:, :-1] <= lots.to(p.device) * ends[:, -1:]).sum(dim=-1, keepdim=True)  # (rows, 1)
+        place = (ends[:, :-1] <= draws.to(p.device) * ends[:, -1:]).sum(dim=-1, keepdim=True)  # (rows, 1)
         return tokens.gather(1, place)[:, 0]
 
-    return decode_token_by_token(
-        model, source, drawn, bos_id=bos_id, eos_id=eos_id, max_length=max_length, use_cache=use_cache
-    )
+    return decode_token_by_token(drawn, model, source, bos_id, eos_id, max_length, use_cache)

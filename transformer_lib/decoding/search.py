@@ -3,20 +3,47 @@
 """Decoding: from next-token probabilities to sentences, greedily or with a beam."""
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from transformer_lib.decoding.search_state import (
-    SearchState,
-    best_tokens,
-    decode_token_by_token,
-    evaluation,
-    length_limits,
-    require_finite,
-)
+from transformer_lib.decoding.search_state import SearchState, best_tokens, evaluation, length_limits, require_finite
 from transformer_lib.model import Transformer
+
+
+def decode_token_by_token(
+    choose: Callable[[Tensor, list[int]], Tensor],
+    model: Transformer,
+    source: Int[Tensor, "batch n"],
+    bos_id: int,
+    eos_id: int,
+    max_length: int | None,
+    use_cache: bool,
+) -> list[list[int]]:
+    """Translate each sentence token by token; arguments, result and errors are those of `greedy_decode`.
+
+    `choose` gets the logits (rows, vocabulary) and the number of the sentence in each row, and returns tokens (rows,).
+    """
+    limits = length_limits(model, source, bos_id, eos_id, max_length)
+    outputs: list[list[int]] = [[] for _ in limits]
+    if not limits:
+        return outputs
+    with evaluation(model):
+        state = SearchState(model, source.new_full((source.size(0), 1), bos_id), source, use_cache=use_cache)
+        while state.sentences:
+            logits = state.logits()  # (rows, vocabulary)
+            logits[:, model.config.pad_id] = -math.inf
+            tokens = choose(logits, state.sentences)  # (rows,)
+            rows = []  # those that go on
+            for row, (sentence, token) in enumerate(zip(state.sentences, tokens.tolist(), strict=True)):
+                if token != eos_id:
+                    outputs[sentence].append(token)
+                    if len(outputs[sentence]) < limits[sentence]:
+                        rows.append(row)
+            state.append(tokens if len(rows) == len(tokens) else tokens[rows], rows)
+    return outputs
 
 
 def greedy_decode(
@@ -28,10 +55,9 @@ def greedy_decode(
     max_length: int | None = None,
     use_cache: bool = True,
 ) -> list[list[int]]:
-    """Translate each sentence by the most probable token at each step.
+    """Translate each sentence by the most probable token at each step: of equal ones the lower, and never padding.
 
-    Ties go to the lower id; padding is never chosen. The model runs in eval mode and without gradients, and
-    afterwards each module has its own mode again.
+    The model runs in eval mode and without gradients, and afterwards each module has its own mode again.
 
     Args:
         model: the translator.
@@ -46,9 +72,8 @@ def greedy_decode(
         For each sentence its tokens, without bos_id and eos_id.
 
     Raises:
-        ValueError: source is not (batch, n), not of whole numbers (int64 or int32) or longer than the model's
-            max_len; bos_id or eos_id is not in the target vocabulary; eos_id is padding; max_length is below 1 or
-            above the model's max_len.
+        ValueError: source is not (batch, n), not int64 or int32, or longer than the model's max_len; bos_id or eos_id
+            is not in the target vocabulary; eos_id is padding; max_length is not from 1 to the model's max_len.
         InputError: the logits are not finite.
     """
 
@@ -57,9 +82,7 @@ def greedy_decode(
         require_finite(best)
         return tokens
 
-    return decode_token_by_token(
-        model, source, most_probable, bos_id=bos_id, eos_id=eos_id, max_length=max_length, use_cache=use_cache
-    )
+    return decode_token_by_token(most_probable, model, source, bos_id, eos_id, max_length, use_cache)
 
 
 @dataclass(frozen=True)
@@ -79,7 +102,7 @@ class Hypothesis:
 
 @dataclass
 class _Beam:
-    """The hypotheses of one sentence; the live and the finished ones are never more than `size` together."""
+    """The hypotheses of one sentence, at most `size`; none is live once the search is over."""
 
     size: int
     length_penalty: float
@@ -89,7 +112,7 @@ class _Beam:
     finished: list[Hypothesis] = field(default_factory=list)
 
     def advance(self, tokens: list[list[int]], log_probs: list[list[float]]) -> list[int]:
-        """Extend by one token, given each live hypothesis's best next ones; return the new ones' parents."""
+        """Extend by one token, given each live hypothesis's best next ones; return the parents of what is live then."""
         candidates = [
             (total + log_prob, row, token)
             for row, (total, _) in enumerate(self.live)
@@ -101,27 +124,19 @@ class _Beam:
         for total, row, token in candidates[: self.size - len(self.finished)]:
             prefix = self.live[row][1]
             if token == self.eos_id:
-                score = total / (len(prefix) + 1) ** self.length_penalty
-                self.finished.append(Hypothesis(prefix, score))
+                self.finished.append(Hypothesis(prefix, total / (len(prefix) + 1) ** self.length_penalty))
             else:
                 live.append((total, [*prefix, token]))
                 parents.append(row)
-        self.live = live
-        return parents
-
-    @property
-    def done(self) -> bool:
-        """True if no live hypothesis may grow, or none can beat the best finished one."""
-        if not self.live or len(self.live[0][1]) == self.max_length:
-            return True
-        reach = self.live[0][0] / self.max_length**self.length_penalty
-        return max((hypothesis.score for hypothesis in self.finished), default=-math.inf) >= reach
-
-    def hypotheses(self) -> list[Hypothesis]:
-        """The finished hypotheses, best first, ties to the earlier; without any, those cut at the limit."""
         divisor = self.max_length**self.length_penalty
-        cut = [Hypothesis(prefix, total / divisor, False) for total, prefix in self.live]
-        return sorted(self.finished or cut, key=lambda hypothesis: -hypothesis.score)
+        best = max((hypothesis.score for hypothesis in self.finished), default=-math.inf)
+        if live and len(live[0][1]) < self.max_length and best < live[0][0] / divisor:
+            self.live = live
+            return parents
+        self.live = []
+        if not self.finished:
+            self.finished = [Hypothesis(prefix, total / divisor, False) for total, prefix in live]
+        return []
 
 
 def beam_search(
@@ -135,27 +150,19 @@ def beam_search(
     max_length: int | None = None,
     use_cache: bool = True,
 ) -> list[list[Hypothesis]]:
-    """Translate each sentence by keeping its best beginnings (score: after Wu et al. 2016, section 7).
+    """Translate each sentence by keeping its best beginnings; model, tokens, limits and errors as in `greedy_decode`.
 
-    A finished hypothesis keeps its slot, so a beam of 1 is `greedy_decode`. A sentence's search stops when
-    nothing live can still beat its best finished one. Ties go to the better beginning, then to the lower id.
-
-    Args:
-        model: the translator; its mode, and what is never chosen, as in `greedy_decode`.
-        source: token ids (batch, n), right-padded with the model's pad_id.
-        bos_id: the token every target begins with.
-        eos_id: the token that ends a sentence.
-        beam_size: how many slots each sentence has.
-        length_penalty: α in score = log-probability / length^α, from 0 to 50; 0 favours short sentences.
-        max_length: as in `greedy_decode`.
-        use_cache: as in `greedy_decode`.
+    A sentence has `beam_size` slots, and a finished hypothesis keeps its slot: a beam of 1 is greedy decoding. Scores
+    are log-probability / length^α (after Wu et al. 2016, section 7), where α is `length_penalty`; 0 favours short
+    sentences. A sentence's search stops when nothing live can still beat its best finished hypothesis. Ties go to the
+    better beginning, then to the lower id.
 
     Returns:
         For each sentence the hypotheses that finished before the search stopped, at most `beam_size`, best
         first. If none finished, those that reached max_length, marked `finished=False`.
 
     Raises:
-        ValueError: beam_size is below 1, length_penalty is negative or above 50, or as in `greedy_decode`.
+        ValueError: beam_size is below 1, or length_penalty is not from 0 to 50.
     """
     if beam_size < 1:
         raise ValueError(f"beam_size must be at least 1; got {beam_size}")
@@ -175,14 +182,14 @@ def beam_search(
             log_probs = best.double() - normalizer  # (rows, beam_size)
             require_finite(log_probs[:, 0])
             next_tokens, next_log_probs = tokens.tolist(), log_probs.tolist()
-            rows, chosen, first = [], [], 0
-            for sentence in dict.fromkeys(state.sentences):  # each of them once, in the order of the rows
-                beam, own = beams[sentence], slice(first, first + len(beams[sentence].live))
-                parents = beam.advance(next_tokens[own], next_log_probs[own])
-                if not beam.done:
-                    rows += [first + parent for parent in parents]
+            parents, chosen, first = [], [], 0
+            for beam in beams:
+                if beam.live:  # its rows are first … last - 1
+                    last = first + len(beam.live)
+                    parents += [
+                        first + row for row in beam.advance(next_tokens[first:last], next_log_probs[first:last])
+                    ]
                     chosen += [prefix[-1] for _, prefix in beam.live]
-                first = own.stop
-            state.reorder(rows)
-            state.append(state.tokens.new_tensor(chosen))
-    return [beam.hypotheses() for beam in beams]
+                    first = last
+            state.append(state.tokens.new_tensor(chosen), parents)
+    return [sorted(beam.finished, key=lambda hypothesis: -hypothesis.score) for beam in beams]
