@@ -12,11 +12,10 @@ from transformer_lib.decoding.search_state import (
     SearchState,
     best_tokens,
     decode_token_by_token,
-    evaluation,
     length_limits,
     require_finite,
 )
-from transformer_lib.model import Transformer
+from transformer_lib.model import Transformer, evaluation
 
 
 def greedy_decode(

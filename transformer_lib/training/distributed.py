@@ -16,8 +16,12 @@ from torch.nn.parallel import DistributedDataParallel
 
 def rank_and_world_size() -> tuple[int, int]:
     """The number of this process among those that train together, from 0, and how many they are; alone: 0 and 1."""
-    together = dist.is_available() and dist.is_initialized()
-    return (dist.get_rank(), dist.get_world_size()) if together else (0, 1)
+    return (dist.get_rank(), dist.get_world_size()) if dist.is_available() and dist.is_initialized() else (0, 1)
+
+
+def is_first_process() -> bool:
+    """Whether this is the process that writes files and messages: alone, or with the rank 0."""
+    return rank_and_world_size()[0] == 0
 
 
 @contextmanager

@@ -1,6 +1,6 @@
 # Generated from chapters/10_training.md: edit the chapter, not this file, then run `make export`.
 
-"""One update of the weights: over one or more batches, by one or more processes."""
+"""One step of the training: over one or more batches, by one or more processes."""
 
 from __future__ import annotations
 
@@ -40,12 +40,7 @@ def activation_checkpointing(model: Transformer, wanted: bool = True) -> Iterato
 
 
 class LossModule(nn.Module):
-    """The summed loss of a batch, as a module: DistributedDataParallel wraps modules, and watches their `forward`.
-
-    Args:
-        model: the model.
-        label_smoothing: as in `translation_loss`.
-    """
+    """The summed loss of a batch, as a module: DistributedDataParallel wraps modules, and watches their `forward`."""
 
     def __init__(self, model: Transformer, label_smoothing: float) -> None:
         super().__init__()
@@ -53,16 +48,7 @@ class LossModule(nn.Module):
 
     def forward(self, source: Tensor, target: Tensor) -> Tensor:
         """The loss of all real targets, in nats: a scalar, from source (batch, n) and target (batch, m)."""
-        smoothing = self.label_smoothing
-        return translation_loss(self.model, source, target, label_smoothing=smoothing, reduction="sum")
-
-
-@contextmanager
-def _random_numbers_of(name: str, device: torch.device) -> Iterator[None]:
-    """Inside the block random numbers follow from the name; after it the program's own go on."""
-    with torch.random.fork_rng([device] if device.type == "cuda" else []):
-        torch.manual_seed(zlib.crc32(name.encode()))
-        yield
+        return translation_loss(self.model, source, target, label_smoothing=self.label_smoothing, reduction="sum")
 
 
 def train_step(
@@ -81,7 +67,7 @@ def train_step(
         tokens: number of real targets in all of the batches.
         optimizer: it moves the weights; a fused one.
         config: how to train.
-        step: the update's number, from 1; it decides the learning rate and, with the seed, the dropout.
+        step: the step's number, from 1; it decides the learning rate and, with the seed, the dropout.
 
     Returns:
         This process's part of the mean loss, in nats a token (the parts of all processes add up to it), and the norm
@@ -92,10 +78,11 @@ def train_step(
     device = next(loss.parameters()).device
     optimizer.zero_grad()
     parts = []
-    with _random_numbers_of(f"{config.seed} {step} {rank}", device):
+    with torch.random.fork_rng([device] if device.type == "cuda" else []):  # what the program draws goes on afterwards
+        torch.manual_seed(zlib.crc32(f"{config.seed} {step} {rank}".encode()))
         for number, batch in enumerate(batches, start=1):
             source, target = (side[rank::world].to(device, non_blocking=True) for side in batch)  # this process's rows
-            last = number == len(batches)  # with it the gradients travel, once an update
+            last = number == len(batches)  # with it the gradients travel, once a step
             with loss.no_sync() if isinstance(loss, DistributedDataParallel) and not last else nullcontext():
                 with torch.autocast("cuda", torch.bfloat16, enabled=device.type == "cuda"):
                     parts.append(loss(source, target) / tokens)
