@@ -190,12 +190,15 @@ def test_a_second_run_into_the_same_place_is_refused(run, fails, own, tmp_path, 
     """It ends with one line, changes no file, and the first does not notice."""
     refused, train = [], command_line.train
 
-    def meanwhile(*arguments, **options):
+    def meanwhile(*arguments, prepare, **options):
+        def begin():
+            prepare()
+            thread = threading.Thread(target=lambda: refused.append(fails("train", *own, "--out", "run", "--steps", 9)))
+            thread.start()
+            thread.join()
+
         monkeypatch.setattr(command_line, "train", train)
-        thread = threading.Thread(target=lambda: refused.append(fails("train", *own, "--out", "run", "--steps", 9)))
-        thread.start()
-        thread.join()
-        return train(*arguments, **options)
+        return train(*arguments, prepare=begin, **options)
 
     monkeypatch.setattr(command_line, "train", meanwhile)
     status, out, _ = run("train", *own, "--out", "run", "--steps", 1)
@@ -261,7 +264,8 @@ def recorded_training(monkeypatch):
     """Replace the training; keep what it was given."""
     seen = {}
 
-    def train(model, pairs, config, **options):
+    def train(model, pairs, config, *, prepare, **options):
+        prepare()
         seen.update(model=model, pairs=pairs, config=config, **options)
         return [{"step": 0}]
 
