@@ -16,6 +16,7 @@ import safetensors
 import torch
 from safetensors.torch import save_file
 from torch import Tensor, nn
+from torch.optim import Optimizer
 
 if sys.platform != "win32":
     import fcntl
@@ -118,9 +119,7 @@ def directory_lock(folder: str | Path) -> Iterator[None]:
         except OSError as error:
             taken = isinstance(error, BlockingIOError)
         if taken:
-            raise InputError(
-                f"another process is training into {folder}: wait for its end, or choose another directory"
-            )
+            raise InputError(f"another process is training into {folder}: wait for it, or take another directory")
         try:
             remove_parts(folder)
             yield
@@ -167,9 +166,7 @@ def _read(path: str | Path, entry: str) -> tuple[dict[str, Tensor], dict[str, An
                 raise ValueError(f"{entry} is {values!r:.60}")
             return {name: file.get_tensor(name) for name in file.keys()}, values
     except (safetensors.SafetensorError, OSError, ValueError, RecursionError) as error:
-        raise InputError(
-            f"{path} is damaged or cut short ({one_line(error)}): copy it again, or train again"
-        ) from error
+        raise InputError(f"{path} is damaged or cut short ({one_line(error)}): copy or train it again") from error
 
 
 def _kinds(tensors: dict[str, Tensor]) -> dict[str, str]:
@@ -219,12 +216,7 @@ def set_weights(model: nn.Module, weights: Weights) -> None:
 
 
 def save_state(
-    path: str | Path,
-    model: nn.Module,
-    optimizer: torch.optim.Optimizer,
-    progress: dict,
-    *,
-    recent: Sequence[Weights] = (),
+    path: str | Path, model: nn.Module, optimizer: Optimizer, progress: dict, *, recent: Sequence[Weights] = ()
 ) -> None:
     """Store in one file, with a checksum, all that the next training step depends on.
 
@@ -241,9 +233,8 @@ def save_state(
     groups = {("model", 0): {name: parameter.detach() for name, parameter in model.named_parameters()}}
     groups |= {(type(optimizer).__name__, n): moments for n, moments in optimizer.state_dict()["state"].items()}
     groups |= {("recent", n): weights for n, weights in enumerate(recent)}
-    tensors = {  # contiguous, because safetensors stores nothing else
-        f"{kind}/{n}/{name}": value.contiguous() for (kind, n), group in groups.items() for name, value in group.items()
-    }
+    named = [(f"{kind}/{n}/{name}", value) for (kind, n), group in groups.items() for name, value in group.items()]
+    tensors = {name: value.contiguous() for name, value in named}  # safetensors stores nothing else
     state = {"progress": progress, "checksum": _checksum(tensors, progress)}
     with atomic_path(path) as part:
         save_file(tensors, part, metadata={"state": json.dumps(state)})
@@ -258,7 +249,7 @@ def _checksum(tensors: dict[str, Tensor], progress: Any) -> int:
     return crc
 
 
-def load_state(path: str | Path, model: nn.Module, optimizer: torch.optim.Optimizer) -> tuple[dict, list[Weights]]:
+def load_state(path: str | Path, model: nn.Module, optimizer: Optimizer) -> tuple[dict, list[Weights]]:
     """Fill a model and its optimiser from `path`; return the stored `progress` and the `recent` weights.
 
     Raises:

@@ -26,14 +26,7 @@ def is_first_process() -> bool:
 
 @contextmanager
 def process_group(device: str) -> Iterator[str]:
-    """Join the processes that `torchrun` started, if it did, and leave them at the end.
-
-    Args:
-        device: "cpu" or "cuda".
-
-    Yields:
-        The device of this process: with several GPUs one each.
-    """
+    """Join the processes that `torchrun` started, if it did; give this one its device, "cpu" or a GPU of its own."""
     if int(os.environ.get("WORLD_SIZE", 1)) == 1:
         yield device
         return

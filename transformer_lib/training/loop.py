@@ -21,6 +21,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.optim import Optimizer
 
 from transformer_lib import serialization
 from transformer_lib.data import Batch, token_batches
@@ -81,9 +82,8 @@ class Checkpointer:
     """
 
     def __init__(
-        self, model: Transformer, optimizer: torch.optim.Optimizer, config: TrainingConfig, pairs: Pairs,
-        folder: str | Path | None,
-    ) -> None:  # fmt: skip
+        self, model: Transformer, optimizer: Optimizer, config: TrainingConfig, pairs: Pairs, folder: str | Path | None
+    ) -> None:
         self.model, self.optimizer, self.config = model, optimizer, config
         self.folder = None if folder is None else Path(folder)
         self.state, self.log, self.settings = TrainingState(), list[dict[str, float]](), _settings(config, pairs)

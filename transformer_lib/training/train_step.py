@@ -12,6 +12,7 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
+from torch.optim import Optimizer
 from torch.utils.checkpoint import checkpoint
 
 from transformer_lib.data import Batch
@@ -23,12 +24,7 @@ from transformer_lib.training.loss import translation_loss
 
 @contextmanager
 def activation_checkpointing(model: Transformer, wanted: bool = True) -> Iterator[None]:
-    """Inside the block each layer keeps its input only, and computes the rest again in the backward pass.
-
-    Args:
-        model: the gradients stay the same, dropout included.
-        wanted: False = do nothing.
-    """
+    """Inside the block, if wanted, each layer keeps its input only and computes the rest again in the backward pass."""
     layers = [*model.encoder.layers, *model.decoder.layers] if wanted else []
     for layer in layers:
         layer.forward = partial(checkpoint, layer.forward, use_reentrant=False)
@@ -52,27 +48,21 @@ class LossModule(nn.Module):
 
 
 def train_step(
-    loss: nn.Module,
-    batches: Sequence[Batch],
-    tokens: int,
-    optimizer: torch.optim.Optimizer,
-    config: TrainingConfig,
-    step: int,
+    loss: nn.Module, batches: Sequence[Batch], tokens: int, optimizer: Optimizer, config: TrainingConfig, step: int
 ) -> Tensor:
     """Change the weights once, by the mean loss of all real targets of some batches; wait for no result.
 
     Args:
         loss: a `LossModule`, or what `wrap_for_ddp` made of it.
-        batches: one or more. With several processes all get the same ones, and each computes its share of the rows.
+        batches: the same for all processes; each computes its share of the rows.
         tokens: number of real targets in all of the batches.
-        optimizer: it moves the weights; a fused one.
+        optimizer: a fused one. From the first gradient on whose norm is not finite, the weights stay as they were.
         config: how to train.
         step: the step's number, from 1; it decides the learning rate and, with the seed, the dropout.
 
     Returns:
-        This process's part of the mean loss, in nats a token (the parts of all processes add up to it), and the norm
-        that the whole gradient had before it was clipped; a tensor (2,) on the model's device. From the first norm on
-        that is not finite, the weights stay as they were.
+        A tensor (2,) on the model's device: this process's part of the mean loss, in nats a token (the parts of all
+        processes add up to it), and the norm that the whole gradient had before it was clipped.
     """
     rank, world = rank_and_world_size()
     device = next(loss.parameters()).device
