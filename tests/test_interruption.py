@@ -21,6 +21,7 @@ from test_training import (
     VAL_PAIRS,
     compare_states,
     fresh_model,
+    in_step,
     same,
     state_of,
     tensors_of,
@@ -157,18 +158,15 @@ def test_killed_again_and_again(children, tmp_path):
 @pytest.mark.parametrize(("ranks", "resume"), [(1, True), (2, False)])
 def test_a_second_run_into_the_same_place_is_refused(ranks, resume, children, whole, tmp_path):
     """In the middle of a step of the first, which does not notice. All processes of the second get the line."""
-    out, answers, steps = tmp_path / "run", [], []
+    out, answers = tmp_path / "run", []
+    job = {"config": LONG, "resume": resume, "weights": tmp_path, "ranks": ranks, "meet": tmp_path / "meet"}
 
-    def second(_):
-        steps.append(1)
-        if len(steps) == 5:
-            before = {path.name: path.read_bytes() for path in out.iterdir()}
-            answers.extend(children(
-                out=out, config=LONG, resume=resume, weights=tmp_path, ranks=ranks, meet=tmp_path / "meet"
-            ))  # fmt: skip
-            assert {path.name: path.read_bytes() for path in out.iterdir()} == before
+    def second():
+        before = {path.name: path.read_bytes() for path in out.iterdir()}
+        answers.extend(children(out=out, **job))
+        assert {path.name: path.read_bytes() for path in out.iterdir()} == before
 
-    with watched_steps(second):
+    with in_step(5, second):
         model, log = trained(out)
     assert [status for status, _ in answers] == [0] * ranks
     assert answers[0][1]["error"].startswith(f"another process is training into {out}: ")
@@ -187,14 +185,8 @@ def test_a_signal_lets_the_step_finish_and_saves(number, stops, whole, tmp_path)
     before = [signal.getsignal(kind) for kind in (signal.SIGINT, signal.SIGTERM)]
     done = 0
     for stop in stops:
-        steps = []
-
-        def ask(_, stop=stop, steps=steps, done=done):
-            steps.append(1)
-            if done + len(steps) == stop:
-                os.kill(os.getpid(), number)
-
-        with watched_steps(ask), pytest.raises(KeyboardInterrupt, match=f"after step {stop}: .*resume"):
+        ask = in_step(stop - done, lambda: os.kill(os.getpid(), number))
+        with ask, pytest.raises(KeyboardInterrupt, match=f"after step {stop}: .*resume"):
             trained(tmp_path, seed=stop, resume=True) if done else trained(tmp_path)
         assert state_of(tmp_path)[1]["state"]["step"] == stop
         assert [row["step"] for row in logged(tmp_path)] == [step for step in (3, 6) if step <= stop]
@@ -245,22 +237,18 @@ def test_without_a_place_ctrl_c_is_pythons_own(monkeypatch):
         trained(None)
 
 
-def test_an_ignored_signal_stays_ignored(whole, tmp_path):
+def test_an_ignored_signal_stays_ignored_and_another_thread_may_train(whole, tmp_path):
+    logs = []
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         with watched_steps(lambda _: os.kill(os.getpid(), signal.SIGINT)):
-            _, log = trained(tmp_path)
+            logs.append(trained(tmp_path / "one")[1])
     finally:
         signal.signal(signal.SIGINT, before)
-    assert timeless(log) == whole.log
-
-
-def test_another_thread_may_train(whole, tmp_path):
-    logs = []
-    thread = threading.Thread(target=lambda: logs.append(trained(tmp_path)[1]))
+    thread = threading.Thread(target=lambda: logs.append(trained(tmp_path / "two")[1]))
     thread.start()
     thread.join()
-    assert timeless(logs[0]) == whole.log
+    assert [timeless(log) for log in logs] == [whole.log] * 2
 
 
 # --- several processes -------------------------------------------------------------------------------------------
@@ -329,14 +317,7 @@ def test_a_stopped_command_says_how_to_go_on_and_ends_the_same(command, tmp_path
     assert command("train", "--out", "whole", *options)[0] == 0
     for stop, number in ((2, signal.SIGTERM), (5, signal.SIGINT)):
         done = state_of(tmp_path / "run")[1]["state"]["step"] if stop == 5 else 0
-        steps = []
-
-        def ask(_, steps=steps, done=done, stop=stop, number=number):
-            steps.append(1)
-            if done + len(steps) == stop:
-                os.kill(os.getpid(), number)
-
-        with watched_steps(ask):
+        with in_step(stop - done, lambda number=number: os.kill(os.getpid(), number)):
             status, out, line = command("train", "--out", "run", *options, "--resume")
         assert (status, out, line) == (130, "", f"stopped after step {stop}: resume goes on from there")
         if stop == 2:

@@ -73,7 +73,7 @@ def batch():
 
 @contextmanager
 def watched_steps(watch):
-    """Call `watch` with each optimiser that is about to make a step: its gradients are there, clipped or not."""
+    """Call `watch` with each optimiser that is about to make a step: its gradients are there, clipped."""
 
     def hook(optimizer, *_):
         watch(optimizer)
@@ -83,6 +83,12 @@ def watched_steps(watch):
         yield
     finally:
         handle.remove()
+
+
+def in_step(number, act):
+    """Inside the block, call `act` in the middle of the step of this number, counted from the block's beginning."""
+    steps = []
+    return watched_steps(lambda _: steps.append(1) or (len(steps) == number and act()))
 
 
 # --- the schedule ---
@@ -394,10 +400,8 @@ def test_looking_seldom_changes_no_bit(seldom, whole, tmp_path):
     log = train(fresh_model(**OPTIONS), PAIRS, CONFIG, out=tmp_path / "one")
     compare_states(tmp_path / "one", whole.out)
     assert [{**row, "seconds": 0} for row in log] == [{**row, "seconds": 0} for row in whole.log]
-    steps = []
-
     with (
-        watched_steps(lambda _: steps.append(1) or (len(steps) == 7 and signal.raise_signal(signal.SIGTERM))),
+        in_step(7, lambda: signal.raise_signal(signal.SIGTERM)),
         pytest.raises(KeyboardInterrupt, match="after step 8"),
     ):
         train(fresh_model(**OPTIONS), PAIRS, CONFIG, out=tmp_path / "two")
