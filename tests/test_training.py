@@ -784,6 +784,6 @@ def test_what_can_be_learnt_is_learnt_and_noise_is_not(kind, low, high):
         TransformerConfig(3 + WORDS, 3 + WORDS, PAD, d_model=32, num_heads=4, d_ff=64, num_encoder_layers=1,
                           num_decoder_layers=1, dropout=0.0, max_len=16, norm_first=True)
     )  # fmt: skip
-    config = TrainingConfig(batch_tokens=448, peak_lr=5e-3, warmup_steps=60, label_smoothing=0.0, steps=150)
+    config = TrainingConfig(batch_tokens=320, peak_lr=8e-3, warmup_steps=40, label_smoothing=0.0, steps=110)
     log = train(model, task(kind, 2000, 1), config, val_pairs=task(kind, 300, 2))
     assert low < log[-1]["val_loss"] < high
