@@ -147,7 +147,7 @@ def test_as_a_program(own, tmp_path):
     arguments = ["train", *own, "--out", "run", "--steps", "1", "--preset", "tiny", "--device", "cpu"]
     done = subprocess.run([*program, *arguments], **common)
     assert (done.returncode, done.stderr.count(b"\n")) == (0, 2), done.stderr
-    assert b"warning: this was update 1, and the learning rate was still rising, up to update 150" in done.stderr
+    assert b"warning: this was step 1, and the learning rate was still rising, up to step 150" in done.stderr
     assert json.loads(done.stdout)["step"] == 1
     lines = b"a dog\r\n\r\n \nthe cat"
     done = subprocess.run([*program, "translate", "--model", "run", "--beam", "1"], input=lines, **common)
@@ -175,7 +175,7 @@ def test_resume_goes_on(run, own, tmp_path):
     before = weights("parts")
     status, out, err = run("train", *own, "--out", "parts", "--steps", 4, "--resume", "--seed", 3)
     assert (status, weights("parts")) == (0, before)
-    assert "warning: nothing was trained: the run has made 5 updates, more than 4" in err
+    assert "warning: nothing was trained: the run has made 5 steps, more than 4" in err
 
 
 def test_an_existing_run_is_not_overwritten(run, fails, own, tmp_path):
@@ -190,12 +190,15 @@ def test_a_second_run_into_the_same_place_is_refused(run, fails, own, tmp_path, 
     """It ends with one line, changes no file, and the first does not notice."""
     refused, train = [], command_line.train
 
-    def meanwhile(*arguments, **options):
+    def meanwhile(*arguments, prepare, **options):
+        def begin():
+            prepare()
+            thread = threading.Thread(target=lambda: refused.append(fails("train", *own, "--out", "run", "--steps", 9)))
+            thread.start()
+            thread.join()
+
         monkeypatch.setattr(command_line, "train", train)
-        thread = threading.Thread(target=lambda: refused.append(fails("train", *own, "--out", "run", "--steps", 9)))
-        thread.start()
-        thread.join()
-        return train(*arguments, **options)
+        return train(*arguments, prepare=begin, **options)
 
     monkeypatch.setattr(command_line, "train", meanwhile)
     status, out, _ = run("train", *own, "--out", "run", "--steps", 1)
@@ -261,7 +264,8 @@ def recorded_training(monkeypatch):
     """Replace the training; keep what it was given."""
     seen = {}
 
-    def train(model, pairs, config, **options):
+    def train(model, pairs, config, *, prepare, **options):
+        prepare()
         seen.update(model=model, pairs=pairs, config=config, **options)
         return [{"step": 0}]
 

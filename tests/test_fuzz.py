@@ -558,24 +558,6 @@ def test_weights_that_are_not_finite(trained, tmp_path):
     assert status == 2, err
 
 
-@pytest.mark.parametrize("value", [None, -1, True, float("nan"), 0.5])
-@pytest.mark.parametrize("name", ["step", "seconds"])
-def test_a_run_that_stands_nowhere(name, value, trained, tmp_path):
-    """Where the run stood must be numbers that can be: whole, except for the seconds, and not below 0."""
-    shutil.copytree(trained, tmp_path, dirs_exist_ok=True)
-    path = tmp_path / "run" / "state.safetensors"
-    data = path.read_bytes()
-    (length,) = struct.unpack("<Q", data[:8])
-    header = json.loads(data[8 : 8 + length])
-    progress = json.loads(header["__metadata__"]["progress"])
-    progress["progress"][name] = value
-    header["__metadata__"]["progress"] = json.dumps(progress)
-    text = dump(header)
-    path.write_bytes(struct.pack("<Q", len(text)) + text + data[8 + length :])
-    status, _, err = command([*training(tmp_path, 3), "--resume"], names=[tmp_path / "run"], folder=tmp_path)
-    assert status == (0 if (name, value) == ("seconds", 0.5) else 2), err
-
-
 def test_a_sentence_of_a_thousand_clauses_is_not_of_the_toy_grammar():
     nested = "The dog says that " + "the dog says that " * 2000 + "the dog sleeps."
     with pytest.raises(InputError, match="toy grammar: expected fewer clauses inside one another"):

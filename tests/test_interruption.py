@@ -21,6 +21,7 @@ from test_training import (
     VAL_PAIRS,
     compare_states,
     fresh_model,
+    in_step,
     same,
     state_of,
     tensors_of,
@@ -34,7 +35,7 @@ from transformer_lib.training import train
 
 MODEL = {"dropout": 0.2, "tie_embeddings": "all", "norm_first": True}
 SETTINGS = {"steps": 8, "evaluate_every": 3, "accumulate": 2, "average": 2}
-LONG = {"steps": 40, "evaluate_every": 7, "average": 3}
+LONG = {"steps": 20, "evaluate_every": 5, "average": 3}
 FILES = ["log.jsonl", "model.safetensors", "state.safetensors"]
 
 
@@ -100,139 +101,72 @@ def ends_like(whole, out):
     assert sorted(path.name for path in out.iterdir()) == FILES
 
 
-def check_what_is_left(whole, out, operations):
-    """After these operations: each file is the last whole one, and state and log belong together."""
-    renamed = [name for event, name in operations if event == "os.rename"]
-    states, models = renamed.count("state.safetensors"), renamed.count("model.safetensors")
-    assert [(out / name).exists() for name in FILES] == [name in renamed for name in FILES]
-    if states:
-        step = (0, 3, 6, 8)[states - 1]
-        assert state_of(out)[1]["progress"]["step"] == step
-        if step:
-            compare_states(out, whole.folder / str(step))
-        assert timeless(logged(out))[: len(whole.log)] == whole.log[: renamed.count("log.jsonl") - 1]
-        assert [row for row in timeless(logged(out)) if row["step"] <= step] == whole.log[: states - 1]
-    if models:
-        kept = [load_file(whole.folder / str(step) / "model.safetensors") for step in (3, 6, 8)]
-        assert any(same(load_file(out / "model.safetensors"), one) for one in kept[: models + 1])
-
-
-def disturbed(children, tmp_path, number, **disturbance):
-    """Start a run that is disturbed at file operation `number`; the folder, status, answer."""
-    out = tmp_path / str(number)
-    [[status, answer]] = children(out=out, watch=True, **disturbance)
-    return out, status, answer
-
-
-@pytest.fixture(scope="module")
-def operations(children, whole, tmp_path_factory):
-    """All file operations of the undisturbed run: what happens, to which file."""
-    out = tmp_path_factory.mktemp("counted") / "run"
-    [[status, answer]] = children(out=out, watch=True)
-    assert status == 0
-    assert timeless(answer["log"]) == whole.log
-    compare_states(out, whole.out)
-    found = [tuple(operation) for operation in answer["operations"]]
-    assert [name for event, name in found if event == "os.rename" and name != "model.safetensors"] == [
-        "log.jsonl", "state.safetensors",
-    ] * 4  # fmt: skip
-    assert len(found) > 80
-    return found
-
-
-def kill_at(number, children, operations, whole, tmp_path):
-    out, status, answer = disturbed(children, tmp_path, number, kill_at=number)
+# What is written, in this order: log, state; then at steps 3, 6 and 8 the best model so far, log, state.
+@pytest.mark.parametrize(("at", "number", "step", "rows"), [
+    ("half", 1, None, 0),  # the very first state
+    ("written", 4, 3, 1),  # the second model, before it gets its name
+    ("renamed", 7, 3, 2),  # the log is a row ahead of the state
+    ("half", 5, 3, 2),  # the state, when the log is a row ahead
+    ("renamed", 8, 6, 2),  # everything is there
+    ("step", 2, 0, 0), ("step", 6, 3, 1),  # before the weights change
+])  # fmt: skip
+def test_killed_with_sigkill(at, number, step, rows, children, whole, tmp_path):
+    """Each file is the last whole one, and the resumed run ends as if nobody had killed the first."""
+    [[status, answer]] = children(out=tmp_path, die=[at, number])
     assert (status, answer) == (-signal.SIGKILL, None)
-    check_what_is_left(whole, out, operations[: number - 1])
-    ends_like(whole, out)
-
-
-def test_killed_at_some_file_operations(children, operations, whole, tmp_path):
-    """In the middle of writing a file, before and after it gets its name, in the first checkpoint and in a later."""
-    renames = [n for n, (event, _) in enumerate(operations, start=1) if event == "os.rename"]
-    halves = [n for n, (event, _) in enumerate(operations, start=1) if event == "written"]
-    for number in sorted({1, renames[1], renames[2] + 1, halves[2], renames[4], halves[-1], renames[-1] + 1}):
-        kill_at(number, children, operations, whole, tmp_path)
-
-
-@pytest.mark.long
-def test_killed_at_every_file_operation(children, operations, whole, tmp_path):
-    for number in range(1, len(operations) + 1):
-        kill_at(number, children, operations, whole, tmp_path)
-
-
-def full_from(number, children, operations, whole, tmp_path):
-    out, status, answer = disturbed(children, tmp_path, number, full_from=number)
-    assert status == 0, number
-    if "error" in answer:
-        assert answer["error"].startswith(f"cannot write {out}")
-        assert "No space left" in answer["error"]
-        assert "\n" not in answer["error"]
-    assert not list(out.glob(".*")) if out.exists() else True
-    check_what_is_left(whole, out, [tuple(operation) for operation in answer["operations"]])
-    ends_like(whole, out)
-
-
-def test_a_disk_that_is_full_from_some_operation_on(children, operations, whole, tmp_path):
-    for number in (1, 12, len(operations) // 2, len(operations) - 5):
-        full_from(number, children, operations, whole, tmp_path)
-
-
-@pytest.mark.long
-def test_a_disk_that_is_full_from_any_operation_on(children, operations, whole, tmp_path):
-    for number in range(1, len(operations) + 1):
-        full_from(number, children, operations, whole, tmp_path)
+    assert (tmp_path / "state.safetensors").exists() == (step is not None)
+    if step is not None:
+        assert state_of(tmp_path)[1]["state"]["step"] == step
+        if step:
+            compare_states(tmp_path, whole.folder / str(step))
+    assert timeless(logged(tmp_path)) == whole.log[:rows]
+    ends_like(whole, tmp_path)
 
 
 def test_the_system_refuses_to_write_on_in_the_middle_of_a_state(children, whole, tmp_path):
     """No simulation: the kernel allows no file longer than the state after step 3, and the next one is longer."""
-    trained(tmp_path, SETTINGS | {"steps": 3})
-    size = (tmp_path / "state.safetensors").stat().st_size
-    assert size < (whole.out / "state.safetensors").stat().st_size  # two checkpoints to average instead of one
-    [[status, answer]] = children(out=tmp_path, resume=True, largest_file=size)
+    trained(tmp_path, SETTINGS | {"steps": 3, "average": 3})
+    [[status, answer]] = children(
+        out=tmp_path, config=SETTINGS | {"average": 3}, resume=True,
+        largest_file=(tmp_path / "state.safetensors").stat().st_size,
+    )  # fmt: skip
     assert status == 0
     assert answer["error"].startswith(f"cannot write {tmp_path}/state.safetensors: ")
     assert "\n" not in answer["error"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == FILES
     compare_states(tmp_path, whole.folder / "3")
     ends_like(whole, tmp_path)
 
 
-def test_killed_twenty_times(children, tmp_path):
-    """In the middle of an update each time; every child goes on where the one before was killed."""
+def test_killed_again_and_again(children, tmp_path):
+    """In the middle of a step each time; every child goes on where the one before was killed."""
     model, log = trained(tmp_path / "whole", LONG)
     rng, last = random.Random(0), 0
-    for kill in range(20):
-        number = rng.randint(1, 12)  # in the next checkpoint's seven updates, or beyond it
-        [[status, _]] = children(
-            out=tmp_path / "run", config=LONG, seed=kill, resume=kill > 0, die_in_update=number
-        )  # fmt: skip
-        stands = state_of(tmp_path / "run")[1]["progress"]["step"]
-        assert stands == min(40, last + (number - 1) // 7 * 7)
-        assert status == (-signal.SIGKILL if last + number <= 40 else 0)
+    for kill in range(5):
+        number = rng.randint(1, 9)  # in the next checkpoint's five steps, or beyond it
+        [[status, _]] = children(out=tmp_path / "run", config=LONG, seed=kill, resume=kill > 0, die=["step", number])
+        stands = state_of(tmp_path / "run")[1]["state"]["step"]
+        assert stands == min(20, last + (number - 1) // 5 * 5)
+        assert status == (-signal.SIGKILL if last + number <= 20 else 0)
         last = stands
-    assert last < 40 or kill == 19
     again, log_again = trained(tmp_path / "run", LONG, seed=9, resume=True)
     assert same(tensors_of(again), tensors_of(model))
     assert timeless(log_again) == timeless(log)
     compare_states(tmp_path / "run", tmp_path / "whole")
 
 
-@pytest.mark.parametrize("ranks", [1, 2])
-@pytest.mark.parametrize("resume", [False, True])
+@pytest.mark.parametrize(("ranks", "resume"), [(1, True), (2, False)])
 def test_a_second_run_into_the_same_place_is_refused(ranks, resume, children, whole, tmp_path):
-    """In the middle of an update of the first, which does not notice. All processes of the second get the line."""
-    out, answers, updates = tmp_path / "run", [], []
+    """In the middle of a step of the first, which does not notice. All processes of the second get the line."""
+    out, answers = tmp_path / "run", []
+    job = {"config": LONG, "resume": resume, "weights": tmp_path, "ranks": ranks, "meet": tmp_path / "meet"}
 
-    def second(_):
-        updates.append(1)
-        if len(updates) == 5:
-            before = {path.name: path.read_bytes() for path in out.iterdir()}
-            answers.extend(children(
-                out=out, config=LONG, resume=resume, weights=tmp_path, ranks=ranks, meet=tmp_path / "meet"
-            ))  # fmt: skip
-            assert {path.name: path.read_bytes() for path in out.iterdir()} == before
+    def second():
+        before = {path.name: path.read_bytes() for path in out.iterdir()}
+        answers.extend(children(out=out, **job))
+        assert {path.name: path.read_bytes() for path in out.iterdir()} == before
 
-    with watched_steps(second):
+    with in_step(5, second):
         model, log = trained(out)
     assert [status for status, _ in answers] == [0] * ranks
     assert answers[0][1]["error"].startswith(f"another process is training into {out}: ")
@@ -245,23 +179,16 @@ def test_a_second_run_into_the_same_place_is_refused(ranks, resume, children, wh
 # --- asked to stop -----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-@pytest.mark.parametrize("stops", [[1], [2, 5], [3], [4, 6, 7]])
-def test_a_signal_lets_the_update_finish_and_saves(number, stops, whole, tmp_path):
-    """In the middle of these updates. The log has the undisturbed run's rows and no others."""
+@pytest.mark.parametrize(("number", "stops"), [(signal.SIGINT, [2, 5]), (signal.SIGTERM, [3, 7])])
+def test_a_signal_lets_the_step_finish_and_saves(number, stops, whole, tmp_path):
+    """In the middle of these steps. The log has the undisturbed run's rows and no others."""
     before = [signal.getsignal(kind) for kind in (signal.SIGINT, signal.SIGTERM)]
     done = 0
     for stop in stops:
-        updates = []
-
-        def ask(_, stop=stop, updates=updates, done=done):
-            updates.append(1)
-            if done + len(updates) == stop:
-                os.kill(os.getpid(), number)
-
-        with watched_steps(ask), pytest.raises(KeyboardInterrupt, match=f"after step {stop}: .*resume"):
+        ask = in_step(stop - done, lambda: os.kill(os.getpid(), number))
+        with ask, pytest.raises(KeyboardInterrupt, match=f"after step {stop}: .*resume"):
             trained(tmp_path, seed=stop, resume=True) if done else trained(tmp_path)
-        assert state_of(tmp_path)[1]["progress"]["step"] == stop
+        assert state_of(tmp_path)[1]["state"]["step"] == stop
         assert [row["step"] for row in logged(tmp_path)] == [step for step in (3, 6) if step <= stop]
         done = stop
     assert [signal.getsignal(kind) for kind in (signal.SIGINT, signal.SIGTERM)] == before
@@ -279,12 +206,10 @@ def test_a_stopped_run_that_has_nothing_more_to_do_is_validated(tmp_path):
     assert same(*(load_file(tmp_path / name / "model.safetensors") for name in ("stopped", "one")))
 
 
-@pytest.mark.parametrize("moment", ["last update", "last validation"])
-def test_a_signal_at_the_very_end_is_not_lost(whole, tmp_path, monkeypatch, moment):
+@pytest.mark.parametrize(("name", "last"), [("train_step", 8), ("validation_loss", 3)])
+def test_a_signal_at_the_very_end_is_not_lost(whole, tmp_path, monkeypatch, name, last):
     """Everything is written all the same, and whoever asked is told."""
-    name = {"last update": "update", "last validation": "validation_loss"}[moment]
     function, calls = getattr(training, name), []
-    last = 8 if name == "update" else len(whole.log)
 
     def ask(*arguments):
         calls.append(1)
@@ -301,66 +226,67 @@ def test_a_signal_at_the_very_end_is_not_lost(whole, tmp_path, monkeypatch, mome
 
 
 def test_without_a_place_ctrl_c_is_pythons_own(monkeypatch):
-    """There is nothing to save, so nobody waits for the update."""
+    """There is nothing to save, so nobody waits for the step."""
 
     def interrupted(*_):
         signal.raise_signal(signal.SIGINT)
-        raise AssertionError("the update went on")
+        raise AssertionError("the step went on")
 
     monkeypatch.setattr(training, "train_step", interrupted)
     with pytest.raises(KeyboardInterrupt):
         trained(None)
 
 
-def test_an_ignored_signal_stays_ignored(whole, tmp_path):
+def test_an_ignored_signal_stays_ignored_and_another_thread_may_train(whole, tmp_path):
+    logs = []
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         with watched_steps(lambda _: os.kill(os.getpid(), signal.SIGINT)):
-            _, log = trained(tmp_path)
+            logs.append(trained(tmp_path / "one")[1])
     finally:
         signal.signal(signal.SIGINT, before)
-    assert timeless(log) == whole.log
-
-
-def test_another_thread_may_train(whole, tmp_path):
-    logs = []
-    thread = threading.Thread(target=lambda: logs.append(trained(tmp_path)[1]))
+    thread = threading.Thread(target=lambda: logs.append(trained(tmp_path / "two")[1]))
     thread.start()
     thread.join()
-    assert timeless(logs[0]) == whole.log
+    assert [timeless(log) for log in logs] == [whole.log] * 2
 
 
 # --- several processes -------------------------------------------------------------------------------------------
 
-TOGETHER = {"steps": 9, "evaluate_every": 4, "accumulate": 3, "average": 2, "batch_tokens": 30, "recompute": True}
+JOB = {
+    "config": {"steps": 9, "evaluate_every": 4, "accumulate": 3, "average": 2, "batch_tokens": 30, "recompute": True},
+    "model": {"norm_first": True, "tie_embeddings": "all"},
+}
 
 
-@pytest.mark.parametrize(("ranks", "looks_every"), [(2, 1), (3, 1), (2, 3)])
-def test_several_processes_train_the_model_of_one(ranks, looks_every, children, tmp_path):
+@pytest.fixture(scope="module")
+def alone(children, tmp_path_factory):
+    """What one process makes of it: its log and its weights."""
+    folder = tmp_path_factory.mktemp("alone")
+    [[status, answer]] = children(**JOB, out=folder / "run", weights=folder / "weights", ranks=1)
+    assert status == 0
+    return answer["log"], torch.load(folder / "weights.0")
+
+
+@pytest.mark.parametrize(("ranks", "read_every"), [(3, 1), (2, 3)])
+def test_several_processes_train_the_model_of_one(ranks, read_every, alone, children, tmp_path):
     """Without dropout, in float64. Some batches have fewer rows than there are processes; results may be read late."""
     rows = [len(batch.source) for batch in token_batches(PAIRS, 30, seed=CONFIG.seed)]
     assert min(rows) < 3 < max(rows)
-    job = {"config": TOGETHER, "model": {"norm_first": True, "tie_embeddings": "all"}}
-    answers = {}
-    for count in (1, ranks):
-        folder = tmp_path / str(count)
-        answers[count] = children(
-            **job, out=folder / "run", weights=folder, ranks=count, meet=tmp_path / f"meet{count}",
-            looks_every=looks_every if count > 1 else 1,
-        )  # fmt: skip
-        assert [status for status, _ in answers[count]] == [0] * count
-        assert sorted(path.name for path in (folder / "run").iterdir()) == FILES
-    alone = torch.load(f"{tmp_path / '1'}.0")
+    out = tmp_path / "run"
+    answers = children(
+        **JOB, out=out, weights=tmp_path / "weights", ranks=ranks, meet=tmp_path / "meet", read_every=read_every
+    )
+    assert [status for status, _ in answers] == [0] * ranks
+    assert sorted(path.name for path in out.iterdir()) == FILES
     for rank in range(ranks):
-        for name, value in torch.load(f"{tmp_path / str(ranks)}.{rank}").items():
-            torch.testing.assert_close(value, alone[name], rtol=0, atol=1e-9)
-        for ours, theirs in zip(
-            timeless(answers[ranks][rank][1]["log"]), timeless(answers[1][0][1]["log"]), strict=True
-        ):
+        for name, value in torch.load(tmp_path / f"weights.{rank}").items():
+            torch.testing.assert_close(value, alone[1][name], rtol=0, atol=1e-9)
+        for ours, theirs in zip(timeless(answers[rank][1]["log"]), timeless(alone[0]), strict=True):
             assert ours == pytest.approx(theirs, abs=1e-9)
-    model = fresh_model(seed=1, **job["model"]).double()  # one process goes on with what several have left
-    log = train(model, PAIRS, replace(CONFIG, **TOGETHER | {"steps": 12}), val_pairs=VAL_PAIRS,
-                out=tmp_path / str(ranks) / "run", resume=True)  # fmt: skip
+    model = fresh_model(seed=1, **JOB["model"]).double()  # one process goes on with what several have left
+    config = replace(CONFIG, **JOB["config"] | {"steps": 12})
+    log = train(model, PAIRS, config, val_pairs=VAL_PAIRS, out=out, resume=True)
     assert [row["step"] for row in log] == [4, 8, 9, 12]
 
 
@@ -390,15 +316,8 @@ def test_a_stopped_command_says_how_to_go_on_and_ends_the_same(command, tmp_path
     options = ["--steps", 6, "--evaluate-every", 4]
     assert command("train", "--out", "whole", *options)[0] == 0
     for stop, number in ((2, signal.SIGTERM), (5, signal.SIGINT)):
-        done = state_of(tmp_path / "run")[1]["progress"]["step"] if stop == 5 else 0
-        updates = []
-
-        def ask(_, updates=updates, done=done, stop=stop, number=number):
-            updates.append(1)
-            if done + len(updates) == stop:
-                os.kill(os.getpid(), number)
-
-        with watched_steps(ask):
+        done = state_of(tmp_path / "run")[1]["state"]["step"] if stop == 5 else 0
+        with in_step(stop - done, lambda number=number: os.kill(os.getpid(), number)):
             status, out, line = command("train", "--out", "run", *options, "--resume")
         assert (status, out, line) == (130, "", f"stopped after step {stop}: resume goes on from there")
         if stop == 2:

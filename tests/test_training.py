@@ -10,7 +10,6 @@ from dataclasses import asdict, replace
 from types import SimpleNamespace
 
 import jaxtyping
-import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -28,7 +27,7 @@ from transformer_lib.serialization import InputError, load_weights
 from transformer_lib.training import TrainingConfig, inverse_sqrt_schedule, train, translation_loss
 from transformer_lib.training import loop as training
 from transformer_lib.training.config import adamw
-from transformer_lib.training.loss import _CrossEntropy, validation_loss
+from transformer_lib.training.loss import validation_loss
 from transformer_lib.training.train_step import LossModule, activation_checkpointing, train_step
 
 BOS, EOS, VOCABULARY = 1, 2, 13
@@ -74,20 +73,25 @@ def batch():
 
 @contextmanager
 def watched_steps(watch):
-    """Call `watch` with each optimiser that is about to make a step: its gradients are there, clipped or not."""
-    handle = register_optimizer_step_pre_hook(lambda optimizer, *_: watch(optimizer))
+    """Call `watch` with each optimiser that is about to make a step: its gradients are there, clipped."""
+
+    def hook(optimizer, *_):
+        watch(optimizer)
+
+    handle = register_optimizer_step_pre_hook(hook)
     try:
         yield
     finally:
         handle.remove()
 
 
+def in_step(number, act):
+    """Inside the block, call `act` in the middle of the step of this number, counted from the block's beginning."""
+    steps = []
+    return watched_steps(lambda _: steps.append(1) or (len(steps) == number and act()))
+
+
 # --- the schedule ---
-
-
-def test_schedule_by_hand():
-    rates = [inverse_sqrt_schedule(step, peak=2.0, warmup=4) for step in (1, 2, 3, 4, 9, 16, 400)]
-    assert rates == pytest.approx([0.5, 1.0, 1.5, 2.0, 4 / 3, 1.0, 0.2])
 
 
 def test_schedule_is_the_papers_formula_in_torchs_scheduler():
@@ -105,13 +109,6 @@ def test_schedule_is_the_papers_formula_in_torchs_scheduler():
         papers.step()
 
 
-def test_schedule_is_highest_at_the_end_of_the_warmup():
-    rates = {step: inverse_sqrt_schedule(step, peak=3e-4, warmup=17) for step in range(1, 100)}
-    assert max(rates, key=rates.__getitem__) == 17
-    assert rates[17] == 3e-4
-    assert inverse_sqrt_schedule(1, peak=3e-4, warmup=1) == 3e-4
-
-
 @pytest.mark.parametrize(("step", "warmup"), [(0, 4), (-1, 4), (1, 0)])
 def test_schedule_counts_from_one(step, warmup):
     with pytest.raises(ValueError, match=f"from 1; got step {step} and warmup {warmup}"):
@@ -121,28 +118,26 @@ def test_schedule_counts_from_one(step, warmup):
 # --- the loss ---
 
 
-@pytest.mark.parametrize("tie", ["none", "all"])
-@pytest.mark.parametrize("norm_first", [False, True])
-@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+@pytest.mark.parametrize("options", [{}, {"tie_embeddings": "all", "norm_first": True}], ids=str)
+@pytest.mark.parametrize(("smoothing", "copies"), [(0.0, 1), (0.1, 40)])  # 40 copies: more rows than it visits at once
 @pytest.mark.parametrize("reduction", ["mean", "sum"])
-def test_loss_is_torchs_cross_entropy_of_the_whole_model(tie, norm_first, smoothing, reduction):
+def test_loss_is_torchs_cross_entropy_of_the_whole_model(options, smoothing, copies, reduction):
     """`forward` combines the causal with the padding mask and computes all positions; the gradients agree as well."""
-    source, target = batch()
-    ours, theirs = (small_model(tie_embeddings=tie, norm_first=norm_first) for _ in range(2))
+    source, target = (side.repeat(copies, 1) for side in batch())
+    ours, theirs = (small_model(**options) for _ in range(2))
     theirs.load_state_dict(ours.state_dict())
-    logits = theirs(source, target[:, :-1])
+    logits = theirs(source, target[:, :-1]).flatten(0, 1)
     expected = F.cross_entropy(
-        logits.flatten(0, 1), target[:, 1:].flatten(),
-        ignore_index=PAD, label_smoothing=smoothing, reduction=reduction,
-    )  # fmt: skip
+        logits, target[:, 1:].flatten(), ignore_index=PAD, label_smoothing=smoothing, reduction=reduction
+    )
     loss = translation_loss(ours, source, target, label_smoothing=smoothing, reduction=reduction)
     assert loss.shape == ()
-    equal(loss, expected)
-    loss.backward()
-    expected.backward()
+    equal(loss, expected, atol=1e-10)
+    (3 * loss).backward()
+    (3 * expected).backward()
     for (name, a), b in zip(ours.named_parameters(), theirs.parameters(), strict=True):
         assert a.grad is not None, name
-        equal(a.grad, b.grad)
+        equal(a.grad, b.grad, atol=1e-10)
 
 
 def test_a_projection_of_another_kind_is_called():
@@ -180,71 +175,29 @@ def test_loss_has_no_second_derivative_and_says_so():
         torch.autograd.grad(loss, model.output_projection.weight, create_graph=True)
 
 
-@pytest.mark.parametrize("gradients", [True, False])
-@pytest.mark.parametrize("reduction", ["none", "summ"])
-def test_a_reduction_is_mean_or_sum(reduction, gradients):
-    with torch.set_grad_enabled(gradients), pytest.raises(ValueError, match=f"mean.*sum.*got '{reduction}'"):
-        translation_loss(small_model(), *batch(), reduction=reduction)
+def test_a_reduction_is_mean_or_sum():
+    with pytest.raises(ValueError, match=r"mean.*sum.*got 'summ'"):
+        translation_loss(small_model(), *batch(), reduction="summ")
 
 
 def test_loss_is_taken_in_float32_under_autocast():
     """What the layers make in bfloat16 is widened; the products of the loss itself are not narrowed."""
-    hidden, weight, labels = torch.randn(5, 7).bfloat16(), torch.randn(11, 7), torch.randint(11, (5,))
-    results = []
-    for enabled in (False, True):
-        h, w = hidden.to(torch.bfloat16 if enabled else torch.float32).requires_grad_(), weight.clone().requires_grad_()
-        with torch.autocast("cpu", torch.bfloat16, enabled=enabled):
-            total = _CrossEntropy.apply(h, w, labels, 0.1)
-        results.append([total, torch.autograd.grad(total, w)[0]])
-    for plain, under_autocast in zip(*results):
-        equal(under_autocast, plain, atol=0)
+    model, (source, target) = small_model(torch.float32), batch()
     with torch.autocast("cpu", torch.bfloat16):
-        translation_loss(small_model(torch.float32), *batch()).backward()
+        loss = translation_loss(model, source, target)
+        hidden = model(source, target[:, :-1], is_causal=True, hidden=True)
+    logits = hidden.float() @ model.output_projection.weight.T
+    expected = F.cross_entropy(logits.flatten(0, 1), target[:, 1:].flatten(), ignore_index=PAD)
+    equal(loss, expected, atol=1e-5)  # bfloat16 has a precision of 0.01
+    loss.backward()
 
 
-@pytest.mark.parametrize("tokens", [0, 1, 255, 256, 257, 600])
-@pytest.mark.parametrize("smoothing", [0.0, 0.1])
-def test_loss_and_gradients_a_few_tokens_at_a_time_are_those_of_all_at_once(tokens, smoothing):
-    """The library visits 256 tokens at a time; torch has all logits. Sums of 600 numbers up to about 20."""
-    hidden = torch.randn(tokens, 7, dtype=torch.float64, requires_grad=True)
-    weight = torch.randn(11, 7, dtype=torch.float64, requires_grad=True)
-    labels = torch.randint(11, (tokens,))
-    results = []
-    for total in (
-        _CrossEntropy.apply(hidden, weight, labels, smoothing),
-        F.cross_entropy(hidden @ weight.T, labels, label_smoothing=smoothing, reduction="sum"),
-    ):
-        results.append([total, *torch.autograd.grad(3 * total, [hidden, weight])])
-    for ours, theirs in zip(*results):
-        equal(ours, theirs, atol=1e-11)
-
-
-@pytest.mark.parametrize("smoothing", [0.0, 0.1])
-def test_loss_is_the_hand_loop(smoothing):
-    """Each sentence by itself, without padding, one token after the other."""
+def test_more_padding_on_the_right_changes_nothing():
     model, (source, target) = small_model(), batch()
-    total, count = 0.0, 0
-    for source_row, target_row in zip(source, target):
-        words, answer = source_row[source_row != PAD], target_row[target_row != PAD].tolist()
-        for position in range(1, len(answer)):
-            log_probs = model(words[None], torch.tensor([answer[:position]]))[0, -1].log_softmax(dim=-1)
-            total -= (1 - smoothing) * log_probs[answer[position]].item() + smoothing * log_probs.mean().item()
-            count += 1
-    mean = translation_loss(model, source, target, label_smoothing=smoothing)
-    summed = translation_loss(model, source, target, label_smoothing=smoothing, reduction="sum")
-    assert mean.item() == pytest.approx(total / count, abs=1e-10)
-    assert summed.item() == pytest.approx(total, abs=1e-10)
-
-
-@pytest.mark.parametrize("side", ["source", "target", "both"])
-def test_more_padding_on_the_right_changes_nothing(side):
-    model, (source, target) = small_model(), batch()
-    columns = torch.full((4, 5), PAD)
-    wider_source = source if side == "target" else torch.cat([source, columns], dim=1)
-    wider_target = target if side == "source" else torch.cat([target, columns], dim=1)
     losses, gradients = [], []
-    for pair in ((source, target), (wider_source, wider_target)):
+    for width in (0, 5):
         model.zero_grad()
+        pair = F.pad(source, (0, width), value=PAD), F.pad(target, (0, width + 1), value=PAD)
         losses.append(translation_loss(model, *pair, label_smoothing=0.1))
         losses[-1].backward()
         gradients.append([parameter.grad.clone() for parameter in model.parameters()])
@@ -265,13 +218,6 @@ def test_padding_is_no_target_and_its_embedding_has_no_gradient():
         model.source_embedding.weight[PAD] = 1e3
         model.target_embedding.weight[PAD] = -1e3
     equal(translation_loss(model, source, target), before, atol=0.0)
-
-
-def test_sum_is_mean_times_the_number_of_real_targets():
-    """Not of rows, not of positions: 8 + 3 + 5 + 1 real targets, the end tokens among them."""
-    model, (source, target) = small_model(), batch()
-    mean, total = (translation_loss(model, source, target, reduction=reduction) for reduction in ("mean", "sum"))
-    equal(total, 17 * mean)
 
 
 def test_no_token_helps_to_predict_itself():
@@ -301,23 +247,21 @@ def test_a_run_needs_an_end():
     TrainingConfig(minutes=0.5)
 
 
-@pytest.mark.parametrize("name", ["batch_tokens", "peak_lr", "warmup_steps", "clip_norm", "steps", "minutes",
-                                  "evaluate_every", "accumulate", "average", "patience"])  # fmt: skip
-@pytest.mark.parametrize("value", [0, -1, math.inf, math.nan])
-def test_configuration_wants_positive_numbers(name, value):
-    with pytest.raises(ValueError, match=f"{name} .*got {value}"):
-        TrainingConfig(**({"steps": 5} | {name: value}))
+BAD = {
+    "batch_tokens": (0, 2.5, "5"), "accumulate": (0, 2.5), "peak_lr": (0, -1, math.inf, math.nan, "0.1"),
+    "warmup_steps": (0, 2.5), "schedule": ("cosine",), "adam_betas": ((0.9, 1.0), (-0.1, 0.9), (0.9, math.nan), (0.9,)),
+    "label_smoothing": (1.0, -0.1, math.nan, None), "weight_decay": (-0.1, math.nan, math.inf),
+    "clip_norm": (0, math.nan, True), "recompute": ("no", 0), "steps": (0, 2.5, True), "minutes": (0, math.inf, "5"),
+    "evaluate_every": (0, 2.5), "average": (0, 2.5), "patience": (0, 2.5), "seed": (1.5, "7"),
+}  # fmt: skip
 
 
-@pytest.mark.parametrize("options", [
-    {"label_smoothing": 1.0}, {"label_smoothing": -0.1}, {"label_smoothing": math.nan},
-    {"weight_decay": -0.1}, {"weight_decay": math.nan}, {"weight_decay": math.inf},
-    {"adam_betas": (0.9, 1.0)}, {"adam_betas": (-0.1, 0.9)}, {"adam_betas": (0.9, math.nan)},
-])  # fmt: skip
-def test_configuration_wants_shares_and_decays(options):
-    ((name, value),) = options.items()
-    with pytest.raises(ValueError, match=f"{name} .*got .*{re.escape(str(value))}"):
-        TrainingConfig(steps=5, **options)
+def test_a_setting_of_another_type_or_out_of_its_range_is_refused():
+    assert BAD.keys() == asdict(CONFIG).keys()
+    for name, values in BAD.items():
+        for value in values:
+            with pytest.raises(ValueError, match=f"{name} must .*; got .*{re.escape(repr(value))}"):
+                TrainingConfig(**({"steps": 5} | {name: value}))
 
 
 def test_the_default_rate_and_warmup_are_those_of_the_default_model():
@@ -325,39 +269,6 @@ def test_the_default_rate_and_warmup_are_those_of_the_default_model():
     config, model = TrainingConfig(steps=1), TransformerConfig(100, 100, 0)
     assert config.warmup_steps == 4000
     assert config.peak_lr == pytest.approx((model.d_model * config.warmup_steps) ** -0.5, rel=0.01)
-
-
-def test_adam_has_two_betas():
-    with pytest.raises(ValueError, match=r"adam_betas must be of type tuple\[float, float\]; got \(0.9,\)"):
-        TrainingConfig(steps=5, adam_betas=(0.9,))
-
-
-@pytest.mark.parametrize(
-    "name", ["batch_tokens", "warmup_steps", "steps", "evaluate_every", "accumulate", "average", "patience"]
-)
-def test_counts_are_whole_numbers(name):
-    """A run of 2.5 steps would never meet its last one."""
-    for value in (2.5, "5"):
-        with pytest.raises(ValueError, match=f"{name} .*got {value!r}"):
-            TrainingConfig(**({"steps": 5} | {name: value}))
-
-
-@pytest.mark.parametrize(("name", "value"), [
-    ("seed", 1.5), ("seed", "7"), ("steps", True), ("recompute", "no"), ("recompute", 0), ("peak_lr", "0.1"),
-    ("clip_norm", True), ("label_smoothing", None), ("minutes", "5"), ("adam_betas", (0.9, "0.98")),
-    ("schedule", "cosine"),
-])  # fmt: skip
-def test_a_setting_of_another_type_is_refused(name, value):
-    with pytest.raises(ValueError, match=f"{name} must be of type .*; got {re.escape(repr(value))}"):
-        TrainingConfig(**({"steps": 5} | {name: value}))
-
-
-def test_numpys_numbers_are_numbers():
-    """They become Python's, which JSON knows."""
-    values = {"steps": np.int64(5), "peak_lr": np.float32(0.5), "seed": np.uint8(3), "adam_betas": [np.float32(0.5), 0]}
-    plain = asdict(TrainingConfig(steps=5, peak_lr=0.5, seed=3, adam_betas=(0.5, 0.0)))
-    given = json.dumps(asdict(TrainingConfig(**values)), default=str)
-    assert given == json.dumps(plain, default=str).replace("[0.5, 0.0]", "[0.5, 0]")
 
 
 # --- a run ---
@@ -397,13 +308,13 @@ def naive_run(model, config):
 
 
 @pytest.mark.parametrize("clip_norm", [0.3, 100.0])
-@pytest.mark.parametrize("options", [{}, {"accumulate": 3}, {"accumulate": 3, "recompute": True}], ids=str)
+@pytest.mark.parametrize("options", [{}, {"accumulate": 3, "recompute": True}], ids=str)
 def test_a_run_is_the_textbooks_loop(clip_norm, options):
-    """Without dropout, in float64; five epochs. Twenty steps of Adam may multiply a last bit by some thousands.
+    """Without dropout, in float64; three epochs. Twelve steps of Adam may multiply a last bit by some thousands.
 
-    Updates of three batches out of four an epoch: some take the end of one epoch and the beginning of the next.
+    Steps of three batches out of four an epoch: some take the end of one epoch and the beginning of the next.
     """
-    config = replace(CONFIG, steps=20, evaluate_every=1, clip_norm=clip_norm, weight_decay=0.5, **options)
+    config = replace(CONFIG, steps=12, evaluate_every=1, clip_norm=clip_norm, weight_decay=0.5, **options)
     ours, theirs = fresh_model().double(), fresh_model().double()
     log = train(ours, PAIRS, config)
     losses = naive_run(theirs, config)
@@ -412,10 +323,9 @@ def test_a_run_is_the_textbooks_loop(clip_norm, options):
         equal(a, b, atol=1e-8)
 
 
-@pytest.mark.parametrize("options", [{}, {"norm_first": True, "tie_embeddings": "all"}], ids=str)
-def test_recomputed_layers_give_the_same_gradients_and_keep_less(options):
+def test_recomputed_layers_give_the_same_gradients_and_keep_less():
     """Bit for bit, with dropout; and what the graph holds on to between forward and backward shrinks."""
-    model, found = fresh_model(dropout=0.3, **options), []
+    model, found = fresh_model(dropout=0.3), []
     source, target = batch()
     for wanted in (False, True):
         kept = []
@@ -430,46 +340,6 @@ def test_recomputed_layers_give_the_same_gradients_and_keep_less(options):
     assert all(torch.equal(a, b) for a, b in zip(found[0][1], found[1][1]))
     assert found[1][2] < found[0][2] / 3
     assert all("forward" not in vars(layer) for layer in [*model.encoder.layers, *model.decoder.layers])
-
-
-def test_recomputed_leaves_no_trace_after_an_exception():
-    model = fresh_model()
-    with pytest.raises(KeyError), activation_checkpointing(model):
-        raise KeyError
-    assert all("forward" not in vars(layer) for layer in [*model.encoder.layers, *model.decoder.layers])
-
-
-def test_only_matrices_decay_and_the_moments_are_the_papers():
-    model = fresh_model(tie_embeddings="all")
-    groups = []
-    with watched_steps(lambda optimizer: groups.append([{**group} for group in optimizer.param_groups])):
-        train(model, PAIRS, replace(CONFIG, steps=6, weight_decay=0.25, adam_betas=(0.8, 0.95)))
-    for step, found in enumerate(groups, start=1):
-        decay = {id(p): group["weight_decay"] for group in found for p in group["params"]}
-        assert sum(len(group["params"]) for group in found) == len(decay)  # none twice
-        for name, parameter in model.named_parameters():
-            assert decay[id(parameter)] == (0.25 if parameter.dim() > 1 else 0.0), name
-        assert all(group["betas"] == (0.8, 0.95) and group["eps"] == 1e-9 for group in found)
-        rate = inverse_sqrt_schedule(step, peak=CONFIG.peak_lr, warmup=CONFIG.warmup_steps)
-        assert {group["lr"] for group in found} == {rate}
-    assert len(groups) == 6
-
-
-@pytest.mark.parametrize("clip_norm", [0.05, 1e9])
-def test_gradients_are_clipped(clip_norm):
-    norms = []
-
-    def watch(optimizer):
-        gradients = [p.grad for group in optimizer.param_groups for p in group["params"]]
-        norms.append(math.sqrt(sum(float((gradient.double() ** 2).sum()) for gradient in gradients)))
-
-    with watched_steps(watch):
-        train(fresh_model(), PAIRS, replace(CONFIG, clip_norm=clip_norm))
-    assert len(norms) == 10
-    if clip_norm == 0.05:
-        assert norms == pytest.approx([0.05] * 10, rel=1e-3)
-    else:
-        assert min(norms) > 0.1  # else the other case would prove nothing
 
 
 def test_the_seed_decides():
@@ -501,7 +371,7 @@ def test_a_run_leaves_the_global_random_numbers_alone(device):
 
 
 @pytest.mark.parametrize("device", ["meta", GPU])
-def test_an_update_waits_for_no_result(device):
+def test_a_step_waits_for_no_result(device):
     """Tensors on `meta` have no values: whatever asks for one fails. On a GPU, PyTorch tells who waits."""
     model = fresh_model(dropout=0.2).to(device)
     optimizer = SimpleNamespace(zero_grad=model.zero_grad, step=lambda: None, param_groups=[{}])  # PyTorch's is theirs
@@ -521,62 +391,45 @@ def test_an_update_waits_for_no_result(device):
 
 @pytest.fixture
 def seldom(monkeypatch):
-    """The loop looks at results after every fourth update, as it does after every tenth on a GPU."""
-    looks, look = [], training._look
-    monkeypatch.setattr(training, "_looks_every", lambda _: 4)
-    monkeypatch.setattr(training, "_look", lambda *given: [looks.append(given[1].step), look(*given)][1])
-    return looks
+    """The loop looks at results after every fourth step, as it does after every tenth on a GPU."""
+    monkeypatch.setitem(training.READ_EVERY, "cpu", 4)
 
 
 def test_looking_seldom_changes_no_bit(seldom, whole, tmp_path):
-    model = fresh_model(**OPTIONS)
-    log = train(model, PAIRS, CONFIG, out=tmp_path)
-    assert seldom == [3, 4, 6, 8, 9, 10]  # at checkpoints, too
-    assert same(tensors_of(model), whole.weights)
-    compare_states(tmp_path, whole.out)
+    """Nor does a run that is asked to stop, and stops at the next look."""
+    log = train(fresh_model(**OPTIONS), PAIRS, CONFIG, out=tmp_path / "one")
+    compare_states(tmp_path / "one", whole.out)
     assert [{**row, "seconds": 0} for row in log] == [{**row, "seconds": 0} for row in whole.log]
-
-
-@pytest.mark.parametrize("broken", [1, 2, 4])
-def test_after_a_gradient_that_is_not_finite_nothing_moves_until_the_loop_looks(broken, seldom, tmp_path):
-    """Later gradients are finite again; the first broken one is named."""
-    model, before, steps = fresh_model(), [], []
-    model.output_projection.weight.register_hook(lambda grad: grad * math.nan if len(steps) == broken - 1 else grad)
     with (
-        watched_steps(lambda _: steps.append(before.append(tensors_of(model)))),
-        pytest.raises(InputError, match=f"the gradient's norm is nan at step {broken} "),
+        in_step(7, lambda: signal.raise_signal(signal.SIGTERM)),
+        pytest.raises(KeyboardInterrupt, match="after step 8"),
+    ):
+        train(fresh_model(**OPTIONS), PAIRS, CONFIG, out=tmp_path / "two")
+    train(fresh_model(seed=1, **OPTIONS), PAIRS, CONFIG, out=tmp_path / "two", resume=True)
+    compare_states(tmp_path / "two", whole.out)
+
+
+def test_after_a_gradient_that_is_not_finite_nothing_moves_until_the_loop_looks(seldom, tmp_path):
+    """Later gradients are finite again; the first broken one is named, and the state stays as it was."""
+    model, before = fresh_model(), []
+    model.output_projection.weight.register_hook(lambda grad: grad * math.nan if len(before) == 1 else grad)
+    with (
+        watched_steps(lambda _: before.append(tensors_of(model))),
+        pytest.raises(InputError, match=r"gradient's norm is nan at step 2 \(epoch 0, batch 2\)"),
     ):
         train(model, PAIRS, replace(CONFIG, evaluate_every=100), out=tmp_path)
-    assert seldom == [4] == [len(steps)]
-    assert same(tensors_of(model), before[broken - 1])
-    assert all(value.isfinite().all() for value in tensors_of(model).values())
-    assert state_of(tmp_path)[1]["progress"]["step"] == 0
-
-
-def test_a_run_is_asked_to_stop_between_two_looks(seldom, whole, tmp_path):
-    """It stops at the next look, and goes on as if nothing had been."""
-    updates = []
-
-    def ask(_):
-        updates.append(1)
-        if len(updates) == 7:
-            signal.raise_signal(signal.SIGTERM)
-
-    with watched_steps(ask), pytest.raises(KeyboardInterrupt, match="after step 8"):
-        train(fresh_model(**OPTIONS), PAIRS, CONFIG, out=tmp_path)
-    model = fresh_model(seed=1, **OPTIONS)
-    train(model, PAIRS, CONFIG, out=tmp_path, resume=True)
-    assert same(tensors_of(model), whole.weights)
-    compare_states(tmp_path, whole.out)
+    assert len(before) == 4
+    assert same(tensors_of(model), before[1])
+    assert not same(tensors_of(model), before[0])
+    assert state_of(tmp_path)[1]["state"]["step"] == 0
 
 
 def test_validation_does_not_disturb_the_run():
     models = []
-    for options in ({"val_pairs": VAL_PAIRS}, {}):
-        for evaluate_every in (1, 7):
-            models.append(fresh_model(dropout=0.2))
-            train(models[-1], PAIRS, replace(CONFIG, evaluate_every=evaluate_every), **options)
-    assert all(same(tensors_of(models[0]), tensors_of(model)) for model in models)
+    for evaluate_every, options in ((1, {"val_pairs": VAL_PAIRS}), (7, {})):
+        models.append(fresh_model(dropout=0.2))
+        train(models[-1], PAIRS, replace(CONFIG, evaluate_every=evaluate_every), **options)
+    assert same(*map(tensors_of, models))
 
 
 def test_every_step_draws_its_own_dropout():
@@ -600,46 +453,27 @@ def test_every_process_draws_its_own_dropout(monkeypatch):
         assert (abs(parts[0] - parts[1]) > 1e-6) == different
 
 
-def test_dropout_is_on_during_the_run():
-    with_dropout, without = fresh_model(dropout=0.2).eval(), fresh_model()
-    for model in (with_dropout, without):
-        train(model, PAIRS, replace(CONFIG, steps=2))
-    assert not same(tensors_of(with_dropout), tensors_of(without))
-
-
-def test_the_log_and_the_files(tmp_path):
-    out = tmp_path / "runs" / "first"
-    model = fresh_model(dropout=0.2)
+def test_the_log_and_the_files(tmp_path, monkeypatch):
+    """A row's training loss is the mean over the tokens since the row before; `tokens` counts real targets."""
+    out, model, each = tmp_path / "runs" / "first", fresh_model(dropout=0.2), fresh_model(dropout=0.2)
     log = train(model, PAIRS, CONFIG, val_pairs=VAL_PAIRS, out=out)
     assert sorted(path.name for path in out.iterdir()) == ["log.jsonl", "model.safetensors", "state.safetensors"]
     assert [json.loads(line) for line in (out / "log.jsonl").read_text(encoding="utf-8").splitlines()] == log
     assert [row["step"] for row in log] == [3, 6, 9, 10]
     names = {"step", "epoch", "tokens", "seconds", "learning_rate", "train_loss", "val_loss"}
     assert all(row.keys() == names for row in log)
-    assert [row["learning_rate"] for row in log] == [
-        inverse_sqrt_schedule(row["step"], peak=CONFIG.peak_lr, warmup=CONFIG.warmup_steps) for row in log
-    ]
-    seconds = [row["seconds"] for row in log]
-    assert seconds == sorted(seconds)
     assert log[-1]["val_loss"] == pytest.approx(validation_loss(model, VAL_PAIRS, 1000), rel=1e-5)
-    # A row's training loss is the mean over the tokens since the row before; `tokens` counts real targets.
-    each = train(fresh_model(dropout=0.2), PAIRS, replace(CONFIG, evaluate_every=1))
-    assert "val_loss" not in each[0]
-    tokens = [b["tokens"] - a["tokens"] for a, b in zip([{"tokens": 0}, *each], each)]
-    per_epoch = sum(len(target) - 1 for _, target in PAIRS)
-    batches = len(list(token_batches(PAIRS, CONFIG.batch_tokens, seed=0)))
-    assert sum(tokens[:batches]) == per_epoch
+    monkeypatch.chdir(tmp_path)
+    rows = train(each, PAIRS, replace(CONFIG, evaluate_every=1))
+    assert list(tmp_path.iterdir()) == [tmp_path / "runs"]  # without a place nothing is written
+    tokens = [b["tokens"] - a["tokens"] for a, b in zip([{"tokens": 0}, *rows], rows)]
+    assert sum(tokens[:EPOCH]) == sum(len(target) - 1 for _, target in PAIRS)
     for start, row in zip((0, 3, 6, 9), log):
         steps = range(start, row["step"])
-        mean = sum(each[n]["train_loss"] * tokens[n] for n in steps) / sum(tokens[n] for n in steps)
+        mean = sum(rows[n]["train_loss"] * tokens[n] for n in steps) / sum(tokens[n] for n in steps)
         assert row["train_loss"] == pytest.approx(mean, rel=1e-9)
-        assert row["tokens"] == each[row["step"] - 1]["tokens"]
-
-
-def test_without_a_place_nothing_is_written(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    train(fresh_model(), PAIRS, CONFIG, val_pairs=VAL_PAIRS)
-    assert list(tmp_path.iterdir()) == []
+        for name in ("tokens", "learning_rate"):
+            assert row[name] == rows[row["step"] - 1][name]
 
 
 def scripted_validation(monkeypatch, losses):
@@ -647,29 +481,7 @@ def scripted_validation(monkeypatch, losses):
     monkeypatch.setattr(training, "validation_loss", lambda *_: next(losses))
 
 
-def test_the_best_on_the_validation_pairs_is_kept(tmp_path, monkeypatch):
-    scripted_validation(monkeypatch, [3.0, 1.0, 2.0, 1.5])
-    last = fresh_model()
-    train(last, PAIRS, CONFIG, val_pairs=VAL_PAIRS, out=tmp_path)
-    best, kept = fresh_model(), fresh_model(seed=1)
-    train(best, PAIRS, replace(CONFIG, steps=6))
-    load_weights(tmp_path / "model.safetensors", kept)
-    assert same(tensors_of(kept), tensors_of(best))
-    assert not same(tensors_of(kept), tensors_of(last))
-    # After an interruption the earlier best is still to be beaten.
-    scripted_validation(monkeypatch, [1.2, 0.9])
-    going_on = fresh_model()
-    train(going_on, PAIRS, replace(CONFIG, steps=12), val_pairs=VAL_PAIRS, out=tmp_path, resume=True)
-    load_weights(tmp_path / "model.safetensors", kept)
-    assert same(tensors_of(kept), tensors_of(best))
-    going_on = fresh_model()
-    train(going_on, PAIRS, replace(CONFIG, steps=13), val_pairs=VAL_PAIRS, out=tmp_path, resume=True)
-    load_weights(tmp_path / "model.safetensors", kept)
-    assert same(tensors_of(kept), tensors_of(going_on))
-
-
-@pytest.mark.parametrize("average", [2, 3, 9])
-@pytest.mark.parametrize("cuts", [[], [6], [4, 7]])
+@pytest.mark.parametrize(("average", "cuts"), [(2, [4, 7]), (3, [6]), (9, [])])
 def test_the_mean_of_the_last_checkpoints_is_validated_and_kept(average, cuts, tmp_path):
     """Interrupted or not; the run itself goes on from its own weights."""
     each = []
@@ -696,58 +508,39 @@ def test_the_mean_of_the_last_checkpoints_is_validated_and_kept(average, cuts, t
 LOSSES = [5.0, 4.0, 4.5, 3.0, 3.5, 3.0, 3.2, 1.0, 1.0]  # as good as the best is not better
 
 
-@pytest.mark.parametrize(("patience", "last"), [(1, 3), (2, 6), (3, 7), (4, 9), (None, 9)])
-@pytest.mark.parametrize("cut", [None, 2, 5, 6])
+@pytest.mark.parametrize(("patience", "last", "cut"), [(1, 3, None), (2, 6, 5), (3, 7, 6), (None, 9, 2)])
 def test_patience(patience, last, cut, tmp_path, monkeypatch):
     """Interrupted or not, after so many validations in vain; asked again, a run that stopped stays where it is."""
     scripted_validation(monkeypatch, LOSSES)
     config = replace(CONFIG, evaluate_every=1, steps=9, patience=patience)
     for steps in (cut, 9, 9):
         if steps:
-            log = train(
-                fresh_model(), PAIRS, replace(config, steps=steps), val_pairs=VAL_PAIRS, out=tmp_path, resume=True
-            )
+            short = replace(config, steps=steps)
+            log = train(fresh_model(), PAIRS, short, val_pairs=VAL_PAIRS, out=tmp_path, resume=True)
     assert [row["step"] for row in log] == list(range(1, last + 1))
-    kept = fresh_model()
-    best = min(range(last), key=LOSSES.__getitem__) + 1
-    train(kept, PAIRS, replace(CONFIG, steps=best))
-    other = fresh_model()
+    kept, other = fresh_model(), fresh_model(seed=1)
+    train(kept, PAIRS, replace(CONFIG, steps=min(range(last), key=LOSSES.__getitem__) + 1))
     load_weights(tmp_path / "model.safetensors", other)
     assert same(tensors_of(other), tensors_of(kept))
-
-
-def test_patience_needs_something_to_wait_for():
-    with pytest.raises(ValueError, match="val_pairs"):
-        train(fresh_model(), PAIRS, replace(CONFIG, patience=1))
-
-
-def test_without_validation_pairs_the_last_is_kept(tmp_path):
-    model, kept = fresh_model(), fresh_model(seed=1)
-    train(model, PAIRS, CONFIG, out=tmp_path)
-    load_weights(tmp_path / "model.safetensors", kept)
-    assert same(tensors_of(kept), tensors_of(model))
 
 
 # --- validation ---
 
 
-@pytest.mark.parametrize("was_training", [True, False])
-@pytest.mark.parametrize("batch_tokens", [15, 1000])
-def test_validation_loss_is_the_mean_over_tokens_without_dropout(was_training, batch_tokens):
+@pytest.mark.parametrize(("batch_tokens", "was_training"), [(15, True), (1000, False)])
+def test_validation_loss_is_the_mean_over_tokens_without_dropout(batch_tokens, was_training):
+    """Each module has its own mode again, after an error too."""
     model = small_model(dropout=0.5).train(was_training)
+    model.encoder.eval()
+    modes = [module.training for module in model.modules()]
     loss = validation_loss(model, VAL_PAIRS, batch_tokens)
-    assert all(module.training is was_training for module in model.modules())
+    with pytest.raises(InputError, match="batch_tokens = 3"):
+        validation_loss(model, VAL_PAIRS, 3)
+    assert [module.training for module in model.modules()] == modes
     assert all(parameter.grad is None for parameter in model.parameters())
     model.eval()
     sums = [translation_loss(model, *map(torch.tensor, ([s], [t])), reduction="sum").item() for s, t in VAL_PAIRS]
     assert loss == pytest.approx(sum(sums) / sum(len(target) - 1 for _, target in VAL_PAIRS), abs=1e-10)
-
-
-def test_validation_puts_the_mode_back_after_an_error():
-    model = fresh_model().train()
-    with pytest.raises(InputError, match="batch_tokens = 3"):
-        validation_loss(model, VAL_PAIRS, 3)
-    assert model.training
 
 
 # --- going on after an interruption ---
@@ -757,8 +550,8 @@ def state_of(folder):
     """All that the next step depends on: the tensors, and where the run stands."""
     path = folder / "state.safetensors"
     with safe_open(path, "pt") as file:
-        progress = json.loads(file.metadata()["progress"])
-    del progress["progress"]["seconds"]
+        progress = json.loads(file.metadata()["state"])["progress"]
+    del progress["state"]["seconds"]
     return load_file(path), progress
 
 
@@ -768,11 +561,6 @@ def compare_states(first, second):
     assert progress == other_progress
 
 
-def test_there_are_four_batches_an_epoch():
-    """What the cut points below are chosen for."""
-    assert len(list(token_batches(PAIRS, CONFIG.batch_tokens, seed=CONFIG.seed))) == EPOCH
-
-
 EPOCH = 4
 OPTIONS = {"dropout": 0.2, "tie_embeddings": "all", "norm_first": True}
 
@@ -780,67 +568,32 @@ OPTIONS = {"dropout": 0.2, "tie_embeddings": "all", "norm_first": True}
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
     """The run that nobody interrupted."""
+    assert len(list(token_batches(PAIRS, CONFIG.batch_tokens, seed=CONFIG.seed))) == EPOCH
     out = tmp_path_factory.mktemp("whole")
     model = fresh_model(**OPTIONS)
     log = train(model, PAIRS, CONFIG, out=out)
     return SimpleNamespace(out=out, weights=tensors_of(model), log=log)
 
 
-@pytest.mark.parametrize("cuts", [[1], [3], [EPOCH], [EPOCH + 1], [2 * EPOCH], [9], [2, 5, 6, EPOCH * 2 + 1]])
+@pytest.mark.parametrize("cuts", [[1], [EPOCH], [2, EPOCH + 1, 6, 9]])
 def test_an_interrupted_run_is_bitwise_the_uninterrupted(cuts, whole, tmp_path):
     for seed, steps in enumerate([*cuts, CONFIG.steps]):
         model = fresh_model(seed=seed, **OPTIONS)  # the state replaces whatever is in it
         if seed == 0:
             assert steps < CONFIG.steps
         torch.manual_seed(100 + seed)
-        log = train(model, PAIRS, replace(CONFIG, steps=steps), out=tmp_path, resume=True)
+        log = train(model, json.loads(json.dumps(PAIRS)), replace(CONFIG, steps=steps), out=tmp_path, resume=True)
     assert same(tensors_of(model), whole.weights)
     compare_states(tmp_path, whole.out)
     rows = {row["step"]: row for row in log}
     assert [*rows] == sorted({3, 6, 9, 10, *cuts})
     for row in whole.log:
-        assert [row[name] for name in ("epoch", "tokens", "learning_rate")] == [
-            rows[row["step"]][name] for name in ("epoch", "tokens", "learning_rate")
-        ]
-
-
-@pytest.mark.parametrize("stop_at", [1, 5, 7, 10])
-def test_a_killed_run_goes_on_from_its_last_checkpoint(stop_at, whole, tmp_path, monkeypatch):
-    train_step, count = training.train_step, [0]
-
-    def dying(*arguments):
-        count[0] += 1
-        if count[0] == stop_at:
-            raise KeyboardInterrupt
-        return train_step(*arguments)
-
-    monkeypatch.setattr(training, "train_step", dying)
-    with pytest.raises(KeyboardInterrupt):
-        train(fresh_model(**OPTIONS), PAIRS, CONFIG, out=tmp_path)
-    monkeypatch.undo()
-    model = fresh_model(seed=0 if stop_at == 1 else 1, **OPTIONS)  # before step 3 there is no checkpoint
-    log = train(model, PAIRS, CONFIG, out=tmp_path, resume=True)
-    assert same(tensors_of(model), whole.weights)
-    compare_states(tmp_path, whole.out)
-    assert [{**row, "seconds": 0} for row in log] == [{**row, "seconds": 0} for row in whole.log]
-
-
-def test_a_finished_run_has_nothing_to_go_on_with(whole, tmp_path):
-    train(fresh_model(**OPTIONS), PAIRS, CONFIG, out=tmp_path)
+        assert {(name, rows[row["step"]][name] == row[name]) for name in ("epoch", "tokens", "learning_rate")} == {
+            ("epoch", True), ("tokens", True), ("learning_rate", True),
+        }  # fmt: skip
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
-    model = fresh_model(seed=1, **OPTIONS)
-    log = train(model, PAIRS, CONFIG, out=tmp_path, resume=True)
-    assert [row["step"] for row in log] == [3, 6, 9, 10]
-    assert same(tensors_of(model), whole.weights)
+    assert train(fresh_model(seed=9, **OPTIONS), PAIRS, CONFIG, out=tmp_path, resume=True) == log  # nothing is left
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
-
-
-def test_seconds_add_up(tmp_path, monkeypatch):
-    clock = Clock(monkeypatch, update=10.0)
-    train(fresh_model(), PAIRS, replace(CONFIG, steps=6), out=tmp_path)
-    clock.now += 5000  # nobody trains in between
-    log = train(fresh_model(), PAIRS, replace(CONFIG, steps=9), out=tmp_path, resume=True)
-    assert [row["seconds"] for row in log] == [30.0, 60.0, 90.0]
 
 
 CHANGES = {"batch_tokens": 50, "peak_lr": 1e-3, "warmup_steps": 5, "label_smoothing": 0.2, "weight_decay": 0.02,
@@ -849,8 +602,24 @@ CHANGES = {"batch_tokens": 50, "peak_lr": 1e-3, "warmup_steps": 5, "label_smooth
 FREE = {"steps", "minutes", "evaluate_every", "recompute", "average", "patience"}
 
 
-def test_every_setting_is_either_fixed_or_free():
+def refused(folder, match, config=CONFIG, pairs=PAIRS, **options):
+    """Going on is refused in one line, and no file is touched."""
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+    with pytest.raises(InputError, match=match) as caught:
+        train(fresh_model(**options), pairs, config, out=folder, resume=True)
+    assert str(folder) in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
+
+
+def test_another_setting_is_no_resumption(tmp_path):
     assert set(asdict(CONFIG)) == set(CHANGES) | FREE
+    train(fresh_model(), PAIRS, replace(CONFIG, steps=3), out=tmp_path)
+    for name, value in CHANGES.items():
+        refused(tmp_path, rf"another {name}:", replace(CONFIG, **{name: value}))
+    refused(tmp_path, "another pairs:", pairs=PAIRS[1:])
+    for options in ({"d_ff": 24}, {"num_encoder_layers": 1}, {"norm_first": True}, {"tie_embeddings": "all"}):
+        refused(tmp_path, "another model", **options)
 
 
 def test_free_settings_may_change_on_the_way(tmp_path):
@@ -860,34 +629,16 @@ def test_free_settings_may_change_on_the_way(tmp_path):
     assert [row["step"] for row in log] == [3, 4, 8]
 
 
-def test_another_schedule_sets_the_rate_and_goes_on_bitwise(tmp_path):
-    """Resumed with a new function that gives the same rates; and not with one that gives others."""
+def test_another_schedule_sets_the_rate(tmp_path):
+    """It may be a new function, if it gives the same rates."""
 
-    def falling(last):
-        return replace(CONFIG, schedule=lambda step, *, peak, warmup: peak * warmup / (last + step))
+    def falling(last, **options):
+        return replace(CONFIG, schedule=lambda step, *, peak, warmup: peak * warmup / (last + step), **options)
 
-    usual, whole, model = fresh_model(), fresh_model(), fresh_model()
-    train(usual, PAIRS, CONFIG)
-    log = train(whole, PAIRS, falling(3))
+    train(fresh_model(), PAIRS, falling(3, steps=5), out=tmp_path)
+    log = train(fresh_model(), PAIRS, falling(3), out=tmp_path, resume=True)
     assert [row["learning_rate"] for row in log] == [5e-3 * 4 / (3 + row["step"]) for row in log]
-    train(fresh_model(), PAIRS, replace(falling(3), steps=5), out=tmp_path)
-    train(model, PAIRS, falling(3), out=tmp_path, resume=True)
-    assert same(tensors_of(model), tensors_of(whole))
-    assert not same(tensors_of(model), tensors_of(usual))
-    for config in (falling(4), CONFIG):
-        with pytest.raises(InputError, match="another schedule"):
-            train(fresh_model(), PAIRS, config, out=tmp_path, resume=True)
-
-
-def test_a_run_that_was_stored_before_there_were_schedules_goes_on(tmp_path):
-    train(fresh_model(), PAIRS, replace(CONFIG, steps=3), out=tmp_path)
-    path = tmp_path / "state.safetensors"
-    with safe_open(path, "pt") as file:
-        metadata = file.metadata()
-    progress = json.loads(metadata["progress"])
-    assert progress["settings"].pop("schedule") is None
-    save_file(load_file(path), path, metadata=metadata | {"progress": json.dumps(progress)})
-    train(fresh_model(), PAIRS, CONFIG, out=tmp_path, resume=True)
+    refused(tmp_path, "another schedule:", falling(4))
 
 
 def test_a_run_with_a_frozen_parameter_goes_on(tmp_path):
@@ -900,157 +651,43 @@ def test_a_run_with_a_frozen_parameter_goes_on(tmp_path):
     assert torch.equal(model.source_embedding.weight, fresh_model().source_embedding.weight)
 
 
-def test_pairs_may_come_as_lists_or_tuples(tmp_path):
+def test_a_damaged_state_is_one_clear_line(tmp_path):
+    """Cut short, something else, one bit of a number or of the place changed, or without a checksum."""
     train(fresh_model(), PAIRS, replace(CONFIG, steps=3), out=tmp_path)
-    pairs = json.loads(json.dumps(PAIRS))  # tuples become lists
-    assert [
-        row["step"] for row in train(fresh_model(), pairs, replace(CONFIG, steps=6), out=tmp_path, resume=True)
-    ] == [3, 6]
+    path = tmp_path / "state.safetensors"
+    data = path.read_bytes()
+    assert data.count(b'\\"step\\": 3') == 1
+    place = data.replace(b'\\"step\\": 3', b'\\"step\\": 2')
+    for damaged in (b"", data[: len(data) // 2], data[:-1], b"text" * 99, data[:-3] + b"\x07" + data[-2:], place):
+        path.write_bytes(damaged)
+        refused(tmp_path, r"state\.safetensors is damaged")
+    for metadata in ({}, {"state": "{"}, {"state": "[1]"}, {"progress": "{}"}):
+        path.write_bytes(data)
+        save_file(load_file(path), path, metadata=metadata)
+        refused(tmp_path, r"state\.safetensors is damaged")
 
 
-@pytest.mark.parametrize("name", CHANGES)
-def test_another_setting_is_no_resumption(name, tmp_path):
-    train(fresh_model(), PAIRS, replace(CONFIG, steps=3), out=tmp_path)
-    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
-    with pytest.raises(InputError, match=rf"another {name}\b") as caught:
-        train(fresh_model(), PAIRS, replace(CONFIG, **{name: CHANGES[name]}), out=tmp_path, resume=True)
-    assert str(tmp_path) in str(caught.value)
-    assert "\n" not in str(caught.value)
-    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
-
-
-def cut(share):
-    return lambda path: path.write_bytes(path.read_bytes()[: int(share * path.stat().st_size)])
-
-
-def without_progress(path):
-    save_file(load_file(path), path)
-
-
-def with_progress(text):
-    return lambda path: save_file(load_file(path), path, metadata={"progress": text})
-
-
-def without(prefix):
-    def damage(path):
-        with safe_open(path, "pt") as file:
-            metadata = file.metadata()
-        save_file({n: t for n, t in load_file(path).items() if not n.startswith(prefix)}, path, metadata=metadata)
-
-    return damage
-
-
-def with_tensor(name):
-    def damage(path):
-        with safe_open(path, "pt") as file:
-            metadata = file.metadata()
-        save_file(load_file(path) | {name: torch.zeros(2)}, path, metadata=metadata)
-
-    return damage
-
-
-def with_place(**changes):
-    def damage(path):
-        with safe_open(path, "pt") as file:
-            progress = json.loads(file.metadata()["progress"])
-        progress["progress"] |= changes
-        save_file(load_file(path), path, metadata={"progress": json.dumps(progress)})
-
-    return damage
-
-
-DAMAGES = {
-    "empty": cut(0), "beginning": cut(0.01), "half": cut(0.5),
-    "last byte": lambda path: path.write_bytes(path.read_bytes()[:-1]),
-    "text": lambda path: path.write_text("not a state\n" * 50),
-    "no progress": without_progress, "progress is no JSON": with_progress("{"),
-    "progress is a list": with_progress("[1]"), "progress lacks all": with_progress("{}"),
-    "no model": without("model."), "no moments": without("optimizer."), "a moment": without("optimizer.3."),
-    "a kind of moment": without("optimizer.3.exp_avg"),
-    "a name": without("model.encoder.layers.0.feed_forward.linear1.bias"),
-    "a moment of another shape": with_tensor("optimizer.3.exp_avg"),
-    "one more moment": with_tensor("optimizer.999.step"), "a moment's name": with_tensor("optimizer.x.step"),
-    "strange weights": with_tensor("model.x"), "strange recent weights": with_tensor("recent.0.x"),
-    "negative step": with_place(step=-1), "half a batch": with_place(batch=1.5), "no number": with_place(epoch="1"),
-    "true": with_place(step=True), "nan": with_place(loss_sum=math.nan), "unknown": with_place(spin=1),
-    "settings are a list": with_progress('{"settings": [], "progress": {}}'),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("damage", DAMAGES)
-def test_a_damaged_state_is_one_clear_line(damage, tmp_path):
-    train(fresh_model(), PAIRS, replace(CONFIG, steps=3), out=tmp_path)
-    DAMAGES[damage](tmp_path / "state.safetensors")
-    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
-    with pytest.raises(InputError, match=r"state\.safetensors") as caught:
-        train(fresh_model(), PAIRS, CONFIG, out=tmp_path, resume=True)
-    assert "\n" not in str(caught.value)
-    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
-
-
-@pytest.mark.parametrize("options", [
-    {"d_model": 24}, {"d_ff": 24}, {"num_encoder_layers": 1}, {"num_decoder_layers": 1}, {"num_decoder_layers": 3},
-    {"norm_first": True}, {"tie_embeddings": "all"},
-])  # fmt: skip
-def test_the_state_of_another_model_is_refused(options, tmp_path):
-    train(fresh_model(), PAIRS, replace(CONFIG, steps=3), out=tmp_path)
-    with pytest.raises(InputError, match=r"state\.safetensors"):
-        train(fresh_model(**options), PAIRS, CONFIG, out=tmp_path, resume=True)
-
-
-@pytest.mark.parametrize("text", [None, "", "{\n", "[1, 2]\n"])
-def test_a_damaged_log_is_one_clear_line(text, tmp_path):
+def test_a_damaged_log_is_one_clear_line(tmp_path):
     train(fresh_model(), PAIRS, replace(CONFIG, steps=3), out=tmp_path)
     log = tmp_path / "log.jsonl"
-    log.unlink() if text is None else log.write_text(text)
-    if text == "":  # an empty log is a log
-        assert [row["step"] for row in train(fresh_model(), PAIRS, CONFIG, out=tmp_path, resume=True)] == [6, 9, 10]
-        return
-    with pytest.raises(InputError, match=r"log\.jsonl"):
-        train(fresh_model(), PAIRS, CONFIG, out=tmp_path, resume=True)
+    for text in ("{\n", "[1, 2]\n", "{}\n", None):
+        log.unlink() if text is None else log.write_text(text)
+        refused(tmp_path, r"log\.jsonl is missing or damaged")
 
 
 # --- when it goes wrong ---
 
 
-@pytest.mark.parametrize("options", [{}, {"val_pairs": VAL_PAIRS}])
-def test_a_loss_that_is_not_finite_names_the_step(options, tmp_path):
-    """The first step's loss is fine, and its update ruins the weights."""
-    config = replace(CONFIG, peak_lr=1e30, evaluate_every=100)
-    with pytest.raises(InputError, match=r"the training loss is (nan|inf) at step 2 .*peak_lr"):
-        train(fresh_model(), PAIRS, config, out=tmp_path, **options)
-    assert state_of(tmp_path)[1]["progress"]["step"] == 0  # as it was before
+@pytest.mark.parametrize(("steps", "val_pairs", "words"), [
+    (10, [], "training loss is (nan|inf) at step 2 .*peak_lr"), (1, VAL_PAIRS, "validation loss is .* at step 1"),
+])  # fmt: skip
+def test_a_loss_that_is_not_finite_names_the_step(steps, val_pairs, words, tmp_path):
+    """The first step's loss is fine, and its change ruins the weights."""
+    config = replace(CONFIG, peak_lr=1e30, evaluate_every=100, steps=steps)
+    with pytest.raises(InputError, match=words):
+        train(fresh_model(), PAIRS, config, val_pairs=val_pairs, out=tmp_path)
+    assert state_of(tmp_path)[1]["state"]["step"] == 0  # as it was before
     assert not (tmp_path / "model.safetensors").exists()
-
-
-def test_a_validation_loss_that_is_not_finite_names_the_step(tmp_path):
-    """Else a run of one step would succeed and leave ruined weights, or none."""
-    with pytest.raises(InputError, match=r"nan|inf|finite"):
-        train(fresh_model(), PAIRS, replace(CONFIG, peak_lr=1e30, steps=1), val_pairs=VAL_PAIRS, out=tmp_path)
-    assert state_of(tmp_path)[1]["progress"]["step"] == 0
-    assert not (tmp_path / "model.safetensors").exists()
-
-
-def test_a_gradient_that_is_not_finite_is_not_saved(tmp_path):
-    """The loss of the last step is fine, but its update would ruin every weight."""
-    model = fresh_model()
-    model.output_projection.weight.register_hook(lambda gradient: gradient * math.inf if steps else gradient)
-    steps = []
-    with (
-        watched_steps(steps.append),
-        pytest.raises(InputError, match=r"the gradient's norm is (nan|inf) at step 2 .epoch 0, b"),
-    ):
-        train(model, PAIRS, replace(CONFIG, steps=2), out=tmp_path)
-    assert state_of(tmp_path)[1]["progress"]["step"] == 0
-
-
-def test_a_gradient_that_is_not_finite_leaves_the_weights_alone():
-    model = fresh_model()
-    model.output_projection.weight.register_hook(lambda gradient: gradient * math.nan)
-    before = tensors_of(model)
-    with pytest.raises(InputError, match="gradient's norm is nan at step 1"):
-        train(model, PAIRS, CONFIG)
-    assert same(tensors_of(model), before)
 
 
 LONG = ([3] * 33, [BOS, EOS])  # the model's max_len is 32
@@ -1060,13 +697,16 @@ LONG = ([3] * 33, [BOS, EOS])  # the model's max_len is 32
     (LONG, "max_len = 32; got 33 and 2"), (([3], [BOS] * 34), "max_len = 32; got 1 and 34"),
     (([3] * 20, [BOS, EOS]), "batch_tokens = 19 .*got 20 and 2"), (([3], [BOS]), "2 tokens or more"),
 ])  # fmt: skip
-@pytest.mark.parametrize("where", ["pairs", "val_pairs"])
-def test_a_pair_that_does_not_fit_is_found_before_the_first_step(pair, words, where, monkeypatch):
+def test_a_pair_that_does_not_fit_is_found_before_the_first_step(pair, words, monkeypatch):
     monkeypatch.setattr(training, "train_step", lambda *_: pytest.fail("it trained first"))
     config = replace(CONFIG, batch_tokens=19 if "19" in words else 60)
-    given = {"pairs": PAIRS, "val_pairs": VAL_PAIRS}
-    with pytest.raises(InputError, match=words):
-        train(fresh_model(), config=config, **given | {where: [*given[where], pair]})
+    for pairs, val_pairs in (([*PAIRS, pair], VAL_PAIRS), (PAIRS, [*VAL_PAIRS, pair])):
+        with pytest.raises(InputError, match=words):
+            train(fresh_model(), pairs, config, val_pairs=val_pairs)
+    with pytest.raises(ValueError, match="at least one pair"):
+        train(fresh_model(), [], CONFIG)
+    with pytest.raises(ValueError, match="val_pairs"):
+        train(fresh_model(), PAIRS, replace(CONFIG, patience=1))
 
 
 def test_a_place_that_cannot_be_written_is_found_before_the_first_step(tmp_path, monkeypatch):
@@ -1076,46 +716,16 @@ def test_a_place_that_cannot_be_written_is_found_before_the_first_step(tmp_path,
         train(fresh_model(), PAIRS, CONFIG, out=tmp_path / "file")
 
 
-def test_what_a_killed_writer_left_is_removed(tmp_path):
-    for name in (".model.safetensors.123.part", ".state.safetensors.99.part"):
-        (tmp_path / name).write_text("half")
-    (tmp_path / "mine.part").write_text("mine")
-    train(fresh_model(), PAIRS, replace(CONFIG, steps=3), out=tmp_path)
-    assert sorted(path.name for path in tmp_path.iterdir()) == [
-        "log.jsonl", "mine.part", "model.safetensors", "state.safetensors",
-    ]  # fmt: skip
-
-
-def test_a_place_below_a_file_is_refused(tmp_path):
-    (tmp_path / "file").write_text("")
-    with pytest.raises(InputError, match=r"cannot write .*file"):
-        train(fresh_model(), PAIRS, CONFIG, out=tmp_path / "file" / "run")
-    assert [path.name for path in tmp_path.iterdir()] == ["file"]
-
-
-def test_no_pairs_are_an_error_not_an_endless_loop(monkeypatch):
-    epochs = []
-
-    def batches(*arguments, **options):
-        epochs.append(options["epoch"])
-        assert len(epochs) < 3, "an endless loop"
-        return token_batches(*arguments, **options)
-
-    monkeypatch.setattr(training, "token_batches", batches)
-    with pytest.raises(ValueError, match="pair"):
-        train(fresh_model(), [], CONFIG)
-
-
 # --- the time ---
 
 
 class Clock:
-    """A clock that stands still but for updates and validations; nobody waits for it."""
+    """A clock that stands still but for steps and validations; nobody waits for it."""
 
-    def __init__(self, monkeypatch, *, update=0.0, validation=0.0):
+    def __init__(self, monkeypatch, *, step=0.0, validation=0.0):
         self.now = 1000.0
         monkeypatch.setattr(training, "time", SimpleNamespace(monotonic=lambda: self.now))
-        self.slow_down(monkeypatch, "update", update)
+        self.slow_down(monkeypatch, "train_step", step)
         self.slow_down(monkeypatch, "validation_loss", validation)
 
     def slow_down(self, monkeypatch, name, seconds):
@@ -1130,26 +740,19 @@ class Clock:
 
 def test_minutes_include_the_last_validation(tmp_path, monkeypatch):
     """Ten seconds a step and twenty a validation: 70 s for five steps and one validation; in two minutes, eight."""
-    clock = Clock(monkeypatch, update=10.0, validation=20.0)
+    clock = Clock(monkeypatch, step=10.0, validation=20.0)
     config = replace(CONFIG, steps=None, minutes=2.0, evaluate_every=5)
     log = train(fresh_model(), PAIRS, config, val_pairs=VAL_PAIRS, out=tmp_path)
     assert clock.now - 1000.0 <= 120.0
     assert [row["step"] for row in log] == [5, 8]
     assert log[-1]["seconds"] == 120.0
-    assert state_of(tmp_path)[1]["progress"]["step"] == 8
+    assert state_of(tmp_path)[1]["state"]["step"] == 8
     # Each call has its own two minutes. Here step 15 ends at 110 s, too late for a step and a validation more.
     before = clock.now
     log = train(fresh_model(), PAIRS, config, val_pairs=VAL_PAIRS, out=tmp_path, resume=True)
     assert clock.now - before == 110.0
     assert [row["step"] for row in log] == [5, 8, 10, 15]
     assert log[-1]["seconds"] == 230.0
-
-
-@pytest.mark.parametrize(("steps", "minutes", "last"), [(4, 100.0, 4), (100, 1.0, 6)])
-def test_the_first_limit_ends_the_run(steps, minutes, last, monkeypatch):
-    Clock(monkeypatch, update=10.0)
-    log = train(fresh_model(), PAIRS, replace(CONFIG, steps=steps, minutes=minutes, evaluate_every=100))
-    assert [row["step"] for row in log] == [last + (minutes == 1.0)]  # 60 s are not over until the seventh
 
 
 # --- what can be learnt, and what cannot ---
@@ -1169,7 +772,7 @@ def task(kind, count, seed):
 
 
 @pytest.mark.parametrize(("kind", "low", "high"), [
-    ("copy", 0.0, 0.2), ("reverse", 0.0, 0.2), ("noise", FLOOR - 0.01, FLOOR + 0.05),
+    ("reverse", 0.0, 0.2), ("noise", FLOOR - 0.01, FLOOR + 0.05),
 ])  # fmt: skip
 def test_what_can_be_learnt_is_learnt_and_noise_is_not(kind, low, high):
     """On sentences never seen. A decoder that sees the answer falls below the entropy of random words, ln 8 a word.
@@ -1181,6 +784,6 @@ def test_what_can_be_learnt_is_learnt_and_noise_is_not(kind, low, high):
         TransformerConfig(3 + WORDS, 3 + WORDS, PAD, d_model=32, num_heads=4, d_ff=64, num_encoder_layers=1,
                           num_decoder_layers=1, dropout=0.0, max_len=16, norm_first=True)
     )  # fmt: skip
-    config = TrainingConfig(batch_tokens=448, peak_lr=5e-3, warmup_steps=60, label_smoothing=0.0, steps=150)
+    config = TrainingConfig(batch_tokens=320, peak_lr=8e-3, warmup_steps=40, label_smoothing=0.0, steps=110)
     log = train(model, task(kind, 2000, 1), config, val_pairs=task(kind, 300, 2))
     assert low < log[-1]["val_loss"] < high

@@ -34,8 +34,7 @@ from transformer_lib.data import (
 from transformer_lib.model import Transformer, TransformerConfig
 from transformer_lib.serialization import InputError, one_line
 from transformer_lib.training import TrainingConfig, train
-from transformer_lib.training.checkpoints import run_lock
-from transformer_lib.training.distributed import process_group, rank_and_world_size
+from transformer_lib.training.distributed import is_first_process, process_group
 from transformer_lib.translation import Translator, evaluate_bleu
 
 _COMMON = dict(norm_first=True, tie_embeddings="all")
@@ -117,7 +116,7 @@ def _keep_memory() -> None:
 def _train(arguments: argparse.Namespace) -> None:
     with process_group(_device(arguments.device)) as device:
         log = _train_here(arguments, device)
-        if rank_and_world_size()[0] == 0:  # of several processes only the first speaks
+        if is_first_process():  # of several processes only the first speaks
             print(json.dumps(log[-1]))
 
 
@@ -201,20 +200,22 @@ def train_translator(
             translator.check_config(out)
         except InputError as error:
             raise InputError(f"{error}: give the --preset that the run began with") from error
-    with run_lock(out):
+
+    def prepare() -> None:
         if _goes_on(out, resume) != going_on:
             raise InputError(f"another run began in {out} while this one read its data: give the command again")
-        if rank_and_world_size()[0] == 0:
-            if not going_on:
-                translator.save(out, weights=False)
-            why = f" (blank on a side, or longer than {longest} tokens)" if skipped else ""
-            _say(f"{len(pairs)} pairs to train on, {len(val_pairs)} for validation; skipped {skipped}{why}")
-        log = train(translator.model, pairs, settings, val_pairs=val_pairs, out=out, resume=resume, device=device)
-    if log[-1]["step"] < settings.warmup_steps and rank_and_world_size()[0] == 0:
-        rising = f"the learning rate was still rising, up to update {settings.warmup_steps}"
-        _say(f"warning: this was update {log[-1]['step']}, and {rising}: train longer, or take --preset tiny")
-    if settings.steps and log[-1]["step"] > settings.steps and rank_and_world_size()[0] == 0:
-        _say(f"warning: nothing was trained: the run has made {log[-1]['step']} updates, more than {settings.steps}")
+        if not going_on:
+            translator.save(out, weights=False)
+        why = f" (blank on a side, or longer than {longest} tokens)" if skipped else ""
+        _say(f"{len(pairs)} pairs to train on, {len(val_pairs)} for validation; skipped {skipped}{why}")
+
+    options: dict[str, Any] = {"val_pairs": val_pairs, "out": out, "resume": resume, "device": device}
+    log = train(translator.model, pairs, settings, **options, prepare=prepare)
+    if log[-1]["step"] < settings.warmup_steps and is_first_process():
+        rising = f"the learning rate was still rising, up to step {settings.warmup_steps}"
+        _say(f"warning: this was step {log[-1]['step']}, and {rising}: train longer, or take --preset tiny")
+    if settings.steps and log[-1]["step"] > settings.steps and is_first_process():
+        _say(f"warning: nothing was trained: the run has made {log[-1]['step']} steps, more than {settings.steps}")
     return log
 
 

@@ -5,11 +5,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from numbers import Integral, Real
 from types import UnionType
 from typing import Any, get_args, get_origin, get_type_hints
 
+import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
@@ -281,3 +284,17 @@ class Transformer(nn.Module):
     ) -> Float[Tensor, "batch length d_model"]:
         x = embedding(tokens) * math.sqrt(self.config.d_model)  # (batch, length, d_model)
         return self.dropout(self.positions(x, offset=offset))
+
+
+@contextmanager
+def evaluation(model: nn.Module) -> Iterator[None]:
+    """No dropout and no gradients inside; every module's own mode is restored afterwards. For one thread at a time."""
+    training = [module for module in model.modules() if module.training]
+    for module in training:
+        module.training = False
+    try:
+        with torch.inference_mode():
+            yield
+    finally:
+        for module in training:
+            module.training = True

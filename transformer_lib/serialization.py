@@ -2,11 +2,10 @@
 
 """Files that are either whole or not there, weights without pickle, and errors that say what to do."""
 
-import copy
 import json
 import os
 import sys
-import threading
+import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, is_dataclass
@@ -15,9 +14,9 @@ from typing import Any
 
 import safetensors
 import torch
-from safetensors.torch import load_model as _load_into
 from safetensors.torch import save_file
 from torch import Tensor, nn
+from torch.optim import Optimizer
 
 if sys.platform != "win32":
     import fcntl
@@ -93,27 +92,20 @@ def atomic_write(path: str | Path, data: bytes | str) -> None:
         part.write_bytes(data.encode() if isinstance(data, str) else data)
 
 
-_held = set[tuple[int, Path]]()  # the locks of this process: of which thread, on which file
-
-
 @contextmanager
 def directory_lock(folder: str | Path) -> Iterator[None]:
-    """Inside the block no other process has this lock. When a process dies, the system takes its locks away.
+    """Inside the block nobody else has this lock. When a process dies, the system takes its locks away.
 
-    A thread that holds the lock may take it again. Where there are no such locks (Windows without WSL, some network
-    file systems), nothing is locked.
+    Where there are no such locks (Windows without WSL, some network file systems), nothing is locked.
 
     Args:
-        folder: it is made if it is missing. Inside the block it holds a file `.lock`.
+        folder: it is made if it is missing, and what killed writers left in it is deleted. Inside the block it holds a
+            file `.lock`.
 
     Raises:
-        InputError: another process or thread has the lock, or the folder cannot be written.
+        InputError: somebody else has the lock, or the folder cannot be written.
     """
     path = Path(folder) / ".lock"
-    key = threading.get_ident(), path.resolve()
-    if sys.platform == "win32" or key in _held:
-        yield
-        return
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         file = path.open("a")
@@ -121,19 +113,17 @@ def directory_lock(folder: str | Path) -> Iterator[None]:
         raise _cannot_write(path, error) from error
     with file:
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            taken = os.fstat(file.fileno()).st_nlink == 0  # who had it has just ended, and removed the file
+            if sys.platform != "win32":
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            taken = os.fstat(file.fileno()).st_nlink == 0  # its last owner has just removed the file
         except OSError as error:
             taken = isinstance(error, BlockingIOError)
         if taken:
-            raise InputError(
-                f"another process is training into {folder}: wait for its end, or choose another directory"
-            )
-        _held.add(key)
+            raise InputError(f"another process is training into {folder}: wait for it, or take another directory")
         try:
+            remove_parts(folder)
             yield
         finally:
-            _held.remove(key)
             with suppress(OSError):
                 path.unlink()
 
@@ -146,11 +136,17 @@ def save_weights(path: str | Path, model: nn.Module) -> None:
     Raises:
         InputError: the file cannot be written.
     """
-    named = sorted(model.state_dict(keep_vars=True).items(), reverse=True)
-    names = {tensor: name for name, tensor in named}  # of a shared tensor, the first
-    tensors = {name: tensor.detach().contiguous() for tensor, name in names.items()}
+    tensors, names = model.state_dict(), _stored_names(model)
     with atomic_path(path) as part:  # one entry of metadata: several are written in any order
-        save_file(tensors, part, metadata={"config": json.dumps(_config_of(model), sort_keys=True)})
+        metadata = {"config": json.dumps(_config_of(model), sort_keys=True)}
+        save_file({name: tensors[name].contiguous() for name in sorted(set(names.values()))}, part, metadata=metadata)
+
+
+def _stored_names(model: nn.Module) -> dict[str, str]:
+    """The name under which each tensor of a model is stored: of a shared one, the first of its names."""
+    named = sorted(model.state_dict(keep_vars=True).items(), reverse=True)
+    first = {tensor: name for name, tensor in named}
+    return {name: first[tensor] for name, tensor in named}
 
 
 def _config_of(model: nn.Module) -> dict[str, Any]:
@@ -159,6 +155,24 @@ def _config_of(model: nn.Module) -> dict[str, Any]:
     values = asdict(config) if is_dataclass(config) and not isinstance(config, type) else {}
     free = ("dropout", "attention_dropout", "max_len")
     return json.loads(json.dumps({name: value for name, value in values.items() if name not in free}, default=str))
+
+
+def _read(path: str | Path, entry: str) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """The tensors of a file, and an entry of its metadata, {} if there is none; an InputError if they are damaged."""
+    try:
+        with safetensors.safe_open(str(path), "pt") as file:
+            values = json.loads((file.metadata() or {}).get(entry, "{}"))
+            if not isinstance(values, dict):
+                raise ValueError(f"{entry} is {values!r:.60}")
+            return {name: file.get_tensor(name) for name in file.keys()}, values
+    except (safetensors.SafetensorError, OSError, ValueError, RecursionError) as error:
+        raise InputError(f"{path} is damaged or cut short ({one_line(error)}): copy or train it again") from error
+
+
+def _kinds(tensors: dict[str, Tensor]) -> dict[str, str]:
+    """What tensors must have in common to be filled from each other."""
+    words = {True: "floating point", False: "whole numbers"}
+    return {name: f"{tuple(value.shape)} in {words[value.is_floating_point()]}" for name, value in tensors.items()}
 
 
 def load_weights(path: str | Path, model: nn.Module) -> None:
@@ -174,31 +188,15 @@ def load_weights(path: str | Path, model: nn.Module) -> None:
             f"there is no file {path}: name the directory that `train --out` wrote; if a run there was stopped before "
             "its first validation, go on with `train --resume`"
         )
-    trial = copy.deepcopy(model)  # what does not fit must not leave half of itself behind
-    try:
-        _require_fit(path, trial)
-        _load_into(trial, str(path))
-    except (safetensors.SafetensorError, ValueError, AttributeError, RecursionError) as error:
-        raise InputError(f"{path} is damaged or cut short ({error}): copy it again, or train again") from error
-    except OSError as error:
-        raise InputError(f"cannot read {path}: {error.strerror or error}") from error
-    except RuntimeError as error:
-        difference = " ".join(str(error).split())[:200]
-        raise InputError(f"{path} belongs to a model of another configuration: {difference}") from error
-    model.load_state_dict(trial.state_dict())
-
-
-def _require_fit(path: str | Path, model: nn.Module) -> None:
-    """Raise a RuntimeError if the weights have the right shapes and are wrong all the same."""
-    with safetensors.safe_open(str(path), "pt") as file:
-        stored = json.loads((file.metadata() or {}).get("config", "{}"))  # older files have none
-        kinds = {name: file.get_slice(name).get_dtype() for name in file.keys()}
-    for name, value in _config_of(model).items():
-        if stored.get(name, value) != value:
-            raise RuntimeError(f"it was trained with {name} = {stored[name]}, not {value}")
-    for name, tensor in model.state_dict().items():
-        if tensor.is_floating_point() and not kinds.get(name, "F").startswith(("F", "BF")):
-            raise RuntimeError(f"{name} is stored as {kinds[name]}, not in floating point")
+    tensors, config = _read(path, "config")  # older files have no configuration
+    names = _stored_names(model)
+    ours = _config_of(model) | _kinds({name: model.state_dict()[name] for name in names.values()})
+    theirs = _config_of(model) | config | _kinds(tensors)
+    wrong = [f"{name} is {theirs.get(name)}, not {kind}" for name, kind in ours.items() if theirs.get(name) != kind]
+    wrong += [f"{name} is unknown" for name in sorted(tensors.keys() - names.keys())]
+    if wrong:
+        raise InputError(f"{path} belongs to a model of another configuration: {'; '.join(wrong):.200}")
+    model.load_state_dict({name: tensors[first] for name, first in names.items()})
 
 
 Weights = dict[str, Tensor]
@@ -218,80 +216,61 @@ def set_weights(model: nn.Module, weights: Weights) -> None:
 
 
 def save_state(
-    path: str | Path,
-    model: nn.Module,
-    optimizer: torch.optim.Optimizer,
-    progress: dict,
-    *,
-    recent: Sequence[Weights] = (),
+    path: str | Path, model: nn.Module, optimizer: Optimizer, progress: dict, *, recent: Sequence[Weights] = ()
 ) -> None:
-    """Store in one file all that the next training step depends on.
+    """Store in one file, with a checksum, all that the next training step depends on.
 
     Args:
         path: the file.
         model: its parameters are stored, a shared one once. Its buffers are not: those of this library are constants.
-        optimizer: its moments are stored.
+        optimizer: its moments are stored, and the name of its class.
         progress: what else to remember; plain numbers, strings, lists and dictionaries.
         recent: weights of earlier checkpoints, each as `weights_of` gives them.
 
     Raises:
         InputError: the file cannot be written.
     """
-    tensors = {f"model.{name}": parameter.detach() for name, parameter in model.named_parameters()}
-    for number, moments in optimizer.state_dict()["state"].items():
-        tensors |= {f"optimizer.{number}.{name}": value for name, value in moments.items()}
-    for number, weights in enumerate(recent):
-        tensors |= {f"recent.{number}.{name}": value for name, value in weights.items()}
-    tensors = {name: value.contiguous() for name, value in tensors.items()}  # the only form that safetensors stores
+    groups = {("model", 0): {name: parameter.detach() for name, parameter in model.named_parameters()}}
+    groups |= {(type(optimizer).__name__, n): moments for n, moments in optimizer.state_dict()["state"].items()}
+    groups |= {("recent", n): weights for n, weights in enumerate(recent)}
+    named = [(f"{kind}/{n}/{name}", value) for (kind, n), group in groups.items() for name, value in group.items()]
+    tensors = {name: value.contiguous() for name, value in named}  # safetensors stores nothing else
+    state = {"progress": progress, "checksum": _checksum(tensors, progress)}
     with atomic_path(path) as part:
-        save_file(tensors, part, metadata={"progress": json.dumps(progress)})
+        save_file(tensors, part, metadata={"state": json.dumps(state)})
 
 
-def _numbered(tensors: dict[str, Tensor], prefix: str) -> dict[int, dict[str, Tensor]]:
-    """The tensors named PREFIX NUMBER . NAME, as {number: {name: tensor}}."""
-    groups: dict[int, dict[str, Tensor]] = {}
-    for name, value in tensors.items():
-        if name.startswith(prefix):
-            number, _, rest = name.removeprefix(prefix).partition(".")
-            groups.setdefault(int(number), {})[rest] = value
-    return groups
+def _checksum(tensors: dict[str, Tensor], progress: Any) -> int:
+    """The CRC-32 of the progress, and of names, types, shapes and numbers of the tensors."""
+    crc = zlib.crc32(json.dumps(progress).encode())
+    for name, value in sorted(tensors.items()):
+        crc = zlib.crc32(f"{name} {value.dtype} {tuple(value.shape)}".encode(), crc)
+        crc = zlib.crc32(value.cpu().flatten().view(torch.uint8).numpy().data, crc)
+    return crc
 
 
-def load_state(path: str | Path, model: nn.Module, optimizer: torch.optim.Optimizer) -> tuple[dict, list[Weights]]:
+def load_state(path: str | Path, model: nn.Module, optimizer: Optimizer) -> tuple[dict, list[Weights]]:
     """Fill a model and its optimiser from `path`; return the stored `progress` and the `recent` weights.
 
-    The optimiser must be of the kind whose moments are stored: some kinds take the moments of another in silence.
-
     Raises:
-        InputError: the file is missing, damaged, or belongs to a model of another configuration. Model and optimiser
-            are then as they were.
+        InputError: the file is missing or damaged, or belongs to another model or another kind of optimiser. Model and
+            optimiser are then as they were.
     """
     if not Path(path).is_file():
         raise InputError(f"there is no file {path}: expected the state that a training run keeps beside its weights")
-    try:
-        with safetensors.safe_open(str(path), "pt") as file:
-            tensors = {name: file.get_tensor(name) for name in file.keys()}
-            progress = json.loads(file.metadata()["progress"])
-        weights = {name.removeprefix("model."): value for name, value in tensors.items() if name.startswith("model.")}
-        recent = [group for _, group in sorted(_numbered(tensors, "recent.").items())]
-        shapes = {name: parameter.shape for name, parameter in model.named_parameters()}
-        for stored in (weights, *recent):
-            if {name: value.shape for name, value in stored.items()} != shapes:
-                raise ValueError("it belongs to a model of another configuration")
-        moments = _numbered(tensors, "optimizer.")  # none before the first step
-        moved = [parameter for group in optimizer.param_groups for parameter in group["params"]]
-        fit = all(v.shape in ((), moved[n].shape) for n, values in moments.items() for v in values.values())
-        if not fit or len(moments) not in (0, len(moved)) or len({frozenset(names) for names in moments.values()}) > 1:
-            raise ValueError("moments of the optimiser are missing")
-        if not all(value.isfinite().all() for value in tensors.values()):
-            raise ValueError("it holds numbers that are not finite")
-        state = {"state": moments, "param_groups": optimizer.state_dict()["param_groups"]}
-        copy.deepcopy(optimizer).load_state_dict(state)  # it may raise when it has changed half of itself
-        optimizer.load_state_dict(state)
-        set_weights(model, weights)
-    except (OSError, safetensors.SafetensorError, IndexError, KeyError, TypeError, ValueError, RuntimeError) as error:
-        reason = " ".join(str(error).split())[:200]
-        raise InputError(
-            f"{path} is not the state of this training run ({reason}): train into another place"
-        ) from error
-    return progress, recent
+    tensors, stored = _read(path, "state")
+    progress: Any = stored.get("progress")
+    if stored.get("checksum") != _checksum(tensors, progress):
+        raise InputError(f"{path} is damaged, or not the state of a run (wrong checksum): train into another place")
+    groups: dict[str, dict[int, Weights]] = {"model": {0: {}}}
+    for name, value in tensors.items():
+        kind, number, rest = name.split("/", 2)
+        groups.setdefault(kind, {}).setdefault(int(number), {})[rest] = value
+    weights, recent, moments = (groups.pop(kind, {}) for kind in ("model", "recent", type(optimizer).__name__))
+    state = optimizer.state_dict() | {"state": moments}
+    fits = _kinds(weights[0]) == _kinds(dict(model.named_parameters()))
+    if not fits or groups or len(moments) not in (0, sum(len(group["params"]) for group in state["param_groups"])):
+        raise InputError(f"{path} belongs to another model or optimiser: use the same, or train into another place")
+    optimizer.load_state_dict(state)
+    set_weights(model, weights[0])
+    return progress, [recent[n] for n in sorted(recent)]

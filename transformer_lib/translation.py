@@ -16,8 +16,7 @@ from torch import Tensor
 
 from transformer_lib.data import Tokenizer
 from transformer_lib.decoding import beam_search
-from transformer_lib.decoding.search_state import evaluation
-from transformer_lib.model import Transformer, TransformerConfig
+from transformer_lib.model import Transformer, TransformerConfig, evaluation
 from transformer_lib.serialization import InputError, atomic_write, load_weights, one_line, save_weights
 
 

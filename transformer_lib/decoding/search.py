@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from transformer_lib.decoding.search_state import SearchState, best_tokens, evaluation, length_limits, require_finite
-from transformer_lib.model import Transformer
+from transformer_lib.decoding.search_state import SearchState, best_tokens, length_limits, require_finite
+from transformer_lib.model import Transformer, evaluation
 
 
 def decode_token_by_token(

@@ -2,32 +2,16 @@
 
 """What the ways of decoding share: the state of a search, its limits, and the best next tokens."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import torch
 from jaxtyping import Float, Int
-from torch import Tensor, nn
+from torch import Tensor
 
 from transformer_lib.cache import KeyValueCache
 from transformer_lib.masks import padding_mask
 from transformer_lib.model import Transformer
 from transformer_lib.serialization import InputError
-
-
-@contextmanager
-def evaluation(model: nn.Module) -> Iterator[None]:
-    """No dropout and no gradients inside; every module gets its own mode back. For one thread at a time."""
-    training = [module for module in model.modules() if module.training]
-    for module in training:
-        module.training = False
-    try:
-        with torch.inference_mode():
-            yield
-    finally:
-        for module in training:
-            module.training = True
 
 
 def length_limits(

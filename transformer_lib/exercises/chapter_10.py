@@ -1,6 +1,6 @@
 # Generated from chapters/10_training.md: edit the chapter, not this file, then run `make export`.
 
-"""The graders of chapter 10: loss, optimiser, updates, going on."""
+"""The graders of chapter 10: loss, optimiser, steps, going on."""
 
 import json
 import math

@@ -36,20 +36,18 @@ class TrainingConfig:
 
     Args:
         batch_tokens: size of a batch: rows times its longest side, the padding included.
-        accumulate: batches an update. `accumulate * batch_tokens` is what the update sees, `batch_tokens` what must
-            fit into memory.
+        accumulate: batches in a step. A step sees `accumulate * batch_tokens`, and `batch_tokens` must fit into memory.
         peak_lr: highest learning rate; the default is that of the paper's base model, which is ours by default.
         warmup_steps: steps until it is reached; the paper's number.
-        schedule: gives the learning rate of any step from 1 on, called as `schedule(step, peak=peak_lr,
-            warmup=warmup_steps)`.
+        schedule: called as `schedule(step, peak=peak_lr, warmup=warmup_steps)`; the learning rate of a step, from 1.
         adam_betas: how slowly Adam's two running means forget.
         label_smoothing: share of the target probability spread over all words.
         weight_decay: AdamW's decay, for matrices only.
         clip_norm: largest norm of the whole gradient.
         recompute: forget each layer's activations and compute them again in the backward pass: less memory, more time.
-        steps: number of updates, counted from the very beginning.
+        steps: number of steps, counted from the very beginning.
         minutes: time for this call, validation and saving included; on a GPU, to within ten steps.
-        evaluate_every: updates between two validations, each followed by a checkpoint.
+        evaluate_every: steps between two validations, each followed by a checkpoint.
         average: what is validated and kept is the mean of the weights at the last so many validations.
         patience: stop after so many validations in a row without a better one; None = never.
         seed: decides the order of the batches and the dropout.
@@ -84,12 +82,12 @@ class TrainingConfig:
             value = getattr(self, name)
             if value is not None and not 0 < value < math.inf:
                 raise ValueError(f"{name} must be positive and finite; got {value}")
-        if not 0 <= self.label_smoothing < 1:
-            raise ValueError(f"label_smoothing must be at least 0 and below 1; got {self.label_smoothing}")
+        shares = {"label_smoothing": [self.label_smoothing], "adam_betas": self.adam_betas}
+        for name, values in shares.items():
+            if not all(0 <= value < 1 for value in values):
+                raise ValueError(f"{name} must be at least 0 and below 1; got {getattr(self, name)}")
         if not 0 <= self.weight_decay < math.inf:
             raise ValueError(f"weight_decay must be at least 0 and finite; got {self.weight_decay}")
-        if not all(0 <= beta < 1 for beta in self.adam_betas):
-            raise ValueError(f"adam_betas must be at least 0 and below 1; got {self.adam_betas}")
 
     def learning_rate(self, step: int) -> float:
         """The learning rate of a step, from 1."""
@@ -98,8 +96,7 @@ class TrainingConfig:
 
 def adamw(model: nn.Module, config: TrainingConfig) -> torch.optim.AdamW:
     """AdamW with the epsilon of Vaswani et al. 2017, section 5.3; only matrices decay, and what is frozen stays out."""
-    moving = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    matrices = [parameter for parameter in moving if parameter.dim() > 1]
-    vectors = [parameter for parameter in moving if parameter.dim() <= 1]
+    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    matrices, vectors = ([p for p in trained if (p.dim() > 1) is wanted] for wanted in (True, False))
     groups: list[dict] = [{"params": matrices}, {"params": vectors, "weight_decay": 0.0}]
     return torch.optim.AdamW(groups, betas=config.adam_betas, eps=1e-9, weight_decay=config.weight_decay, fused=True)

@@ -16,20 +16,17 @@ from torch.nn.parallel import DistributedDataParallel
 
 def rank_and_world_size() -> tuple[int, int]:
     """The number of this process among those that train together, from 0, and how many they are; alone: 0 and 1."""
-    together = dist.is_available() and dist.is_initialized()
-    return (dist.get_rank(), dist.get_world_size()) if together else (0, 1)
+    return (dist.get_rank(), dist.get_world_size()) if dist.is_available() and dist.is_initialized() else (0, 1)
+
+
+def is_first_process() -> bool:
+    """Whether this is the process that writes files and messages: alone, or with the rank 0."""
+    return rank_and_world_size()[0] == 0
 
 
 @contextmanager
 def process_group(device: str) -> Iterator[str]:
-    """Join the processes that `torchrun` started, if it did, and leave them at the end.
-
-    Args:
-        device: "cpu" or "cuda".
-
-    Yields:
-        The device of this process: with several GPUs one each.
-    """
+    """Join the processes that `torchrun` started, if it did; give this one its device, "cpu" or a GPU of its own."""
     if int(os.environ.get("WORLD_SIZE", 1)) == 1:
         yield device
         return

@@ -1,112 +1,208 @@
 # Generated from chapters/10_training.md: edit the chapter, not this file, then run `make export`.
 
-"""Learning: the training loop."""
+"""The training loop: where a run stands, what it keeps on its way, and how it goes on after an interruption."""
 
 from __future__ import annotations
 
+import json
 import math
+import signal
+import threading
 import time
-from collections.abc import Iterator
+import zlib
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from copy import copy
+from dataclasses import asdict, dataclass
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
+from torch.optim import Optimizer
 
+from transformer_lib import serialization
 from transformer_lib.data import Batch, token_batches
 from transformer_lib.model import Transformer
-from transformer_lib.serialization import InputError, weights_of
-from transformer_lib.training.checkpoints import Progress, Run, averaged, run_lock, stop_signals
+from transformer_lib.serialization import InputError
 from transformer_lib.training.config import TrainingConfig, adamw
-from transformer_lib.training.distributed import all_reduce_sum, rank_and_world_size, wrap_for_ddp
+from transformer_lib.training.distributed import all_reduce_sum, is_first_process, wrap_for_ddp
 from transformer_lib.training.loss import Pairs, real_targets, validation_loss
 from transformer_lib.training.train_step import LossModule, activation_checkpointing, train_step
 
-
-def _batches(pairs: Pairs, config: TrainingConfig, pad_id: int, at: Progress) -> Iterator[Batch]:
-    """Batches without end from where the run stands; moves `at` along."""
-    while True:
-        batches = token_batches(pairs, config.batch_tokens, pad_id=pad_id, seed=config.seed, epoch=at.epoch)
-        for batch in islice(batches, at.batch, None):
-            at.batch += 1
-            yield batch
-        at.epoch, at.batch = at.epoch + 1, 0
+READ_EVERY = {"cuda": 10}  # steps between two looks at their results, for which the program must wait
 
 
-class _Clock:
-    """The seconds of a run, those before an interruption included, and whether a checkpoint still fits."""
+@contextmanager
+def run_lock(folder: str | Path | None, prepare: Callable[[], None]) -> Iterator[None]:
+    """Inside the block no other run may train into the directory, if there is one.
 
-    def __init__(self, minutes: float | None) -> None:
-        self.start, self.earlier, self.slowest = time.monotonic(), 0.0, 0.0
-        self.deadline = math.inf if minutes is None else self.start + 60 * minutes
+    Of several processes the first locks it and calls `prepare`. If it meets an `InputError` there, all raise one.
+    """
+    with ExitStack() as stack:
+        refusal = None
+        if is_first_process():
+            try:
+                if folder is not None:
+                    stack.enter_context(serialization.directory_lock(folder))
+                prepare()
+            except InputError as error:
+                refusal = error
+        if any(all_reduce_sum(refusal is not None)):  # of all processes: they must agree
+            raise refusal or InputError(f"the first process cannot train into {folder}")
+        yield
+
+
+@dataclass
+class TrainingState:
+    """Where a run stands: all that the next step depends on, besides weights and moments."""
+
+    step: int = 0
+    epoch: int = 0
+    batch: int = 0  # batches of this epoch that are used up
+    tokens: int = 0  # real targets seen
+    seconds: float = 0.0
+    best_loss: float = math.inf
+    validations_since_best: int = 0
+    loss_sum: float = 0.0  # since the last row of the log, like the next
+    loss_tokens: int = 0
+
+    def diverged(self, kind: str, value: float) -> InputError:
+        """What to raise when a loss or a norm is no longer finite."""
+        where = f"step {self.step} (epoch {self.epoch}, batch {self.batch})"
+        return InputError(f"the {kind} is {value} at {where}: lower peak_lr, raise warmup_steps, or look at that batch")
+
+
+class Checkpointer:
+    """The state and the log of a run that trains `model`, kept in `folder` unless it is None.
+
+    Of several processes the first writes. Each method raises an `InputError` if the folder cannot be written.
+    """
+
+    def __init__(
+        self, model: Transformer, optimizer: Optimizer, config: TrainingConfig, pairs: Pairs, folder: str | Path | None
+    ) -> None:
+        self.model, self.optimizer, self.config = model, optimizer, config
+        self.folder = None if folder is None else Path(folder)
+        self.state, self.log, self.settings = TrainingState(), list[dict[str, float]](), _settings(config, pairs)
+        self.recent_weights = deque[serialization.Weights](maxlen=config.average - 1)  # and today's are one more
+        self.start, self.slowest = time.monotonic(), 0.0  # the slowest checkpoint so far, in seconds
 
     def seconds(self) -> float:
-        return round(self.earlier + time.monotonic() - self.start, 1)
+        """How long the run has lasted, the time before an interruption included."""
+        return round(time.monotonic() - self.start, 1)
 
-    def late(self) -> bool:
-        """Whether the time is up, when the slowest checkpoint so far is still to come, and a fifth slower."""
-        return time.monotonic() + 1.2 * self.slowest > self.deadline
+    def begin(self, *, resume: bool) -> None:
+        """Go on where the folder's state stands, if asked to and if there is one; else write the first state.
+
+        Raises:
+            InputError: also if the state is damaged or belongs to another run.
+        """
+        if self.folder is None or not resume or not (self.folder / "state.safetensors").exists():
+            self.save()
+            return
+        stored, recent = serialization.load_state(self.folder / "state.safetensors", self.model, self.optimizer)
+        settings = stored.get("settings", {})
+        changed = ", ".join(name for name, value in self.settings.items() if settings.get(name) != value)
+        if changed:
+            raise InputError(f"{self.folder} was trained with another {changed}: use the same, or another directory")
+        self.state = TrainingState(**stored["state"])
+        self.recent_weights.extend(recent)
+        self.start -= self.state.seconds
+        log = self.folder / "log.jsonl"
+        try:
+            rows = [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()]
+            self.log += [row for row in rows if row["step"] <= self.state.step]
+        except (OSError, KeyError, TypeError, ValueError, RecursionError) as error:
+            reason = serialization.one_line(error)
+            raise InputError(f"{log} is missing or damaged ({reason}): train into another place") from error
+
+    def checkpoint(self, val_pairs: Pairs) -> dict[str, float]:
+        """Validate, add a row to the log, keep the weights if they are the best so far, and save the state.
+
+        With `config.average` above 1, what is validated and kept is the mean of these weights and the last ones'.
+        """
+        before, state, is_best = time.monotonic(), self.state, True
+        row: dict[str, float] = {"step": state.step, "epoch": state.epoch, "tokens": state.tokens}
+        row["learning_rate"] = self.config.learning_rate(state.step)
+        row["train_loss"], state.loss_sum, state.loss_tokens = state.loss_sum / state.loss_tokens, 0.0, 0
+        own = serialization.weights_of(self.model) if self.config.average > 1 else {}
+        recent = [*self.recent_weights, own]
+        mean = {name: torch.stack([weights[name] for weights in recent]).mean(dim=0) for name in own}
+        serialization.set_weights(self.model, mean)
+        try:
+            if val_pairs:
+                loss = validation_loss(self.model, val_pairs, self.config.batch_tokens) if is_first_process() else 0.0
+                (row["val_loss"],) = all_reduce_sum(loss)
+                if not math.isfinite(row["val_loss"]):
+                    raise state.diverged("validation loss", row["val_loss"])
+                is_best = row["val_loss"] < state.best_loss
+                state.best_loss = min(state.best_loss, row["val_loss"])
+                state.validations_since_best = 0 if is_best else state.validations_since_best + 1
+            if is_best and self.folder is not None and is_first_process():
+                serialization.save_weights(self.folder / "model.safetensors", self.model)
+        finally:
+            serialization.set_weights(self.model, own)
+        self.recent_weights.append(own)
+        self.log.append(row | {"seconds": self.seconds()})
+        self.save()
+        self.slowest = max(self.slowest, time.monotonic() - before)
+        return row
+
+    def save(self) -> None:
+        """Write the log, then the state."""
+        self.state.seconds = self.seconds()
+        if self.folder is not None and is_first_process():
+            log, path = "".join(json.dumps(row) + "\n" for row in self.log), self.folder / "state.safetensors"
+            serialization.atomic_write(self.folder / "log.jsonl", log)
+            progress = {"state": asdict(self.state), "settings": self.settings}
+            serialization.save_state(path, self.model, self.optimizer, progress, recent=self.recent_weights)
+
+
+def _settings(config: TrainingConfig, pairs: Pairs) -> dict[str, Any]:
+    """What may not change on the way, as JSON gives it back: a schedule by some of its rates, pairs by a checksum."""
+    free = ("steps", "minutes", "evaluate_every", "recompute", "average", "patience")
+    settings = {name: value for name, value in asdict(config).items() if name not in free}
+    settings["schedule"] = [config.schedule(2**n, peak=1.0, warmup=100) for n in range(17)]
+    settings["pairs"] = zlib.crc32(repr([(list(source), list(target)) for source, target in pairs]).encode())
+    return json.loads(json.dumps(settings))
+
+
+@contextmanager
+def stop_signals(folder: str | Path | None, noted: list[int]) -> Iterator[None]:
+    """Inside the block SIGINT (Ctrl-C) and SIGTERM stop nothing and are noted, if there is a folder to save in."""
+    before = {}
+    if folder is not None and threading.current_thread() is threading.main_thread():  # Python allows it nowhere else
+        for number in (signal.SIGINT, signal.SIGTERM):
+            if signal.getsignal(number) not in (signal.SIG_IGN, None):  # what is ignored stays ignored
+                before[number] = signal.signal(number, lambda number, _: noted.append(number))
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _batches(pairs: Pairs, config: TrainingConfig, pad_id: int, state: TrainingState) -> Iterator[Batch]:
+    """Batches without end from where the run stands; moves the state along."""
+    while True:
+        batches = token_batches(pairs, config.batch_tokens, pad_id=pad_id, seed=config.seed, epoch=state.epoch)
+        for batch in islice(batches, state.batch, None):
+            state.batch += 1
+            yield batch
+        state.epoch, state.batch = state.epoch + 1, 0
 
 
 def _require_usable(pairs: Pairs, batch_tokens: int, max_len: int) -> None:
-    """Refuse before the first update what would stop the run in the middle."""
+    """Refuse before the first step what would stop the run in the middle."""
     for source, target in pairs:
         if max(len(source), len(target)) > batch_tokens or max(len(source), len(target) - 1) > max_len:
             limits = f"at most batch_tokens = {batch_tokens} tokens, and the model's max_len = {max_len}"
             raise InputError(f"expected pairs of {limits}; got {len(source)} and {len(target)}")
         if len(target) < 2:
             raise InputError(f"expected targets of 2 tokens or more, <bos> … <eos>; got {target}")
-
-
-def _where(at: Progress) -> str:
-    return f"step {at.step} (epoch {at.epoch}, batch {at.batch})"
-
-
-def _require_finite(kind: str, value: float, where: str) -> None:
-    if not math.isfinite(value):
-        raise InputError(f"the {kind} is {value} at {where}: lower peak_lr, raise warmup_steps, or look at that batch")
-
-
-def _looks_every(device: torch.device) -> int:
-    """Updates until the loop looks at their results: a GPU must have finished them, and the program waits for it."""
-    return 10 if device.type == "cuda" else 1
-
-
-def _look(unread: list[tuple[str, int, Tensor]], at: Progress, clock: _Clock, signals: list[int]) -> list[float]:
-    """Take what updates have returned into `at`; return whether any process is late, and how many signals came."""
-    parts, norms = torch.stack([result for _, _, result in unread]).T.tolist()  # waits for the device
-    *means, late, stop = all_reduce_sum(*parts, clock.late(), len(signals))  # of all processes: they must agree
-    for (where, tokens, _), mean, norm in zip(unread, means, norms):
-        _require_finite("training loss", mean, where)
-        _require_finite("gradient's norm", norm, where)
-        at.tokens += tokens
-        at.loss_sum += mean * tokens
-        at.loss_tokens += tokens
-    unread.clear()
-    return [late, stop]
-
-
-def _checkpoint(run: Run, config: TrainingConfig, val_pairs: Pairs, clock: _Clock) -> dict[str, float]:
-    """Validate, add a row to the log, keep the weights if they are the best so far, and write the state."""
-    at, before, is_best = run.at, time.monotonic(), True
-    row = {"step": at.step, "epoch": at.epoch, "tokens": at.tokens, "learning_rate": config.learning_rate(at.step)}
-    row["train_loss"], at.loss_sum, at.loss_tokens = at.loss_sum / at.loss_tokens, 0.0, 0
-    if config.average > 1:
-        run.recent.append(weights_of(run.model))
-    with averaged(run.model, run.recent):
-        if val_pairs:
-            ours = validation_loss(run.model, val_pairs, config.batch_tokens) if rank_and_world_size()[0] == 0 else 0.0
-            (row["val_loss"],) = all_reduce_sum(ours)
-            _require_finite("validation loss", row["val_loss"], _where(at))
-            is_best = row["val_loss"] < at.best_loss
-            at.best_loss, at.waited = min(at.best_loss, row["val_loss"]), 0 if is_best else at.waited + 1
-        if is_best:
-            run.save_model()
-    row["seconds"] = at.seconds = clock.seconds()
-    run.log.append(row)
-    run.save()
-    clock.slowest = max(clock.slowest, time.monotonic() - before)
-    return row
 
 
 def train(
@@ -118,12 +214,13 @@ def train(
     out: str | Path | None = None,
     resume: bool = False,
     device: str | torch.device = "cpu",
+    prepare: Callable[[], None] = lambda: None,
 ) -> list[dict[str, float]]:
     """Train a model on pairs of token lists.
 
     Several processes that `torch.distributed` has joined train one model together: each computes its share of every
-    update. With `out`, Ctrl-C and SIGTERM let the update at hand finish, and save where it stands. On a GPU the loop
-    looks at losses, clock and signals once in ten updates. The global random numbers stay as they were.
+    step. With `out`, Ctrl-C and SIGTERM let the step at hand finish, and save where it stands. On a GPU the loop looks
+    at losses, clock and signals once in ten steps. The global random numbers stay as they were.
 
     Args:
         model: the model; it is moved to `device`, changed in place, and left in training mode.
@@ -134,6 +231,7 @@ def train(
             `state.safetensors`; None = write nothing.
         resume: go on from the state in `out`, if there is one.
         device: where to compute.
+        prepare: called by the first process as soon as no other run can write to `out`, and before this one does.
 
     Returns:
         The log, one row for each validation, with step, epoch, target tokens seen, seconds, learning rate, and the
@@ -146,63 +244,52 @@ def train(
         ValueError: there is no pair, or `patience` without `val_pairs`.
         KeyboardInterrupt: after Ctrl-C or SIGTERM.
     """
+    from tqdm import tqdm  # here, so that importing the library stays fast
+
     if not pairs:
         raise ValueError("expected at least one pair to train on; got none")
     if config.patience is not None and not val_pairs:
         raise ValueError("patience waits for a better validation loss: give val_pairs")
     _require_usable([*pairs, *val_pairs], config.batch_tokens, model.config.max_len)
-    with run_lock(out):
-        return _train(model, pairs, config, val_pairs, out, resume, device)
-
-
-def _train(
-    model: Transformer,
-    pairs: Pairs,
-    config: TrainingConfig,
-    val_pairs: Pairs,
-    out: str | Path | None,
-    resume: bool,
-    device: str | torch.device,
-) -> list[dict[str, float]]:
-    """Train, when the arguments are right and nobody else writes to `out`."""
-    from tqdm import tqdm  # here, so that importing the library stays fast
-
-    clock, pad_id = _Clock(config.minutes), model.config.pad_id
-    model.to(device).train()
-    run = Run(model, adamw(model, config), config, pairs, out)
-    run.begin(resume=resume)
-    at, clock.earlier = run.at, run.at.seconds
-    steps, patience = config.steps or math.inf, config.patience or math.inf
-    if at.step >= steps or at.waited >= patience:
-        if at.loss_tokens:  # it was asked to stop between two checkpoints, and has nothing more to do
-            _checkpoint(run, config, val_pairs, clock)
-        return run.log
-    loss, batches = wrap_for_ddp(LossModule(model, config.label_smoothing)), _batches(pairs, config, pad_id, at)
-    unread: list[tuple[str, int, Tensor]] = []
-    bar = tqdm(
-        desc="train", total=config.steps, initial=at.step, unit="step", disable=bool(rank_and_world_size()[0]) or None
-    )
-    with bar, activation_checkpointing(model, config.recompute), stop_signals(out is not None) as signals:
-        while True:
+    steps, patience, pad_id = config.steps or math.inf, config.patience or math.inf, model.config.pad_id
+    deadline = time.monotonic() + 60 * (config.minutes or math.inf)
+    read_every = READ_EVERY.get(torch.device(device).type, 1)
+    run = Checkpointer(model, adamw(model.to(device).train(), config), config, pairs, out)
+    bar = tqdm(desc="train", total=config.steps, unit="step", disable=None if is_first_process() else True)
+    signals = list[int]()
+    with run_lock(out, prepare), activation_checkpointing(model, config.recompute), stop_signals(out, signals), bar:
+        run.begin(resume=resume)
+        state, loss = run.state, wrap_for_ddp(LossModule(model, config.label_smoothing))
+        batches = _batches(pairs, config, pad_id, state)
+        unread: list[tuple[TrainingState, int, Tensor]] = []  # steps whose results the loop has not looked at
+        late = stop = False
+        while not (late or stop) and state.step < steps and state.validations_since_best < patience:
             chosen = list(islice(batches, config.accumulate))
             tokens = sum(real_targets(batch.target, pad_id) for batch in chosen)
-            at.step += 1
-            unread.append((_where(at), tokens, train_step(loss, chosen, tokens, run.optimizer, config, at.step)))
-            bar.update()
-            due = at.step == steps or at.step % config.evaluate_every == 0
-            if not due and at.step % _looks_every(torch.device(device)):
+            state.step += 1
+            result = train_step(loss, chosen, tokens, run.optimizer, config, state.step)
+            unread.append((copy(state), tokens, result))
+            bar.update(state.step - bar.n)
+            due = state.step % config.evaluate_every == 0
+            if not due and state.step % read_every and state.step < steps:
                 continue
-            late, stop = _look(unread, at, clock, signals)
-            last = late or at.step == steps
-            if last or due:
-                row = _checkpoint(run, config, val_pairs, clock)
+            losses, norms = torch.stack([result for *_, result in unread]).T.tolist()  # waits for the device
+            for (then, tokens, _), mean, norm in zip(unread, all_reduce_sum(*losses), norms):
+                for kind, value in (("training loss", mean), ("gradient's norm", norm)):
+                    if not math.isfinite(value):
+                        raise then.diverged(kind, value)
+                state.tokens += tokens
+                state.loss_sum += mean * tokens
+                state.loss_tokens += tokens
+            unread.clear()
+            if due:
+                row = run.checkpoint(val_pairs)
                 bar.set_postfix({name: f"{row[name]:.3f}" for name in ("train_loss", "val_loss") if name in row})
-                late, stop = all_reduce_sum(clock.late(), len(signals))
-                last = bool(last or late or at.waited >= patience)
-            elif stop:
-                at.seconds = clock.seconds()
-                run.save()
-            if stop:
-                raise KeyboardInterrupt(f"stopped after step {at.step}: resume goes on from there")
-            if last:
-                return run.log
+            late, stop = map(bool, all_reduce_sum(time.monotonic() + 1.2 * run.slowest > deadline, len(signals)))
+        if stop and not late and state.step < steps:
+            run.save()
+        elif state.loss_tokens:  # since the last checkpoint
+            run.checkpoint(val_pairs)
+        if any(all_reduce_sum(len(signals))):
+            raise KeyboardInterrupt(f"stopped after step {state.step}: resume goes on from there")
+    return run.log

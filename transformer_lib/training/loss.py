@@ -11,7 +11,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from transformer_lib.data import token_batches
-from transformer_lib.model import Transformer
+from transformer_lib.model import Transformer, evaluation
 
 Pairs = Sequence[tuple[list[int], list[int]]]
 
@@ -85,19 +85,15 @@ def translation_loss(
     )
 
 
-@torch.no_grad()
 def validation_loss(model: Transformer, pairs: Pairs, batch_tokens: int) -> float:
     """The mean loss of a real token of `pairs`, in nats, without dropout and label smoothing."""
-    device, was_training = model.output_projection.weight.device, model.training
-    model.eval()
+    device, pad_id = model.output_projection.weight.device, model.config.pad_id
     total, count = torch.zeros((), dtype=torch.float64, device=device), 0
-    try:
-        for batch in token_batches(pairs, batch_tokens, pad_id=model.config.pad_id):
+    with evaluation(model):
+        for batch in token_batches(pairs, batch_tokens, pad_id=pad_id):
             source, target = (side.to(device, non_blocking=True) for side in batch)
             total += translation_loss(model, source, target, reduction="sum")
-            count += real_targets(batch.target, model.config.pad_id)
-    finally:
-        model.train(was_training)
+            count += real_targets(batch.target, pad_id)
     return total.item() / count
 
 

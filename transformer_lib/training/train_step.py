@@ -1,6 +1,6 @@
 # Generated from chapters/10_training.md: edit the chapter, not this file, then run `make export`.
 
-"""One update of the weights: over one or more batches, by one or more processes."""
+"""One step of the training: over one or more batches, by one or more processes."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
+from torch.optim import Optimizer
 from torch.utils.checkpoint import checkpoint
 
 from transformer_lib.data import Batch
@@ -23,12 +24,7 @@ from transformer_lib.training.loss import translation_loss
 
 @contextmanager
 def activation_checkpointing(model: Transformer, wanted: bool = True) -> Iterator[None]:
-    """Inside the block each layer keeps its input only, and computes the rest again in the backward pass.
-
-    Args:
-        model: the gradients stay the same, dropout included.
-        wanted: False = do nothing.
-    """
+    """Inside the block, if wanted, each layer keeps its input only and computes the rest again in the backward pass."""
     layers = [*model.encoder.layers, *model.decoder.layers] if wanted else []
     for layer in layers:
         layer.forward = partial(checkpoint, layer.forward, use_reentrant=False)
@@ -40,12 +36,7 @@ def activation_checkpointing(model: Transformer, wanted: bool = True) -> Iterato
 
 
 class LossModule(nn.Module):
-    """The summed loss of a batch, as a module: DistributedDataParallel wraps modules, and watches their `forward`.
-
-    Args:
-        model: the model.
-        label_smoothing: as in `translation_loss`.
-    """
+    """The summed loss of a batch, as a module: DistributedDataParallel wraps modules, and watches their `forward`."""
 
     def __init__(self, model: Transformer, label_smoothing: float) -> None:
         super().__init__()
@@ -53,49 +44,35 @@ class LossModule(nn.Module):
 
     def forward(self, source: Tensor, target: Tensor) -> Tensor:
         """The loss of all real targets, in nats: a scalar, from source (batch, n) and target (batch, m)."""
-        smoothing = self.label_smoothing
-        return translation_loss(self.model, source, target, label_smoothing=smoothing, reduction="sum")
-
-
-@contextmanager
-def _random_numbers_of(name: str, device: torch.device) -> Iterator[None]:
-    """Inside the block random numbers follow from the name; after it the program's own go on."""
-    with torch.random.fork_rng([device] if device.type == "cuda" else []):
-        torch.manual_seed(zlib.crc32(name.encode()))
-        yield
+        return translation_loss(self.model, source, target, label_smoothing=self.label_smoothing, reduction="sum")
 
 
 def train_step(
-    loss: nn.Module,
-    batches: Sequence[Batch],
-    tokens: int,
-    optimizer: torch.optim.Optimizer,
-    config: TrainingConfig,
-    step: int,
+    loss: nn.Module, batches: Sequence[Batch], tokens: int, optimizer: Optimizer, config: TrainingConfig, step: int
 ) -> Tensor:
     """Change the weights once, by the mean loss of all real targets of some batches; wait for no result.
 
     Args:
         loss: a `LossModule`, or what `wrap_for_ddp` made of it.
-        batches: one or more. With several processes all get the same ones, and each computes its share of the rows.
+        batches: the same for all processes; each computes its share of the rows.
         tokens: number of real targets in all of the batches.
-        optimizer: it moves the weights; a fused one.
+        optimizer: a fused one. From the first gradient on whose norm is not finite, the weights stay as they were.
         config: how to train.
-        step: the update's number, from 1; it decides the learning rate and, with the seed, the dropout.
+        step: the step's number, from 1; it decides the learning rate and, with the seed, the dropout.
 
     Returns:
-        This process's part of the mean loss, in nats a token (the parts of all processes add up to it), and the norm
-        that the whole gradient had before it was clipped; a tensor (2,) on the model's device. From the first norm on
-        that is not finite, the weights stay as they were.
+        A tensor (2,) on the model's device: this process's part of the mean loss, in nats a token (the parts of all
+        processes add up to it), and the norm that the whole gradient had before it was clipped.
     """
     rank, world = rank_and_world_size()
     device = next(loss.parameters()).device
     optimizer.zero_grad()
     parts = []
-    with _random_numbers_of(f"{config.seed} {step} {rank}", device):
+    with torch.random.fork_rng([device] if device.type == "cuda" else []):  # what the program draws goes on afterwards
+        torch.manual_seed(zlib.crc32(f"{config.seed} {step} {rank}".encode()))
         for number, batch in enumerate(batches, start=1):
             source, target = (side[rank::world].to(device, non_blocking=True) for side in batch)  # this process's rows
-            last = number == len(batches)  # with it the gradients travel, once an update
+            last = number == len(batches)  # with it the gradients travel, once a step
             with loss.no_sync() if isinstance(loss, DistributedDataParallel) and not last else nullcontext():
                 with torch.autocast("cuda", torch.bfloat16, enabled=device.type == "cuda"):
                     parts.append(loss(source, target) / tokens)

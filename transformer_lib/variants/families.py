@@ -10,9 +10,9 @@ from torch import Tensor, nn
 
 from transformer_lib.cache import KeyValueCache
 from transformer_lib.decoding.sampling import filtered_probabilities, require_sampling_parameters
-from transformer_lib.decoding.search_state import SearchState, evaluation, require_finite
+from transformer_lib.decoding.search_state import SearchState, require_finite
 from transformer_lib.masks import padding_mask
-from transformer_lib.model import Encoder, TransformerConfig
+from transformer_lib.model import Encoder, TransformerConfig, evaluation
 from transformer_lib.positions import LearnedPositionalEncoding
 from transformer_lib.variants.modern_blocks import GroupedQueryAttention, SwiGLU
 
