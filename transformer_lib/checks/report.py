@@ -6,6 +6,7 @@
 
 import html
 import json
+import traceback
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -22,11 +23,11 @@ class NotApplicable(Exception):
 
 @dataclass(frozen=True)
 class Property:
-    """A property, what is most likely wrong where it fails, and the gallery's room that shows it."""
+    """A property, what is most likely wrong where it fails, and the gallery's case that shows it."""
 
     function: Check
     cause: str
-    room: str
+    case: str
 
     @property
     def name(self) -> str:
@@ -34,17 +35,17 @@ class Property:
         return self.function.__name__.replace("_", " ")
 
 
-def holds_for(properties: list[Property], cause: str, room: str) -> Callable[[Check], Check]:
+def register_property(properties: list[Property], cause: str, case: str = "") -> Callable[[Check], Check]:
     """Enter the decorated function into a list of properties.
 
     Args:
         properties: the list.
         cause: what is most likely wrong where the property fails.
-        room: the gallery's short name for such a bug.
+        case: the gallery's short name for such a bug.
     """
 
     def enter(function: Check) -> Check:
-        properties.append(Property(function, cause, room))
+        properties.append(Property(function, cause, case))
         return function
 
     return enter
@@ -59,7 +60,13 @@ class Finding:
     verdict: str
     evidence: str
     cause: str = ""
-    room: str = ""
+    case: str = ""
+    traceback: str = ""  # where the property raised, if it did
+
+    def __str__(self) -> str:
+        line = f"{self.verdict:<14} {self.name}: {self.evidence}"
+        gallery = f" (gallery: {self.case})" if self.case else ""
+        return line + (f"\n{'':<14} likely: {self.cause}{gallery}" if self.verdict == "fail" else "")
 
 
 @dataclass(frozen=True, repr=False)
@@ -85,13 +92,7 @@ class Report:
         return ", ".join(f"{verdicts.count(verdict)} {verdict}" for verdict in ("pass", "fail", "not applicable"))
 
     def __repr__(self) -> str:
-        lines = []
-        for finding in self.findings:
-            lines.append(f"{finding.verdict:<14} {finding.name}: {finding.evidence}")
-            if finding.verdict == "fail":
-                room = f" (gallery: {finding.room})" if finding.room else ""
-                lines.append(f"{'':<14} likely: {finding.cause}{room}")
-        return "\n".join([*lines, self.summary])
+        return "\n".join([*map(str, self.findings), self.summary])
 
     def to_json(self) -> str:
         """The findings as a JSON object with "holds" and "findings"."""
@@ -99,28 +100,37 @@ class Report:
 
     def _repr_html_(self) -> str:
         head = "".join(f'<th scope="col">{text}</th>' for text in ("property", "verdict", "evidence", "likely cause"))
-        rows = []
+        rows = ""
         for finding in self.findings:
-            verdict = "<strong>FAIL</strong>" if finding.verdict == "fail" else finding.verdict
-            cause = html.escape(finding.cause) + (f" (gallery: {finding.room})" if finding.room else "")
-            cells = (html.escape(finding.name), verdict, html.escape(finding.evidence), cause)
-            rows.append("<tr>" + "".join(f"<td>{cell}</td>" for cell in cells) + "</tr>")
-        table = f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table>"
-        return f"{table}<p>{self.summary}</p>"
+            cause = finding.cause + (f" (gallery: {finding.case})" if finding.case else "")
+            cells = [html.escape(text) for text in (finding.name, finding.verdict, finding.evidence, cause)]
+            cells[1] = "<strong>FAIL</strong>" if finding.verdict == "fail" else cells[1]
+            rows += "<tr>" + "".join(f"<td>{cell}</td>" for cell in cells) + "</tr>"
+        return f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table><p>{self.summary}</p>"
 
 
-def examine(subject: Any, properties: Iterable[Property]) -> Report:
-    """Try properties on a subject, one after the other."""
-    return Report(tuple(_find(subject, entry) for entry in properties))
+def examine(
+    thing: Any, properties: Iterable[Property], on_finding: Callable[[Finding], object] | None = None
+) -> Report:
+    """Try properties on what is under test, one after the other; `on_finding` hears of each at once."""
+    findings = []
+    for entry in properties:
+        findings.append(_finding(thing, entry))
+        if on_finding is not None:
+            on_finding(findings[-1])
+    return Report(tuple(findings))
 
 
-def _find(subject: Any, entry: Property) -> Finding:
+def _finding(thing: Any, entry: Property) -> Finding:
+    where = ""
     try:
-        holds, evidence = entry.function(subject)
+        holds, evidence = entry.function(thing)
     except NotApplicable as reason:
         return Finding(entry.name, "not applicable", str(reason))
     except Exception as error:
-        holds, evidence = False, f"it raised {one_line(error)}"
-    if holds:
-        return Finding(entry.name, "pass", evidence)
-    return Finding(entry.name, "fail", evidence, entry.cause, entry.room)
+        holds, evidence, where = False, f"it raised {one_line(error)}", traceback.format_exc()
+    return (
+        Finding(entry.name, "pass", evidence)
+        if holds
+        else Finding(entry.name, "fail", evidence, entry.cause, entry.case, where)
+    )

@@ -1,7 +1,7 @@
 # Generated from chapters/08c_gallery.md: edit the chapter, not this file, then run `make export`.
 
 
-# chapters/08c_gallery.md: The house and its rule
+# chapters/08c_gallery.md: The catalogue and its rule
 """A small Transformer as a tutorial would write it, and right: one method for each thing that can go wrong."""
 
 import math
@@ -13,11 +13,11 @@ from torch import Tensor, nn
 
 from transformer_lib.positions import sinusoidal_table
 
-__all__ = ["Plain"]
+__all__ = ["ReferenceModel"]
 
 
-class Plain(nn.Module):
-    """A post-norm encoder and decoder in one class; the rooms of the gallery each spoil one method.
+class ReferenceModel(nn.Module):
+    """A post-norm encoder and decoder in one class; the cases of the gallery each spoil one method.
 
     Args:
         source_vocab_size: number of source tokens.
@@ -34,8 +34,8 @@ class Plain(nn.Module):
         self.source_table = nn.Embedding(source_vocab_size, self.width)
         self.target_table = nn.Embedding(target_vocab_size, self.width)
         self.output = nn.Linear(self.width, target_vocab_size)
-        self.encoder = self.stack("own", "feed")
-        self.decoder = self.stack("own", "memory", "feed")
+        self.encoder = self.stack("self", "feed")
+        self.decoder = self.stack("self", "cross", "feed")
         self.keep(sinusoidal_table(self.max_len, self.width).float())
         self.reset()
 
@@ -110,13 +110,13 @@ class Plain(nn.Module):
 
     def encoder_layer(self, layer: Any, x: Tensor, mask: Tensor) -> Tensor:
         """Attention to each other, then the feed-forward network."""
-        x = self.add(layer["own"], x, self.attend(layer["own"], x, x, mask))
+        x = self.add(layer["self"], x, self.attend(layer["self"], x, x, mask))
         return self.add(layer["feed"], x, self.feed(layer["feed"], x))
 
     def decoder_layer(self, layer: Any, x: Tensor, memory: Tensor, mask: Tensor, memory_mask: Tensor) -> Tensor:
         """Attention to what came before, then to the memory, then the feed-forward network."""
-        x = self.add(layer["own"], x, self.attend(layer["own"], x, x, mask))
-        x = self.add(layer["memory"], x, self.attend(layer["memory"], x, memory, memory_mask))
+        x = self.add(layer["self"], x, self.attend(layer["self"], x, x, mask))
+        x = self.add(layer["cross"], x, self.attend(layer["cross"], x, memory, memory_mask))
         return self.add(layer["feed"], x, self.feed(layer["feed"], x))
 
     def add(self, part: Any, x: Tensor, y: Tensor) -> Tensor:
