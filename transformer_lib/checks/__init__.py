@@ -8,6 +8,8 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
+import torch
+
 from transformer_lib.checks.components import (
     check_attention,
     check_decoder_layer,
@@ -53,16 +55,25 @@ def check_transformer(
 
     Raises:
         TypeError: the factory gives no module, or the model no tensor.
-        ValueError: the logits have another shape, or a number is out of its range.
+        ValueError: the logits have another shape, a number is out of its range, or two calls of the factory give the
+            same parameters.
         Exception: whatever the factory raises, or the model itself on short sentences without padding.
     """
     sizes = {"source_vocab_size": source_vocab_size, "target_vocab_size": target_vocab_size}
     model = ModelUnderTest(factory, **sizes, pad_id=pad_id, max_len=max_len, seed=seed)
     properties = [*PROPERTIES, *TRAINED_PROPERTIES] if training else PROPERTIES
+    threads = torch.get_num_threads()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # what the model's library has to say is not the question
-        model.logits(model.build(), *model.pair())  # a model that cannot run is no finding
-        return examine(model, properties, on_finding)
+        torch.set_num_threads(1)  # in models this small further threads only wait for each other
+        try:
+            first, second = model.build(), model.build()
+            if first is second or {*map(id, first.parameters())} & {*map(id, second.parameters())}:
+                raise ValueError("the factory must build anew at each call; got modules that share their parameters")
+            model.logits(first, *model.pair())  # a model that cannot run is no finding
+            return examine(model, properties, on_finding)
+        finally:
+            torch.set_num_threads(threads)
 
 
 def assert_transformer(factory: Factory, **options: Any) -> None:

@@ -77,8 +77,8 @@ class NotItself(ReferenceModel):
 
 # chapters/08c_gallery.md: A padding mask turned over
 @case("blind", "A padding mask turned over", "shape",
-      "source sensitivity, source padding on the right, source padding on the left, positions matter, "
-      "gradient reaches everything")  # fmt: skip
+      "source sensitivity, source padding on the right, source padding on the left, "
+      "sizes and padding are those asked for, positions matter, gradient reaches everything")  # fmt: skip
 class Blind(ReferenceModel):
     def source_mask(self, source: Tensor) -> Tensor:
         return (source == self.pad_id)[:, None, None, :]
@@ -86,7 +86,7 @@ class Blind(ReferenceModel):
 
 # chapters/08c_gallery.md: A padding mask that is not handed on
 @case("source-padding", "A padding mask that is not handed on", "shape",
-      "source padding on the right, source padding on the left")  # fmt: skip
+      "source padding on the right, source padding on the left, sizes and padding are those asked for")  # fmt: skip
 class NotHandedOn(ReferenceModel):
     def decoder_layer(self, layer: Any, x: Tensor, memory: Tensor, mask: Tensor, memory_mask: Tensor) -> Tensor:
         return super().decoder_layer(layer, x, memory, mask, torch.ones_like(memory_mask))
@@ -94,7 +94,7 @@ class NotHandedOn(ReferenceModel):
 
 # chapters/08c_gallery.md: A mask on the queries, saved by -10000
 @case("wrong-axis", "A mask on the queries, saved by -10000", "shape",
-      "source padding on the right, source padding on the left")  # fmt: skip
+      "source padding on the right, source padding on the left, sizes and padding are those asked for")  # fmt: skip
 class WrongAxis(ReferenceModel):
     def encoder_layer(self, layer: Any, x: Tensor, mask: Tensor) -> Tensor:
         return super().encoder_layer(layer, x, mask.transpose(-2, -1))  # (b, 1, n, 1)
@@ -106,22 +106,22 @@ class WrongAxis(ReferenceModel):
 # chapters/08c_gallery.md: Heads cut without a transpose
 @case("reshape", "Heads cut without a transpose", "shape",
       "causality, source padding on the right, target padding on the right, source padding on the left, "
-      "target padding on the left")  # fmt: skip
+      "target padding on the left, sizes and padding are those asked for")  # fmt: skip
 class MixedTokens(ReferenceModel):
     def split(self, projection: nn.Module, x: Tensor) -> Tensor:
         return projection(x).reshape(x.size(0), self.heads, x.size(1), -1)
 
 
 @case("batch", "Sentences mixed by a reshape", "shape",
-      "causality, source padding on the right, target padding on the right, source padding on the left, "
-      "target padding on the left, batch independence, empty sentences")  # fmt: skip
+      "causality, source padding on the right, target padding on the right, source padding on the left, target "
+      "padding on the left, batch independence, sizes and padding are those asked for, empty sentences")  # fmt: skip
 class MixedSentences(ReferenceModel):
     def split(self, projection: nn.Module, x: Tensor) -> Tensor:
         return projection(x).reshape(self.heads, x.size(0), x.size(1), -1).transpose(0, 1)
 
 
 # chapters/08c_gallery.md: A mask that fits by accident
-@case("rank", "A mask of three dimensions", "shape", "batch independence, empty sentences")
+@case("rank", "A mask of three dimensions", "shape", "batch independence, empty sentences, gradient reaches everything")
 class ThreeDimensions(ReferenceModel):
     width, heads = 24, 3  # as many heads as most batches of the suite have sentences
 
@@ -223,8 +223,8 @@ class AfterTheNorm(ReferenceModel):
 # chapters/08c_gallery.md: Dropout that never stops, or never starts
 @case("eval", "Dropout that never stops", "mode",
       "causality, source padding on the right, target padding on the right, source padding on the left, "
-      "target padding on the left, batch independence, deterministic in evaluation, empty sentences, "
-      "every dtype, state dict is complete")  # fmt: skip
+      "target padding on the left, batch independence, sizes and padding are those asked for, "
+      "deterministic in evaluation, empty sentences, every dtype, state dict is complete")  # fmt: skip
 class NeverStops(ReferenceModel):
     def drop(self, x: Tensor) -> Tensor:
         return F.dropout(x, self.dropout.p)

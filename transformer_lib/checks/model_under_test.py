@@ -5,14 +5,20 @@
 """A model under test, as a black box: how it is built, fed and compared; and adapters for other signatures."""
 
 import math
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+import random
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from copy import deepcopy
 from functools import cached_property
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.modules.module import register_module_forward_hook
+from torch.nn.parameter import UninitializedParameter
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 from transformer_lib.checks.report import Outcome
 
@@ -48,7 +54,34 @@ class UnderTest:
 
     def more_than_rounding(self, least: float, words: str) -> Outcome:
         """Hold if even the least move is one; the words say of what."""
-        return least > self.tolerance, f"{words} {self.describe(least)}"
+        least_move = min(self.tolerance, 1e-5)  # in float32 the tolerance is wide, and rounding far below it
+        return least > least_move, f"{words} {f'{least:.2g}' if least > least_move else self.describe(least)}"
+
+
+@contextmanager
+def seeded(seed: int) -> Iterator[None]:
+    """Inside the block random numbers start at the seed, torch's and Python's; behind it they are as they were."""
+    state = random.getstate()
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        random.seed(seed)
+        try:
+            yield
+        finally:
+            random.setstate(state)
+
+
+class LowerPrecision(TorchDispatchMode):
+    """Inside the block, notice whether any operation makes a lower precision of float64."""
+
+    found = False
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Call the function, and look at the dtypes of what goes in and of what comes out."""
+        result = function(*args, **(kwargs or {}))
+        given, made = ({t.dtype for t in tree_leaves(tree) if isinstance(t, Tensor)} for tree in (args, result))
+        self.found |= torch.float64 in given and any(d.is_floating_point and d != torch.float64 for d in made)
+        return result
 
 
 class ModelUnderTest(UnderTest):
@@ -89,23 +122,66 @@ class ModelUnderTest(UnderTest):
         self.source_vocab_size, self.target_vocab_size = source_vocab_size, target_vocab_size
 
     def build(self, seed: int | None = None) -> nn.Module:
-        """Make a fresh module in evaluation mode on the CPU, and leave the global random numbers as they were."""
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(self.seed if seed is None else seed)
+        """Make a fresh module in evaluation mode on the CPU; lazy parameters are drawn by a first call."""
+        with seeded(self.seed if seed is None else seed):
             module = self.factory(self.source_vocab_size, self.target_vocab_size, self.pad_id)
-        if not isinstance(module, nn.Module):
-            raise TypeError(f"the factory must return an nn.Module; got {type(module).__name__}")
+            if not isinstance(module, nn.Module):
+                raise TypeError(f"the factory must return an nn.Module; got {type(module).__name__}")
+            if any(isinstance(parameter, UninitializedParameter) for parameter in module.parameters()):
+                self.logits(module.cpu().eval(), *self.pair())
         return module.cpu().eval()
 
     @cached_property
     def module(self) -> nn.Module:
-        """The module that most properties look at, in float64 where it runs so, because leaks are small."""
+        """The module that most properties look at: in float64, because leaks are small, if all of it computes so.
+
+        If some matrix gets no gradient, five small steps come first: a weight that starts at zero hides what lies
+        behind it.
+        """
         module = self.build()
         try:
-            self.logits(module.double(), *self.pair())
+            with LowerPrecision() as lower:
+                self.logits(module.double(), *self.pair())
+            if lower.found:
+                module = self.build()
         except Exception:
             module = self.build()
+        optimizer = torch.optim.Adam([p for p in module.parameters() if p.requires_grad] or [torch.zeros(())])
+        with suppress(Exception):  # a module that cannot be trained is told so by a property
+            for _ in range(5):
+                gradients = self.gradients(*self.pair(), module=module)
+                parameters = dict(module.named_parameters())
+                if all(g is not None and g.any() for name, g in gradients.items() if parameters[name].dim() > 1):
+                    break
+                for name, gradient in gradients.items():
+                    parameters[name].grad = gradient
+                optimizer.step()
+        module.zero_grad(set_to_none=True)
         return module
+
+    def gradients(
+        self, source: Tensor, target: Tensor, rows: int | None = None, module: nn.Module | None = None
+    ) -> dict[str, Tensor | None]:
+        """The gradient of a loss over the first rows, by the name of the parameter."""
+        module = self.module if module is None else module
+        module.zero_grad(set_to_none=True)
+        logits = module(source, target)[:rows]
+        labels = torch.arange(logits[..., 0].numel()) % self.target_vocab_size
+        F.cross_entropy(logits.flatten(0, 1), labels).backward()
+        found = {name: p.grad for name, p in module.named_parameters() if p.requires_grad}
+        module.zero_grad(set_to_none=True)
+        return found
+
+    @cached_property
+    def training_module(self) -> nn.Module:
+        """A copy of the module in training mode."""
+        self(*self.pair())  # without gradients: a kept output that has a graph could not be copied
+        return deepcopy(self.module).train()
+
+    def in_training(self, source: Tensor, target: Tensor) -> Tensor:
+        """Call the module in training mode, with the same random numbers each time."""
+        with seeded(self.seed):
+            return self.logits(self.training_module, source, target)
 
     @cached_property
     def tolerance(self) -> float:  # type: ignore[override]
@@ -122,6 +198,12 @@ class ModelUnderTest(UnderTest):
     def pair(self, rows: int = 3, source: int = 7, target: int = 6) -> tuple[Tensor, Tensor]:
         """Draw source (rows, source) and target (rows, target) tokens."""
         return self.tokens(rows, source), self.tokens(rows, target, target=True)
+
+    def every_token(self, *, target: bool = False) -> Tensor:
+        """The tokens of a side that are no padding, at most 80 of them, in rows (10, 8) and in random order."""
+        size = (self.target_vocab_size if target else self.source_vocab_size) - 1
+        tokens = torch.cat([torch.randperm(size, generator=self.generator) for _ in range(80 // size + 1)])[:80]
+        return (tokens + (tokens >= self.pad_id)).view(10, 8)
 
     def other(self, tokens: Tensor, *, target: bool = False) -> Tensor:
         """Draw tokens that differ from these in every place, and are no padding."""
@@ -152,21 +234,38 @@ class ModelUnderTest(UnderTest):
         return self.logits(self.module, source, target)
 
 
-def plain_tensors(module: nn.Module) -> list[str]:
-    """The attributes, of a module and all inside it, that are tensors but neither parameters nor buffers."""
+def plain_tensors(module: nn.Module, call: Callable[[], Tensor] | None = None) -> list[str]:
+    """The attributes, of a module and all inside it, that are tensors but neither parameters nor buffers.
 
-    def inside(value: object) -> bool:
-        items: Iterable[object] = value.values() if isinstance(value, dict) else ()
-        items = value if isinstance(value, list | tuple) else items
-        return isinstance(value, Tensor) or any(isinstance(item, Tensor) for item in items)
+    Args:
+        module: the module.
+        call: if given, only those count that matter: spoilt, they change what it returns, or it raises.
+    """
+    found, before = [], None if call is None else call()
+    for name, owner in module.named_modules():
+        for key, value in list(vars(owner).items()):
+            if key in {"_parameters", "_buffers", "_modules"} or not (spoilt := _spoilt(value)):
+                continue
+            matters = True
+            if call is not None and before is not None:
+                vars(owner)[key] = spoilt[0]
+                with suppress(Exception):
+                    matters = max_difference(call(), before) > 0
+                vars(owner)[key] = value
+            found += [f"{name}.{key}".lstrip(".")] * matters
+    return found
 
-    own = {"_parameters", "_buffers", "_modules"}
-    return [
-        f"{name}.{key}".lstrip(".")
-        for name, owner in module.named_modules()
-        for key, value in vars(owner).items()
-        if key not in own and inside(value)
-    ]
+
+def _spoilt(value: object) -> list[object]:
+    """The same with other numbers in its tensors, if it is a tensor or holds some; else nothing."""
+    if isinstance(value, Tensor):
+        wrong = torch.full_like(value, math.nan) if value.is_floating_point() else torch.zeros_like(value)
+        return [wrong if value.is_floating_point() or value.any() else torch.ones_like(value)]
+    items = list(value.values()) if isinstance(value, dict) else list(value) if isinstance(value, list | tuple) else []
+    if not any(isinstance(item, Tensor) for item in items):
+        return []
+    new = [_spoilt(item)[0] if isinstance(item, Tensor) else item for item in items]
+    return [dict(zip(value, new))] if isinstance(value, dict) else [tuple(new) if isinstance(value, tuple) else new]
 
 
 def indices_beside_table(module: nn.Module, inputs: tuple[Tensor, ...]) -> None:

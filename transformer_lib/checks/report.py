@@ -8,12 +8,13 @@ import html
 import json
 import traceback
 from collections.abc import Callable, Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
+from xml.etree import ElementTree
 
 from transformer_lib.files import one_line
 
-Outcome = tuple[bool, str]  # whether the property holds, and the evidence
+Outcome = tuple[bool, str] | tuple[bool, str, str]  # whether the property holds, the evidence, a cause that it shows
 Check = Callable[[Any], Outcome]
 
 
@@ -23,11 +24,12 @@ class NotApplicable(Exception):
 
 @dataclass(frozen=True)
 class Property:
-    """A property, what is most likely wrong where it fails, and the gallery's case that shows it."""
+    """A property, what is most likely wrong where it fails, the gallery's case, and what its failure may follow."""
 
     function: Check
     cause: str
     case: str
+    follows: str = ""
 
     @property
     def name(self) -> str:
@@ -35,17 +37,20 @@ class Property:
         return self.function.__name__.replace("_", " ")
 
 
-def register_property(properties: list[Property], cause: str, case: str = "") -> Callable[[Check], Check]:
+def register_property(
+    properties: list[Property], cause: str, case: str = "", follows: str = ""
+) -> Callable[[Check], Check]:
     """Enter the decorated function into a list of properties.
 
     Args:
         properties: the list.
         cause: what is most likely wrong where the property fails.
         case: the gallery's short name for such a bug.
+        follows: names of properties, separated by commas: where one of them fails, this one's failure may follow.
     """
 
     def enter(function: Check) -> Check:
-        properties.append(Property(function, cause, case))
+        properties.append(Property(function, cause, case, follows))
         return function
 
     return enter
@@ -62,11 +67,17 @@ class Finding:
     cause: str = ""
     case: str = ""
     traceback: str = ""  # where the property raised, if it did
+    follows_from: str = ""  # the failed property that this failure may follow from
 
     def __str__(self) -> str:
         line = f"{self.verdict:<14} {self.name}: {self.evidence}"
         gallery = f" (gallery: {self.case})" if self.case else ""
         return line + (f"\n{'':<14} likely: {self.cause}{gallery}" if self.verdict == "fail" else "")
+
+    @property
+    def page(self) -> str:
+        """Where the book shows such a bug."""
+        return f"08c_gallery.html#room-{self.case}" if self.case else ""
 
 
 @dataclass(frozen=True, repr=False)
@@ -92,11 +103,33 @@ class Report:
         return ", ".join(f"{verdicts.count(verdict)} {verdict}" for verdict in ("pass", "fail", "not applicable"))
 
     def __repr__(self) -> str:
-        return "\n".join([*map(str, self.findings), self.summary])
+        lines = []
+        for finding in sorted(self.findings, key=lambda finding: finding.verdict != "fail"):  # faults in front
+            if not finding.follows_from:
+                lines.append(str(finding))
+                after = [other.name for other in self.findings if other.follows_from == finding.name]
+                lines += [f"{'':<14} may follow from it: {', '.join(after)}"] if after else []
+        return "\n".join([*lines, self.summary])
 
     def to_json(self) -> str:
-        """The findings as a JSON object with "holds" and "findings"."""
-        return json.dumps({"holds": self.holds, "findings": [asdict(finding) for finding in self.findings]}, indent=1)
+        """A JSON object: "schema" (1), "holds", "summary", and "findings" with a Finding's fields and its page."""
+        findings = [asdict(finding) | {"page": finding.page} for finding in self.findings]
+        return json.dumps({"schema": 1, "holds": self.holds, "summary": self.summary, "findings": findings}, indent=1)
+
+    def to_junit(self) -> str:
+        """The findings as a JUnit test suite in XML, one test case for each property."""
+        verdicts = [finding.verdict for finding in self.findings]
+        counts = {"failures": verdicts.count("fail"), "skipped": verdicts.count("not applicable")}
+        attributes = {name: str(count) for name, count in ({"tests": len(verdicts)} | counts).items()}
+        suite = ElementTree.Element("testsuite", {"name": "check", **attributes})
+        for finding in self.findings:
+            case = ElementTree.SubElement(suite, "testcase", {"classname": "check", "name": finding.name})
+            if finding.verdict != "pass":
+                kind = "failure" if finding.verdict == "fail" else "skipped"
+                ElementTree.SubElement(case, kind, {"message": finding.evidence}).text = (
+                    finding.traceback or finding.cause
+                )
+        return ElementTree.tostring(suite, encoding="unicode")
 
     def _repr_html_(self) -> str:
         head = "".join(f'<th scope="col">{text}</th>' for text in ("property", "verdict", "evidence", "likely cause"))
@@ -113,24 +146,31 @@ def examine(
     thing: Any, properties: Iterable[Property], on_finding: Callable[[Finding], object] | None = None
 ) -> Report:
     """Try properties on what is under test, one after the other; `on_finding` hears of each at once."""
-    findings = []
+    found, follows = [], {}
     for entry in properties:
-        findings.append(_finding(thing, entry))
+        finding = _finding(thing, entry)
+        found.append(finding)
+        follows[entry.name] = entry.follows.split(", ")
         if on_finding is not None:
-            on_finding(findings[-1])
-    return Report(tuple(findings))
+            on_finding(finding)
+    failed = [finding.name for finding in found if finding.verdict == "fail"]
+    parents = {name: next((other for other in follows[name] if other in failed), "") for name in failed}
+
+    def root(name: str) -> str:
+        return root(parents[name]) if parents.get(name) else name
+
+    return Report(tuple(replace(f, follows_from=root(f.name) if parents.get(f.name) else "") for f in found))
 
 
 def _finding(thing: Any, entry: Property) -> Finding:
-    where = ""
+    where, causes = "", [entry.cause]
     try:
-        holds, evidence = entry.function(thing)
+        holds, evidence, *shown = entry.function(thing)
+        causes = [*shown, *causes]
     except NotApplicable as reason:
         return Finding(entry.name, "not applicable", str(reason))
     except Exception as error:
         holds, evidence, where = False, f"it raised {one_line(error)}", traceback.format_exc()
-    return (
-        Finding(entry.name, "pass", evidence)
-        if holds
-        else Finding(entry.name, "fail", evidence, entry.cause, entry.case, where)
-    )
+    if holds:
+        return Finding(entry.name, "pass", evidence)
+    return Finding(entry.name, "fail", evidence, causes[0], entry.case, where)
