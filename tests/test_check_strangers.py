@@ -7,12 +7,10 @@ import torch
 from torch import nn
 
 from transformer_lib.checks import check_transformer
-from transformer_lib.checks.model_under_test import Adapted
-from transformer_lib.checks.properties import PROPERTIES, TRAINED_PROPERTIES
+from transformer_lib.checks.model_under_test import Adapted, ModelUnderTest, hugging_face
+from transformer_lib.checks.properties import TRAINED_PROPERTIES
 from transformer_lib.checks.reference_model import ReferenceModel
-from transformer_lib.checks.report import NotApplicable
-
-BY_NAME = {entry.name: entry for entry in [*PROPERTIES, *TRAINED_PROPERTIES]}
+from transformer_lib.checks.report import NotApplicable, examine
 
 
 def findings(factory, **options):
@@ -53,8 +51,9 @@ class Experts(ReferenceModel):
 
     def __init__(self, *sizes):
         super().__init__(*sizes)
+        relu = nn.ReLU()  # one for all, so it is always heard from
         for layer in [*self.encoder, *self.decoder]:
-            experts = [nn.Sequential(nn.Linear(16, 32), nn.ReLU(), nn.Linear(32, 16)) for _ in range(4)]
+            experts = [nn.Sequential(nn.Linear(16, 32), relu, nn.Linear(32, 16)) for _ in range(4)]
             del layer["feed"]["up"], layer["feed"]["down"]
             layer["feed"]["router"], layer["feed"]["experts"] = nn.Linear(16, 4), nn.ModuleList(experts)
 
@@ -140,6 +139,28 @@ RIGHT = [Softmax32, KeepsWeights, Lazy, Experts, ReZero, RelativeBias, SharedMap
 def test_a_right_model_passes_however_unusual(factory):
     for seed in range(3):
         assert failed(factory, max_len=32, seed=seed) == []
+
+
+def t5(source, target, pad):
+    transformers = pytest.importorskip("transformers")
+    assert source == target
+    config = transformers.T5Config(
+        vocab_size=source, d_model=32, d_kv=8, d_ff=64, num_layers=2, num_heads=4, pad_token_id=pad,
+        decoder_start_token_id=pad,
+    )  # fmt: skip
+    return hugging_face(transformers.T5ForConditionalGeneration(config), pad)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_t5_passes_with_its_softmax_and_norm_in_float32():
+    assert failed(t5) == []
+
+
+@pytest.mark.long
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("seed", [2, 3])
+def test_t5_learns_to_copy_though_slowly(seed):
+    assert examine(ModelUnderTest(t5, seed=seed), TRAINED_PROPERTIES[1:]).holds
 
 
 def test_a_leak_behind_a_gate_or_a_softmax_in_float32_is_still_found():

@@ -19,7 +19,7 @@ from transformer_lib.checks.components import (
     check_positional_encoding,
 )
 from transformer_lib.checks.model_under_test import Factory, ModelUnderTest
-from transformer_lib.checks.properties import PROPERTIES, TRAINED_PROPERTIES
+from transformer_lib.checks.properties import FOLLOWS, PROPERTIES, TRAINED_PROPERTIES
 from transformer_lib.checks.report import Finding, Report, examine
 
 
@@ -33,7 +33,7 @@ def check_transformer(
     max_len: int | None = None,
     training: bool = True,
     seed: int = 0,
-    on_finding: Callable[[Finding], object] | None = None,
+    on_finding: Callable[[Finding], object] = lambda finding: None,
 ) -> Report:
     """Hold a Transformer to the properties of its kind.
 
@@ -46,7 +46,7 @@ def check_transformer(
         target_vocab_size: number of target tokens, at least 8.
         pad_id: the padding token.
         max_len: the longest sequence that the model accepts, if it has one; at least 12.
-        training: also run the two properties that train the model, for 2600 steps at most.
+        training: also run the two properties that train the model, for 5000 steps at most.
         seed: of weights, inputs and trainings.
         on_finding: called with each finding as soon as it is there.
 
@@ -71,7 +71,7 @@ def check_transformer(
             if first is second or {*map(id, first.parameters())} & {*map(id, second.parameters())}:
                 raise ValueError("the factory must build anew at each call; got modules that share their parameters")
             model.logits(first, *model.pair())  # a model that cannot run is no finding
-            return examine(model, properties, on_finding)
+            return examine(model, properties, on_finding, FOLLOWS)
         finally:
             torch.set_num_threads(threads)
 

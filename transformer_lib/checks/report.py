@@ -7,8 +7,9 @@
 import html
 import json
 import traceback
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
+from types import MappingProxyType
 from typing import Any
 from xml.etree import ElementTree
 
@@ -24,12 +25,11 @@ class NotApplicable(Exception):
 
 @dataclass(frozen=True)
 class Property:
-    """A property, what is most likely wrong where it fails, the gallery's case, and what its failure may follow."""
+    """A property, what is most likely wrong where it fails, and the gallery's case that shows it."""
 
     function: Check
     cause: str
     case: str
-    follows: str = ""
 
     @property
     def name(self) -> str:
@@ -37,20 +37,17 @@ class Property:
         return self.function.__name__.replace("_", " ")
 
 
-def register_property(
-    properties: list[Property], cause: str, case: str = "", follows: str = ""
-) -> Callable[[Check], Check]:
+def register_property(properties: list[Property], cause: str, case: str = "") -> Callable[[Check], Check]:
     """Enter the decorated function into a list of properties.
 
     Args:
         properties: the list.
         cause: what is most likely wrong where the property fails.
         case: the gallery's short name for such a bug.
-        follows: names of properties, separated by commas: where one of them fails, this one's failure may follow.
     """
 
     def enter(function: Check) -> Check:
-        properties.append(Property(function, cause, case, follows))
+        properties.append(Property(function, cause, case))
         return function
 
     return enter
@@ -143,18 +140,25 @@ class Report:
 
 
 def examine(
-    thing: Any, properties: Iterable[Property], on_finding: Callable[[Finding], object] | None = None
+    thing: Any,
+    properties: Iterable[Property],
+    on_finding: Callable[[Finding], object] = lambda finding: None,
+    follows: Mapping[str, str] = MappingProxyType({}),
 ) -> Report:
-    """Try properties on what is under test, one after the other; `on_finding` hears of each at once."""
-    found, follows = [], {}
+    """Try properties on what is under test, one after the other.
+
+    Args:
+        thing: what is under test.
+        properties: the properties.
+        on_finding: called with each finding as soon as it is there.
+        follows: by the name of a property those, separated by commas, whose failure may be why it fails.
+    """
+    found = []
     for entry in properties:
-        finding = _finding(thing, entry)
-        found.append(finding)
-        follows[entry.name] = entry.follows.split(", ")
-        if on_finding is not None:
-            on_finding(finding)
+        found.append(_finding(thing, entry))
+        on_finding(found[-1])
     failed = [finding.name for finding in found if finding.verdict == "fail"]
-    parents = {name: next((other for other in follows[name] if other in failed), "") for name in failed}
+    parents = {name: next((p for p in follows.get(name, "").split(", ") if p in failed), "") for name in failed}
 
     def root(name: str) -> str:
         return root(parents[name]) if parents.get(name) else name
