@@ -863,7 +863,7 @@ def mine(tmp_path, monkeypatch):
 def test_check_says_what_holds(run, mine):
     status, out, err = run("check", f"{mine}:good", "--no-training", "--max-len", 20)
     assert (status, err) == (0, "a module that talks\n")
-    assert out.splitlines()[-1] == "20 pass, 0 fail, 0 not applicable"
+    assert out.splitlines()[-1].endswith(" pass, 0 fail, 0 not applicable")
     assert all(line.startswith("pass ") for line in out.splitlines()[:-1])
 
 

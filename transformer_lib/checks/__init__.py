@@ -1,18 +1,24 @@
 # Generated from chapters/08_checks.md: edit the chapter, not this file, then run `make export`.
 
-"""A test suite for anybody's Transformer: which properties hold, with evidence, likely cause and gallery room."""
+"""A test suite for anybody's Transformer: which properties hold, with evidence, likely cause and the gallery's case."""
 
 import warnings
+from collections.abc import Callable
 from typing import Any
 
-from transformer_lib.checks import flow, health, learning
-from transformer_lib.checks.components import check_attention, check_multi_head_attention
-from transformer_lib.checks.layers import check_decoder_layer, check_encoder_layer
-from transformer_lib.checks.report import Finding, Report, examine
-from transformer_lib.checks.subject import Factory, Subject
-from transformer_lib.checks.tables import check_masks, check_positional_encoding
+import torch
 
-PROPERTIES = [*flow.PROPERTIES, *health.PROPERTIES]  # those that train the model: learning.PROPERTIES
+from transformer_lib.checks.components import (
+    check_attention,
+    check_decoder_layer,
+    check_encoder_layer,
+    check_masks,
+    check_multi_head_attention,
+    check_positional_encoding,
+)
+from transformer_lib.checks.model_under_test import Factory, ModelUnderTest
+from transformer_lib.checks.properties import FOLLOWS, PROPERTIES, TRAINED_PROPERTIES
+from transformer_lib.checks.report import Finding, Report, examine
 
 __all__ = [
     "Finding",
@@ -37,6 +43,7 @@ def check_transformer(
     max_len: int | None = None,
     training: bool = True,
     seed: int = 0,
+    on_finding: Callable[[Finding], object] = lambda finding: None,
 ) -> Report:
     """Hold a Transformer to the properties of its kind.
 
@@ -49,29 +56,34 @@ def check_transformer(
         target_vocab_size: number of target tokens, at least 8.
         pad_id: the padding token.
         max_len: the longest sequence that the model accepts, if it has one; at least 12.
-        training: also run the two properties that train the model, for 2600 steps at most.
+        training: also run the two properties that train the model, for 5000 steps at most.
         seed: of weights, inputs and trainings.
+        on_finding: called with each finding as soon as it is there.
 
     Returns:
         One finding for each property.
 
     Raises:
         TypeError: the factory gives no module, or the model no tensor.
-        ValueError: the logits have another shape, or a number is out of its range.
-        Exception: whatever the model itself raises on short sentences without padding.
+        ValueError: the logits have another shape, a number is out of its range, or two calls of the factory give the
+            same parameters.
+        Exception: whatever the factory raises, or the model itself on short sentences without padding.
     """
-    subject = Subject(
-        factory,
-        source_vocab_size=source_vocab_size,
-        target_vocab_size=target_vocab_size,
-        pad_id=pad_id,
-        max_len=max_len,
-        seed=seed,
-    )
+    sizes = {"source_vocab_size": source_vocab_size, "target_vocab_size": target_vocab_size}
+    model = ModelUnderTest(factory, **sizes, pad_id=pad_id, max_len=max_len, seed=seed)
+    properties = [*PROPERTIES, *TRAINED_PROPERTIES] if training else PROPERTIES
+    threads = torch.get_num_threads()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # what the model's library has to say is not the question
-        subject.logits(subject.build(), *subject.pair())  # a model that cannot run is no finding
-        return examine(subject, [*PROPERTIES, *learning.PROPERTIES] if training else PROPERTIES)
+        torch.set_num_threads(1)  # in models this small further threads only wait for each other
+        try:
+            first, second = model.build(), model.build()
+            if first is second or {*map(id, first.parameters())} & {*map(id, second.parameters())}:
+                raise ValueError("the factory must build anew at each call; got modules that share their parameters")
+            model.logits(first, *model.pair())  # a model that cannot run is no finding
+            return examine(model, properties, on_finding, FOLLOWS)
+        finally:
+            torch.set_num_threads(threads)
 
 
 def assert_transformer(factory: Factory, **options: Any) -> None:

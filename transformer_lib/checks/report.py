@@ -4,13 +4,16 @@
 
 import html
 import json
-from collections.abc import Callable, Iterable
-from dataclasses import asdict, dataclass
+import traceback
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, dataclass, replace
+from types import MappingProxyType
 from typing import Any
+from xml.etree import ElementTree
 
 from transformer_lib.serialization import one_line
 
-Outcome = tuple[bool, str]  # whether the property holds, and the evidence
+Outcome = tuple[bool, str] | tuple[bool, str, str]  # whether the property holds, the evidence, a cause that it shows
 Check = Callable[[Any], Outcome]
 
 
@@ -20,11 +23,11 @@ class NotApplicable(Exception):
 
 @dataclass(frozen=True)
 class Property:
-    """A property, what is most likely wrong where it fails, and the gallery's room that shows it."""
+    """A property, what is most likely wrong where it fails, and the gallery's case that shows it."""
 
     function: Check
     cause: str
-    room: str
+    case: str
 
     @property
     def name(self) -> str:
@@ -32,17 +35,17 @@ class Property:
         return self.function.__name__.replace("_", " ")
 
 
-def holds_for(properties: list[Property], cause: str, room: str) -> Callable[[Check], Check]:
+def register_property(properties: list[Property], cause: str, case: str = "") -> Callable[[Check], Check]:
     """Enter the decorated function into a list of properties.
 
     Args:
         properties: the list.
         cause: what is most likely wrong where the property fails.
-        room: the gallery's short name for such a bug.
+        case: the gallery's short name for such a bug.
     """
 
     def enter(function: Check) -> Check:
-        properties.append(Property(function, cause, room))
+        properties.append(Property(function, cause, case))
         return function
 
     return enter
@@ -56,7 +59,19 @@ class Finding:
     verdict: str
     evidence: str
     cause: str = ""
-    room: str = ""
+    case: str = ""
+    traceback: str = ""  # where the property raised, if it did
+    follows_from: str = ""  # the failed property that this failure may follow from
+
+    def __str__(self) -> str:
+        line = f"{self.verdict:<14} {self.name}: {self.evidence}"
+        gallery = f" (gallery: {self.case})" if self.case else ""
+        return line + (f"\n{'':<14} likely: {self.cause}{gallery}" if self.verdict == "fail" else "")
+
+    @property
+    def page(self) -> str:
+        """Where the book shows such a bug."""
+        return f"08c_gallery.html#room-{self.case}" if self.case else ""
 
 
 @dataclass(frozen=True, repr=False)
@@ -83,41 +98,80 @@ class Report:
 
     def __repr__(self) -> str:
         lines = []
-        for finding in self.findings:
-            lines.append(f"{finding.verdict:<14} {finding.name}: {finding.evidence}")
-            if finding.verdict == "fail":
-                room = f" (gallery: {finding.room})" if finding.room else ""
-                lines.append(f"{'':<14} likely: {finding.cause}{room}")
+        for finding in sorted(self.findings, key=lambda finding: finding.verdict != "fail"):  # faults in front
+            if not finding.follows_from:
+                lines.append(str(finding))
+                after = [other.name for other in self.findings if other.follows_from == finding.name]
+                lines += [f"{'':<14} may follow from it: {', '.join(after)}"] if after else []
         return "\n".join([*lines, self.summary])
 
     def to_json(self) -> str:
-        """The findings as a JSON object with "holds" and "findings"."""
-        return json.dumps({"holds": self.holds, "findings": [asdict(finding) for finding in self.findings]}, indent=1)
+        """A JSON object: "schema" (1), "holds", "summary", and "findings" with a Finding's fields and its page."""
+        findings = [asdict(finding) | {"page": finding.page} for finding in self.findings]
+        return json.dumps({"schema": 1, "holds": self.holds, "summary": self.summary, "findings": findings}, indent=1)
+
+    def to_junit(self) -> str:
+        """The findings as a JUnit test suite in XML, one test case for each property."""
+        verdicts = [finding.verdict for finding in self.findings]
+        counts = {"failures": verdicts.count("fail"), "skipped": verdicts.count("not applicable")}
+        attributes = {name: str(count) for name, count in ({"tests": len(verdicts)} | counts).items()}
+        suite = ElementTree.Element("testsuite", {"name": "check", **attributes})
+        for finding in self.findings:
+            case = ElementTree.SubElement(suite, "testcase", {"classname": "check", "name": finding.name})
+            if finding.verdict != "pass":
+                kind = "failure" if finding.verdict == "fail" else "skipped"
+                ElementTree.SubElement(case, kind, {"message": finding.evidence}).text = (
+                    finding.traceback or finding.cause
+                )
+        return ElementTree.tostring(suite, encoding="unicode")
 
     def _repr_html_(self) -> str:
         head = "".join(f'<th scope="col">{text}</th>' for text in ("property", "verdict", "evidence", "likely cause"))
-        rows = []
+        rows = ""
         for finding in self.findings:
-            verdict = "<strong>FAIL</strong>" if finding.verdict == "fail" else finding.verdict
-            cause = html.escape(finding.cause) + (f" (gallery: {finding.room})" if finding.room else "")
-            cells = (html.escape(finding.name), verdict, html.escape(finding.evidence), cause)
-            rows.append("<tr>" + "".join(f"<td>{cell}</td>" for cell in cells) + "</tr>")
-        table = f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table>"
-        return f"{table}<p>{self.summary}</p>"
+            cause = finding.cause + (f" (gallery: {finding.case})" if finding.case else "")
+            cells = [html.escape(text) for text in (finding.name, finding.verdict, finding.evidence, cause)]
+            cells[1] = "<strong>FAIL</strong>" if finding.verdict == "fail" else cells[1]
+            rows += "<tr>" + "".join(f"<td>{cell}</td>" for cell in cells) + "</tr>"
+        return f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table><p>{self.summary}</p>"
 
 
-def examine(subject: Any, properties: Iterable[Property]) -> Report:
-    """Try properties on a subject, one after the other."""
-    return Report(tuple(_find(subject, entry) for entry in properties))
+def examine(
+    thing: Any,
+    properties: Iterable[Property],
+    on_finding: Callable[[Finding], object] = lambda finding: None,
+    follows: Mapping[str, str] = MappingProxyType({}),
+) -> Report:
+    """Try properties on what is under test, one after the other.
+
+    Args:
+        thing: what is under test.
+        properties: the properties.
+        on_finding: called with each finding as soon as it is there.
+        follows: by the name of a property those, separated by commas, whose failure may be why it fails.
+    """
+    found = []
+    for entry in properties:
+        found.append(_finding(thing, entry))
+        on_finding(found[-1])
+    failed = [finding.name for finding in found if finding.verdict == "fail"]
+    parents = {name: next((p for p in follows.get(name, "").split(", ") if p in failed), "") for name in failed}
+
+    def root(name: str) -> str:
+        return root(parents[name]) if parents.get(name) else name
+
+    return Report(tuple(replace(f, follows_from=root(f.name) if parents.get(f.name) else "") for f in found))
 
 
-def _find(subject: Any, entry: Property) -> Finding:
+def _finding(thing: Any, entry: Property) -> Finding:
+    where, causes = "", [entry.cause]
     try:
-        holds, evidence = entry.function(subject)
+        holds, evidence, *shown = entry.function(thing)
+        causes = [*shown, *causes]
     except NotApplicable as reason:
         return Finding(entry.name, "not applicable", str(reason))
     except Exception as error:
-        holds, evidence = False, f"it raised {one_line(error)}"
+        holds, evidence, where = False, f"it raised {one_line(error)}", traceback.format_exc()
     if holds:
         return Finding(entry.name, "pass", evidence)
-    return Finding(entry.name, "fail", evidence, entry.cause, entry.room)
+    return Finding(entry.name, "fail", evidence, causes[0], entry.case, where)

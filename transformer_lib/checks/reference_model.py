@@ -11,11 +11,11 @@ from torch import Tensor, nn
 
 from transformer_lib.positions import sinusoidal_table
 
-__all__ = ["Plain"]
+__all__ = ["ReferenceModel"]
 
 
-class Plain(nn.Module):
-    """A post-norm encoder and decoder in one class; the rooms of the gallery each spoil one method.
+class ReferenceModel(nn.Module):
+    """A post-norm encoder and decoder in one class; the cases of the gallery each spoil one method.
 
     Args:
         source_vocab_size: number of source tokens.
@@ -32,8 +32,8 @@ class Plain(nn.Module):
         self.source_table = nn.Embedding(source_vocab_size, self.width)
         self.target_table = nn.Embedding(target_vocab_size, self.width)
         self.output = nn.Linear(self.width, target_vocab_size)
-        self.encoder = self.stack("own", "feed")
-        self.decoder = self.stack("own", "memory", "feed")
+        self.encoder = self.stack("self", "feed")
+        self.decoder = self.stack("self", "cross", "feed")
         self.keep(sinusoidal_table(self.max_len, self.width).float())
         self.reset()
 
@@ -108,13 +108,13 @@ class Plain(nn.Module):
 
     def encoder_layer(self, layer: Any, x: Tensor, mask: Tensor) -> Tensor:
         """Attention to each other, then the feed-forward network."""
-        x = self.add(layer["own"], x, self.attend(layer["own"], x, x, mask))
+        x = self.add(layer["self"], x, self.attend(layer["self"], x, x, mask))
         return self.add(layer["feed"], x, self.feed(layer["feed"], x))
 
     def decoder_layer(self, layer: Any, x: Tensor, memory: Tensor, mask: Tensor, memory_mask: Tensor) -> Tensor:
         """Attention to what came before, then to the memory, then the feed-forward network."""
-        x = self.add(layer["own"], x, self.attend(layer["own"], x, x, mask))
-        x = self.add(layer["memory"], x, self.attend(layer["memory"], x, memory, memory_mask))
+        x = self.add(layer["self"], x, self.attend(layer["self"], x, x, mask))
+        x = self.add(layer["cross"], x, self.attend(layer["cross"], x, memory, memory_mask))
         return self.add(layer["feed"], x, self.feed(layer["feed"], x))
 
     def add(self, part: Any, x: Tensor, y: Tensor) -> Tensor:

@@ -1,0 +1,324 @@
+"""Unusual but right models pass the suite, and what is wrong in an unusual way fails, with the cause that shows."""
+
+import random
+
+import pytest
+import torch
+from torch import nn
+
+from transformer_lib.checks import check_transformer
+from transformer_lib.checks.model_under_test import Adapted, ModelUnderTest, hugging_face
+from transformer_lib.checks.properties import TRAINED_PROPERTIES
+from transformer_lib.checks.reference_model import ReferenceModel
+from transformer_lib.checks.report import NotApplicable, examine
+
+
+def findings(factory, **options):
+    return {finding.name: finding for finding in check_transformer(factory, training=False, **options).findings}
+
+
+def failed(factory, **options):
+    return [name for name, finding in findings(factory, **options).items() if finding.verdict == "fail"]
+
+
+# --- right models, unusual in one way ----------------------------------------------------------------------------
+
+
+class Softmax32(ReferenceModel):
+    """The softmax in float32, whatever the model computes in; its lowest number overflows there from float64."""
+
+    def weights(self, scores, mask):
+        scores = scores.masked_fill(~mask, torch.finfo(scores.dtype).min)
+        return scores.softmax(-1, dtype=torch.float32).to(scores.dtype) * mask
+
+
+class KeepsWeights(ReferenceModel):
+    """Keeps its last attention for pictures."""
+
+    def weights(self, scores, mask):
+        self.last, self.history = super().weights(scores, mask), [scores]
+        return self.last
+
+
+class Lazy(ReferenceModel):
+    def __init__(self, *sizes):
+        super().__init__(*sizes)
+        self.output = nn.LazyLinear(self.output.out_features)
+
+
+class Experts(ReferenceModel):
+    """Each token goes through one of four networks, the router's favourite, and no other is computed for it."""
+
+    def __init__(self, *sizes):
+        super().__init__(*sizes)
+        relu = nn.ReLU()  # one for all, so it is always heard from
+        for layer in [*self.encoder, *self.decoder]:
+            experts = [nn.Sequential(nn.Linear(16, 32), relu, nn.Linear(32, 16)) for _ in range(4)]
+            del layer["feed"]["up"], layer["feed"]["down"]
+            layer["feed"]["router"], layer["feed"]["experts"] = nn.Linear(16, 4), nn.ModuleList(experts)
+
+    def feed(self, part, x):
+        shares, chosen = part["router"](x).softmax(-1).max(-1)
+        y = torch.zeros_like(x)
+        for i, expert in enumerate(part["experts"]):
+            y[chosen == i] = expert(x[chosen == i])
+        return y * shares[..., None]
+
+
+class ReZero(ReferenceModel):
+    """Every sub-layer is multiplied by a number that starts at zero (Bachlechner et al. 2021)."""
+
+    def layer(self, parts):
+        layer = super().layer(parts)
+        for part in layer.values():
+            del part["norm"]
+            part.register_parameter("gate", nn.Parameter(torch.zeros(())))
+        return layer
+
+    def add(self, part, x, y):
+        return x + part.gate * self.drop(y)
+
+
+class RelativeBias(ReferenceModel):
+    """A bias for each distance between tokens instead of positions, computed by a small network."""
+
+    def __init__(self, *sizes):
+        super().__init__(*sizes)
+        self.bias = nn.ModuleList(
+            nn.Sequential(nn.Linear(1, 8), nn.Tanh(), nn.Linear(8, self.heads, bias=False)) for _ in range(2)
+        )
+
+    def place(self, length):
+        return super().place(length)[:, :1] * 0
+
+    def scores(self, q, k):
+        scores = super().scores(q, k)
+        if not self.own:
+            return scores
+        distance = torch.arange(k.size(2), device=q.device) - torch.arange(q.size(2), device=q.device)[:, None]
+        return scores + self.bias[self.own - 1](distance[..., None].to(q.dtype) / 8).permute(2, 0, 1)
+
+    own = 0
+
+    def encoder_layer(self, layer, x, mask):
+        self.own = 1
+        return super().encoder_layer(layer, x, mask)
+
+    def attend(self, part, x, memory, mask):
+        self.own = self.own if x is memory else 0
+        return super().attend(part, x, memory, mask)
+
+    def decoder_layer(self, layer, x, memory, mask, memory_mask):
+        self.own = 2
+        return super().decoder_layer(layer, x, memory, mask, memory_mask)
+
+
+class SharedMap(ReferenceModel):
+    """One linear map makes queries and keys together."""
+
+    def projections(self):
+        return {"qk": nn.Linear(self.width, 2 * self.width), "v": nn.Linear(self.width, self.width)}
+
+    def attend(self, part, x, memory, mask):
+        q, k = part["qk"](x).chunk(2, -1)[0], part["qk"](memory).chunk(2, -1)[1]
+        q, k, v = (self.split(nn.Identity(), y) for y in (q, k, part["v"](memory)))
+        return part["o"](self.join(self.weights(self.scores(q, k), mask) @ v))
+
+
+class LayerDrop(ReferenceModel):
+    """In training a layer is left out now and then, by Python's random numbers."""
+
+    def encoder_layer(self, layer, x, mask):
+        return x if self.training and random.random() < 0.3 else super().encoder_layer(layer, x, mask)
+
+
+RIGHT = [Softmax32, KeepsWeights, Lazy, Experts, ReZero, RelativeBias, SharedMap, LayerDrop]
+
+
+@pytest.mark.parametrize("factory", RIGHT, ids=lambda factory: factory.__name__)
+def test_a_right_model_passes_however_unusual(factory):
+    for seed in range(3):
+        assert failed(factory, max_len=32, seed=seed) == []
+
+
+def t5(source, target, pad):
+    transformers = pytest.importorskip("transformers")
+    assert source == target
+    config = transformers.T5Config(
+        vocab_size=source, d_model=32, d_kv=8, d_ff=64, num_layers=2, num_heads=4, pad_token_id=pad,
+        decoder_start_token_id=pad,
+    )  # fmt: skip
+    return hugging_face(transformers.T5ForConditionalGeneration(config), pad)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_t5_passes_with_its_softmax_and_norm_in_float32():
+    assert failed(t5) == []
+
+
+@pytest.mark.long
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("seed", [2, 3])
+def test_t5_learns_to_copy_though_slowly(seed):
+    assert examine(ModelUnderTest(t5, seed=seed), TRAINED_PROPERTIES[1:]).holds
+
+
+def test_a_leak_behind_a_gate_or_a_softmax_in_float32_is_still_found():
+    for base in (ReZero, Softmax32):
+        leaky = type("Leaky", (base,), {"target_mask": lambda self, target: self.source_mask(target)})
+        assert "causality" in failed(leaky)
+
+
+def test_an_interface_that_cannot_say_it_is_not_applicable_with_the_reason():
+    """Lengths can only say that the first tokens are real."""
+
+    def by_length(model, source, target):
+        if (source[:, 0] == 0).logical_and((source != 0).any(1)).any():
+            raise NotApplicable("lengths cannot say that padding is on the left")
+        return model(source, target)
+
+    finding = findings(lambda *sizes: Adapted(ReferenceModel(*sizes), by_length))["source padding on the left"]
+    assert (finding.verdict, finding.evidence) == ("not applicable", "lengths cannot say that padding is on the left")
+
+
+@pytest.mark.parametrize("wrap", [lambda model: model, lambda model: Adapted(model, lambda m, *xs: m(*xs))])
+def test_a_factory_that_gives_the_same_model_again_is_refused_and_the_model_stays_whole(wrap):
+    model = ReferenceModel(29, 29, 0)
+    with pytest.raises(ValueError, match="must build anew"):
+        check_transformer(lambda *sizes: wrap(model), training=False)
+    assert {(p.dtype, p.device.type) for p in model.parameters()} == {(torch.float32, "cpu")}
+
+
+def test_one_thread_is_enough_and_their_number_is_put_back():
+    seen = []
+
+    def factory(*sizes):
+        seen.append(torch.get_num_threads())
+        return ReferenceModel(*sizes)
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        check_transformer(factory, training=False)
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)
+    assert set(seen) == {1}
+
+
+# --- wrong models, and what must notice them ---------------------------------------------------------------------
+
+
+class CausalEverywhere(ReferenceModel):
+    """All attention is causal, that of the encoder and to the memory, too: early positions do not hear the end."""
+
+    def source_mask(self, source):
+        return super().source_mask(source) & torch.ones(source.size(1), source.size(1)).tril().bool().to(source.device)
+
+    def target_mask(self, target):
+        return self.source_mask(target)
+
+    def decoder_layer(self, layer, x, memory, mask, memory_mask):
+        causal = torch.ones(x.size(1), memory.size(1), dtype=torch.bool, device=x.device).tril()
+        return super().decoder_layer(layer, x, memory, mask, causal & memory_mask[:, :, -1:])
+
+
+class TrainingPeek(ReferenceModel):
+    def target_mask(self, target):
+        return self.source_mask(target) if self.training else super().target_mask(target)
+
+
+class EvaluationPeek(ReferenceModel):
+    def target_mask(self, target):
+        return super().target_mask(target) if self.training else self.source_mask(target)
+
+
+class LongLeak(ReferenceModel):
+    """The mask is of eight tokens; what comes later sees everything."""
+
+    def target_mask(self, target):
+        mask = super().target_mask(target)
+        return self.source_mask(target) if target.size(1) > 8 else mask
+
+
+class CutAt8(ReferenceModel):
+    def forward(self, source, target):
+        return super().forward(source[:, :8], target)
+
+
+class WrongPaddingIdx(ReferenceModel):
+    def __init__(self, *sizes):
+        super().__init__(*sizes)
+        self.source_table = nn.Embedding(sizes[0], self.width, padding_idx=1)
+
+
+class Pad0(ReferenceModel):
+    def __init__(self, source, target, pad):
+        super().__init__(source, target, 0)
+
+
+class Swapped(ReferenceModel):
+    def __init__(self, source, target, pad):
+        super().__init__(target, source, pad)
+
+
+class DividedByLength(ReferenceModel):
+    """The source's positions are a share of the length, padding included."""
+
+    def forward(self, source, target):
+        self.share = source.size(1)
+        return super().forward(source, target)
+
+    def place(self, length):
+        return super().place(length) * (8 / self.share)
+
+
+WRONG = {
+    CausalEverywhere: ("source sensitivity", "causal mask on cross-attention"),
+    TrainingPeek: ("causality", "in training mode"),
+    EvaluationPeek: ("causality", "in training mode only"),
+    LongLeak: ("causality", "causal mask"),
+    CutAt8: ("source sensitivity", ""),
+    WrongPaddingIdx: ("gradient reaches everything", "padding_idx"),
+    Pad0: ("sizes and padding are those asked for", "fixed"),
+    Swapped: ("sizes and padding are those asked for", "swapped"),
+    DividedByLength: ("source padding on the right", "padded length"),
+}
+
+
+@pytest.mark.parametrize("factory", WRONG, ids=lambda factory: factory.__name__)
+def test_a_wrong_model_fails_with_the_cause_that_its_evidence_shows(factory):
+    name, cause = WRONG[factory]
+    finding = findings(factory)[name]
+    assert finding.verdict == "fail"
+    assert cause in finding.cause
+
+
+def test_a_model_of_one_vocabulary_is_not_blamed_for_having_one():
+    def joint(source, target, pad):
+        return ReferenceModel(source, source, pad)
+
+    def fussy(source, target, pad):
+        assert source == target
+        return ReferenceModel(source, target, pad)
+
+    def stubborn(source, target, pad):
+        assert pad == 0
+        return ReferenceModel(source, target, pad)
+
+    verdicts = [findings(f)["sizes and padding are those asked for"].verdict for f in (joint, fussy, stubborn)]
+    assert verdicts == ["pass", "pass", "not applicable"]
+
+
+def test_one_fault_is_one_line_in_front_with_what_follows_from_it():
+    class Leaky(ReferenceModel):
+        def target_mask(self, target):
+            return torch.ones_like(super().target_mask(target))
+
+    report = check_transformer(Leaky, training=False)
+    assert report.failed == ["causality", "target padding on the right", "target padding on the left"]
+    assert [f.follows_from for f in report.findings if f.verdict == "fail"] == ["", "causality", "causality"]
+    lines = str(report).splitlines()
+    assert lines[0].startswith("fail           causality")
+    assert "target padding on the right, target padding on the left" in lines[2]
+    assert all(line.startswith(("pass", "not applicable")) for line in lines[3:-1])
