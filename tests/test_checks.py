@@ -147,8 +147,10 @@ class Broken(nn.Module):
 
     def with_masks(self, source, target, source_mask=None, target_mask=None):
         source_mask = padding_mask(source, self.pad) if source_mask is None else source_mask
-        memory = self.model.encode(source, mask=source_mask)
-        hidden = self.model.decode(target, memory, memory_mask=source_mask, mask=target_mask)
+        target_mask = decoder_mask(target, self.pad) if target_mask is None else target_mask
+        memory = self.model.encoder(self.model.embed(source, self.model.source_embedding), mask=source_mask)
+        embedded = self.model.embed(target, self.model.target_embedding)
+        hidden = self.model.decoder(embedded, memory, mask=target_mask, memory_mask=source_mask)
         return self.model.output_projection(hidden)
 
 

@@ -63,7 +63,7 @@ def tokens_without_a_batch():
 
 def memory_of_one_sentence():
     model = small_model()
-    return model.decode(padded_batch((3, 6)), model.encode(padded_batch((7,))), memory_mask=None)
+    return model.decode(padded_batch((3, 6)), model.encode(padded_batch((7,))))
 
 
 @pytest.mark.parametrize(

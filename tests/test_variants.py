@@ -1,4 +1,4 @@
-"""The families and the newer bricks: equal to torch's and Hugging Face's, causal, cached, and right at their edges."""
+"""The families and the newer components: equal to torch and Hugging Face, causal, cached, and right at their edges."""
 
 import ast
 import math
@@ -20,7 +20,7 @@ from transformer_lib.model import Encoder
 from transformer_lib.multi_head import MultiHeadAttention
 from transformer_lib.serialization import InputError
 from transformer_lib.variants import DecoderOnly, EncoderOnly, ModernDecoderOnly, mask_tokens
-from transformer_lib.variants.modern_blocks import GroupedQueryAttention, SwiGLU, rotary
+from transformer_lib.variants.modern_blocks import SwiGLU, rotary
 
 PAD, MASK, V = 0, 12, 13
 both_orders = pytest.mark.parametrize("norm_first", [False, True], ids=["post-norm", "pre-norm"])
@@ -86,7 +86,7 @@ def test_decoder_only_is_torchs_encoder_with_a_causal_mask(norm_first):
     equal(model(tokens), theirs @ model.output_projection.weight.T, 1e-12)
 
 
-def plain_llama(w, tokens, heads, layers):
+def plain_llama(w, tokens, heads, groups, layers):
     """Touvron et al. 2023, section 2.2, on parameters of ours, one head at a time."""
     x = w["embedding.weight"][tokens]  # (b, n, d)
     n, d_k = tokens.size(1), x.size(-1) // heads
@@ -103,7 +103,8 @@ def plain_llama(w, tokens, heads, layers):
         prefix = f"stack.layers.{number}."
         y, attention = norm(x, prefix + "self_attention_norm"), prefix + "self_attention."
         q, k, v = (
-            (y @ w[f"{attention}{name}_projection.weight"].T).split(d_k, -1) for name in ("query", "key", "value")
+            (y @ weight.T).split(d_k, -1)
+            for weight in w[attention + "in_projection.weight"].split([heads * d_k, groups * d_k, groups * d_k])
         )
         outputs = []
         for head in range(heads):
@@ -122,7 +123,7 @@ def plain_llama(w, tokens, heads, layers):
 def test_modern_decoder_only_is_its_formula(groups):
     model = make(lambda config: ModernDecoderOnly(config, num_groups=groups), norm_first=True)
     tokens = padded_batch((9, 9))
-    equal(model(tokens), plain_llama(model.state_dict(), tokens, 4, 2), 1e-12)
+    equal(model(tokens), plain_llama(model.state_dict(), tokens, 4, groups or 4, 2), 1e-12)
 
 
 # --- equal to Hugging Face's --------------------------------------------------------------------------------------
@@ -239,9 +240,9 @@ def test_modern_decoder_only_is_hugging_faces_llama(transformers, groups):
     for number, layer in enumerate(theirs.model.layers):
         prefix, attention = f"stack.layers.{number}.", layer.self_attn
         weights |= {
-            prefix + "self_attention.query_projection.weight": pairs_side_by_side(attention.q_proj.weight),
-            prefix + "self_attention.key_projection.weight": pairs_side_by_side(attention.k_proj.weight),
-            prefix + "self_attention.value_projection.weight": attention.v_proj.weight,
+            prefix + "self_attention.in_projection.weight": torch.cat(
+                [*map(pairs_side_by_side, (attention.q_proj.weight, attention.k_proj.weight)), attention.v_proj.weight]
+            ),
             prefix + "self_attention.out_projection.weight": attention.o_proj.weight,
             prefix + "self_attention_norm.weight": layer.input_layernorm.weight,
             prefix + "feed_forward.gate.weight": layer.mlp.gate_proj.weight,
@@ -541,7 +542,7 @@ def test_encoder_layer_and_stack_are_causal_when_asked(norm_first):
             module(x, is_causal=True, mask=causal_mask(6))
 
 
-# --- bricks -------------------------------------------------------------------------------------------------------
+# --- components ---------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("d_k", [2, 6, 64])
@@ -587,20 +588,24 @@ def test_swiglu_is_its_formula_and_as_large_as_promised():
     assert sum(p.numel() for p in SwiGLU(48, 128).parameters()) == 2 * 48 * 192
 
 
+def rotary_attention():
+    return MultiHeadAttention(24, 6, bias=False, num_groups=2, positions=rotary)
+
+
 def full_attention(grouped):
     """The ordinary attention with each group's keys and values for all of its heads."""
     h, g, d_k = grouped.num_heads, grouped.num_groups, grouped.d_model // grouped.num_heads
     full = MultiHeadAttention(h * d_k, h, bias=False).double()
     rows = [i * g // h * d_k + c for i in range(h) for c in range(d_k)]
-    parts = grouped.query_projection.weight, grouped.key_projection.weight[rows], grouped.value_projection.weight[rows]
-    full.in_projection.weight.data = torch.cat(parts)
+    q, k, v = grouped.in_projection.weight.split([h * d_k, g * d_k, g * d_k])
+    full.in_projection.weight.data = torch.cat([q, k[rows], v[rows]])
     full.out_projection.weight.data = grouped.out_projection.weight.data
     return full
 
 
 @pytest.mark.parametrize(("heads", "groups"), [(4, 4), (4, 2), (4, 1), (6, 3), (6, 2)])
 def test_grouped_queries_are_full_attention_with_repeated_keys(heads, groups):
-    grouped = randomise(GroupedQueryAttention(24, heads, groups, base=None)).double()
+    grouped = randomise(MultiHeadAttention(24, heads, bias=False, num_groups=groups)).double()
     full, x = full_attention(grouped), torch.randn(2, 7, 24, dtype=torch.float64, requires_grad=True)
     random = torch.rand(2, heads, 7, 7) < 0.5
     for options in ({}, {"is_causal": True}, {"mask": random}, {"mask": torch.zeros(1, 1, 1, 7, dtype=torch.bool)}):
@@ -614,7 +619,7 @@ def test_grouped_queries_are_full_attention_with_repeated_keys(heads, groups):
 
 
 def test_grouped_queries_cache_only_their_groups():
-    grouped = randomise(GroupedQueryAttention(24, 6, 2)).double()
+    grouped = randomise(rotary_attention()).double()
     x = torch.randn(2, 7, 24, dtype=torch.float64)
     cache = KeyValueCache(1).layers[0].self_attention
     steps = [grouped(token, token, token, cache=cache)[0] for token in x.split(1, dim=1)]
@@ -623,7 +628,7 @@ def test_grouped_queries_cache_only_their_groups():
 
 
 def test_the_kernel_reads_the_cache_itself_and_no_copy_for_each_head():
-    grouped, x = GroupedQueryAttention(24, 6, 2), torch.randn(2, 1, 24)
+    grouped, x = rotary_attention(), torch.randn(2, 1, 24)
     cache = KeyValueCache(1).layers[0].self_attention
     with mock.patch.object(F, "scaled_dot_product_attention", wraps=F.scaled_dot_product_attention) as kernel:
         grouped(x, x, x, cache=cache)
@@ -633,7 +638,7 @@ def test_the_kernel_reads_the_cache_itself_and_no_copy_for_each_head():
 
 
 def test_grouped_queries_depend_on_distances_only():
-    grouped = randomise(GroupedQueryAttention(24, 6, 2)).double()
+    grouped = randomise(rotary_attention()).double()
     x = torch.randn(1, 5, 24, dtype=torch.float64)
     cache = KeyValueCache(1).layers[0].self_attention
     ahead = torch.randn(1, 3, 24, dtype=torch.float64)
@@ -645,28 +650,15 @@ def test_grouped_queries_depend_on_distances_only():
     assert (grouped(shuffled, shuffled, shuffled)[0].flip(1) - grouped(x, x, x)[0]).abs().max() > 1e-3
 
 
-@pytest.mark.bad_input
-def test_grouped_queries_refuse_what_does_not_fit():
-    for sizes in ((24, 5, 1), (24, 6, 4), (0, 1, 1), (24, 6, 0)):
-        with pytest.raises(ValueError, match="must be a positive multiple"):
-            GroupedQueryAttention(*sizes)
-    with pytest.raises(ValueError, match="even d_model / num_heads; got 6 / 2"):
-        GroupedQueryAttention(6, 2, 1)
-    x = torch.randn(2, 5, 6)
-    assert GroupedQueryAttention(6, 2, 1, base=None)(x, x, x)[0].shape == x.shape
-    layer, x = GroupedQueryAttention(24, 6, 2), torch.randn(2, 5, 24)
+def test_groups_and_positions_refuse_what_does_not_fit():
+    for groups in (5, 4, 0):
+        with pytest.raises(ValueError, match=f"multiple of num_groups; got 6 and {groups}"):
+            MultiHeadAttention(24, 6, num_groups=groups)
+    layer, x = rotary_attention(), torch.randn(2, 5, 24)
     with pytest.raises(ValueError, match="one tensor"):
         layer(x, x.clone(), x)
-    with pytest.raises(ValueError, match="one tensor"):
-        layer(x, x, x.clone())
-    cache = KeyValueCache(1).layers[0].self_attention
-    for options in ({"mask": causal_mask(5)}, {"cache": cache}):
-        with pytest.raises(ValueError, match="is_causal=True goes neither"):
-            layer(x, x, x, is_causal=True, **options)
-    with pytest.raises(TypeError, match="boolean"):
-        layer(x, x, x, mask=torch.ones(1, 1, 5, 5))
-    with pytest.raises(ValueError, match="cannot have shape"):
-        layer(x, x, x, mask=causal_mask(4))
+    with pytest.raises(ValueError, match="even d_model / num_heads; got 6 / 2"):
+        ModernDecoderOnly(small_config(d_model=6, num_heads=2, norm_first=True))
 
 
 def test_modern_model_has_no_biases_and_no_table():

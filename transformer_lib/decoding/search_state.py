@@ -12,8 +12,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from transformer_lib.cache import KeyValueCache
-from transformer_lib.masks import padding_mask
-from transformer_lib.model import Transformer
+from transformer_lib.model import Memory, Transformer
 from transformer_lib.serialization import InputError
 
 
@@ -79,8 +78,7 @@ class SearchState:
         self.sentences = list(range(tokens.size(0)))  # which sentence each row belongs to
         layers = config.num_encoder_layers if source is None else config.num_decoder_layers
         self.cache = KeyValueCache(layers) if use_cache else None
-        self.memory = None if source is None else model.encode(source)  # (rows, n, d_model)
-        self.memory_mask = None if source is None else padding_mask(source, config.pad_id)  # (rows, 1, 1, n)
+        self.memory = None if source is None else model.encode(source)
 
     def logits(self) -> Float[Tensor, "rows vocabulary"]:
         """Score the next token of each row, in float32 or better."""
@@ -88,9 +86,7 @@ class SearchState:
         if self.memory is None:
             logits = self.model(new, cache=self.cache)[:, -1]  # (rows, vocabulary)
         else:
-            hidden = self.model.decode(
-                new, self.memory, memory_mask=self.memory_mask, is_causal=self.cache is None, cache=self.cache
-            )  # (rows, not yet cached, d_model)
+            hidden = self.model.decode(new, self.memory, is_causal=self.cache is None, cache=self.cache)
             logits = self.model.output_projection(hidden[:, -1])
         return logits.to(torch.promote_types(logits.dtype, torch.float32))
 
@@ -107,8 +103,8 @@ class SearchState:
         self.tokens, self.sentences = self.tokens[index], sentences
         if self.cache is not None:
             self.cache.select(index, memory=other_memory)
-        if self.memory is not None and self.memory_mask is not None and other_memory:
-            self.memory, self.memory_mask = self.memory[index], self.memory_mask[index]
+        if self.memory is not None and other_memory:
+            self.memory = Memory(*(part[index] for part in self.memory))
 
 
 def require_finite(values: Float[Tensor, " rows"]) -> None:
