@@ -134,7 +134,7 @@ class MultiHeadAttention(nn.Module):
             rows = slice(sum(self.widths[:start]), sum(self.widths[:stop]))
             bias = None if self.in_projection.bias is None else self.in_projection.bias[rows]
             x = F.linear(x, self.in_projection.weight[rows], bias)
-        blocks = x.split(self.widths[start:stop], dim=-1)  # (b, n, width) each
+        blocks = x.split_with_sizes(self.widths[start:stop], dim=-1)  # (b, n, width) each
         return [block.unflatten(-1, (-1, self.d_k)).transpose(1, 2) for block in blocks]  # (b, h or g, n, d_k) each
 
     def _attend(
