@@ -338,47 +338,23 @@ def transformer(s, masked, norm_first):
 # --- how many roundings stand one behind another -----------------------------------------------------------------
 
 
-class Roundings:
-    """On the longest path through each component; `sum(k)` for a sum of k terms."""
-
-    def __init__(self, s, dtype):
-        self.s, self.sum = s, (lambda terms: 1) if dtype == torch.bfloat16 else (lambda terms: terms)
-
-    def attention(self, keys=None):
-        keys = keys or self.s.m
-        return self.sum(self.s.d_model // self.s.heads) + 1 + 2 * self.sum(keys)  # score, scaling, softmax, average
-
-    def self_attention(self):
-        return 2 * self.sum(self.s.d_model) + self.attention(self.s.n)
-
-    def cross_attention(self):
-        return 2 * self.sum(self.s.d_model) + self.attention(self.s.m)
-
-    causal_attention = self_attention
-
-    def feed_forward(self):
-        return self.sum(self.s.d_model) + self.sum(self.s.d_ff)
-
-    def residual_and_norm(self):
-        return 1 + 2 * self.sum(self.s.d_model)  # the norm's mean and variance
-
-    def sublayer(self):
-        return self.feed_forward() + self.residual_and_norm()
-
-    def encoder_layer(self):
-        return self.self_attention() + self.residual_and_norm() + self.sublayer()
-
-    def decoder_layer(self):
-        return self.encoder_layer() + self.cross_attention() + self.residual_and_norm()
-
-    def encoder(self):
-        return self.s.layers * self.encoder_layer() + self.residual_and_norm()
-
-    def decoder(self):
-        return self.s.layers * self.decoder_layer() + self.residual_and_norm()
-
-    def transformer(self):
-        return 2 + self.encoder() + self.decoder() + self.sum(self.s.d_model)  # embedding scaled, position added
+def roundings(s, dtype):
+    """On the longest path through each component; a sum of k terms has k, but one in bfloat16."""
+    width, d_k, d_ff, n, m = (
+        1 if dtype == torch.bfloat16 else terms for terms in (s.d_model, s.d_model // s.heads, s.d_ff, s.n, s.m)
+    )
+    attention = {keys: d_k + 1 + 2 * keys for keys in (n, m)}  # score, scaling, softmax, average
+    own, other, residual = 2 * width + attention[n], 2 * width + attention[m], 1 + 2 * width  # a norm: mean, variance
+    network = width + d_ff
+    encoder_layer = own + network + 2 * residual
+    decoder_layer = encoder_layer + other + residual
+    encoder, decoder = (s.layers * layer + residual for layer in (encoder_layer, decoder_layer))
+    return {
+        "attention": attention[m], "self_attention": own, "causal_attention": own, "cross_attention": other,
+        "feed_forward": network, "sublayer": network + residual, "encoder_layer": encoder_layer,
+        "decoder_layer": decoder_layer, "encoder": encoder, "decoder": decoder,
+        "transformer": 2 + encoder + decoder + width,  # embedding scaled, position added
+    }  # fmt: skip
 
 
 # --- the ladder --------------------------------------------------------------------------------------------------
@@ -425,8 +401,8 @@ def bound(component, condition):
         return 0.0
     if build is positions:  # an angle, at most the length, is rounded twice; table and sum once
         return max(s.n for s in sizes) * eps if "output" in compared else 0.0
-    roundings = max(getattr(Roundings(s, dtype), build.__name__)() for s in sizes)
-    return (4 if "gradient" in compared else 2) * math.sqrt(roundings) * eps
+    longest = max(roundings(s, dtype)[build.__name__] for s in sizes)
+    return (4 if "gradient" in compared else 2) * math.sqrt(longest) * eps
 
 
 def leaf(value, dtype, computed):

@@ -155,19 +155,6 @@ def test_a_source_of_nothing_but_padding_stays_finite_and_spoils_nothing(norm_fi
         equal(model(source[:1], target[:1])[0], logits[0])
 
 
-def test_the_masks_are_built_from_pad_id():
-    """Renaming the tokens so that padding is number 5 changes nothing."""
-    model, source, target = small_model(), padded_batch(), padded_batch((3, 6, 2), "left")
-    order = torch.arange(13)
-    order[[0, 5]] = torch.tensor([5, 0])
-    renamed = Transformer(replace(model.config, pad_id=5)).double().eval()
-    renamed.load_state_dict(model.state_dict())
-    with torch.no_grad():
-        for embedding in (renamed.source_embedding, renamed.target_embedding):
-            embedding.weight.copy_(embedding.weight[order])
-    equal(renamed(order[source], order[target]), model(source, target))
-
-
 # --- the parts of a forward pass ---------------------------------------------------------------------------------
 
 
@@ -232,27 +219,7 @@ def test_every_dtype_runs_forward_and_backward(dtype, norm_first, side):
         assert parameter.grad.isfinite().all(), name
 
 
-def test_half_and_double_carry_the_table():
-    assert small_model().half().positions.table.dtype == torch.float16
-    assert small_model().double().positions.table.dtype == torch.float64
-
-
 # --- dropout -----------------------------------------------------------------------------------------------------
-
-
-def test_evaluation_repeats_itself_and_training_does_not():
-    model = small_model(dropout=0.1)
-    batch = padded_batch(), padded_batch((3, 6, 2))
-    assert torch.equal(model(*batch), model(*batch))
-    model.train()
-    assert not torch.equal(model(*batch), model(*batch))
-
-
-def test_without_dropout_training_and_evaluation_agree():
-    model = small_model()
-    batch = padded_batch(), padded_batch((3, 6, 2))
-    evaluated = model(*batch)
-    equal(model.train()(*batch), evaluated, 0)
 
 
 @pytest.mark.parametrize("stack", ["encoder", "decoder"])
@@ -325,14 +292,6 @@ def test_tying_and_logits_survive_a_file(tie, norm_first, tmp_path):
     assert count(loaded) == count(model)
 
 
-@pytest.mark.parametrize("tie", ["target", "all"])
-def test_tying_survives_a_change_of_dtype_and_a_step_of_training(tie):
-    model = Transformer(small_config(tie_embeddings=tie)).double()
-    model(padded_batch(), padded_batch((3, 6, 2))).square().sum().backward()
-    torch.optim.SGD(model.parameters(), lr=0.1).step()
-    assert model.output_projection.weight is model.target_embedding.weight
-
-
 def test_a_checkpoint_does_not_depend_on_max_len():
     short, long = Transformer(small_config(max_len=8)), Transformer(small_config(max_len=99))
     assert not [name for name in short.state_dict() if "table" in name or "position" in name]
@@ -371,39 +330,29 @@ def test_the_cache_counts_towards_max_len():
 # --- what is refused ---------------------------------------------------------------------------------------------
 
 
+SIZES = ("source_vocab_size", "target_vocab_size", "d_model", "num_heads", "d_ff", "num_encoder_layers",
+         "num_decoder_layers", "max_len")  # fmt: skip
+
+
 @pytest.mark.bad_input
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        *(
-            ({name: value}, rf"{name} must be at least 1; got {value}")
-            for name in (
-                "source_vocab_size", "target_vocab_size", "d_model", "num_heads", "d_ff", "num_encoder_layers",
-                "num_decoder_layers", "max_len",
-            )
-            for value in (0, -1)
-        ),
-        *(
-            ({name: value}, rf"{name} must be at least 0 and below 1; got {value}")
-            for name in ("dropout", "attention_dropout")
-            for value in (-0.1, 1.0, 1.5, float("nan"))
-        ),
-        *(
-            ({name: value}, f"{name} must be of type {kind}; got {value!r}")
-            for name, kind, value in (
-                ("d_model", "int", 12.0), ("d_model", "int", True), ("norm_first", "bool", 1),
-                ("dropout", "float", "0.1"), ("dropout", "float", False), ("tie_embeddings", "str", None),
-            )
-        ),
+        *(({name: 0}, rf"{name} must be at least 1; got 0") for name in SIZES),
+        ({"dropout": 1.0}, "dropout must be at least 0 and below 1; got 1.0"),
+        ({"attention_dropout": float("nan")}, "attention_dropout must be at least 0 and below 1; got nan"),
+        ({"d_model": 12.0}, "d_model must be of type int; got 12.0"),
+        ({"d_model": True}, "d_model must be of type int; got True"),
+        ({"norm_first": 1}, "norm_first must be of type bool; got 1"),
+        ({"dropout": False}, "dropout must be of type float; got False"),
+        ({"tie_embeddings": None}, "tie_embeddings must be of type str; got None"),
         ({"num_heads": 5}, "d_model must be a multiple of num_heads; got 12 and 5"),
         ({"pad_id": -1}, r"pad_id.*\(13, 13\).*got -1"),
-        ({"pad_id": 13}, r"pad_id.*\(13, 13\).*got 13"),
         ({"pad_id": 12, "target_vocab_size": 12}, r"pad_id.*\(13, 12\).*got 12"),
         ({"tie_embeddings": "both"}, "'none', 'target' or 'all'; got 'both'"),
-        ({"tie_embeddings": True}, "tie_embeddings must be of type str; got True"),
         ({"tie_embeddings": "all", "target_vocab_size": 14}, r"one joint vocabulary; got sizes \(13, 14\)"),
     ],
-)  # fmt: skip
+)
 def test_a_configuration_out_of_range_is_refused(change, message):
     with pytest.raises(ValueError, match=message):
         replace(small_config(), **change)
@@ -419,29 +368,22 @@ def test_numpys_numbers_are_numbers_and_annotations_may_be_written_as_types():
         later(13, 13, 0, depth="deep")
 
 
-def test_a_whole_number_will_do_as_a_probability():
-    assert replace(small_config(), dropout=0, attention_dropout=0) == small_config()
-
-
 def test_the_configuration_is_the_papers_base_model_and_frozen():
     config = TransformerConfig(100, 200, 1)
     assert (config.d_model, config.num_heads, config.d_ff, config.dropout) == (512, 8, 2048, 0.1)
     assert (config.num_encoder_layers, config.num_decoder_layers) == (6, 6)
     assert (config.norm_first, config.tie_embeddings, config.attention_dropout) == (False, "none", 0.0)
+    assert replace(config, dropout=0) == replace(config, dropout=0.0)  # a whole number will do
     with pytest.raises(FrozenInstanceError):
         config.d_model = 256
 
 
-@pytest.mark.parametrize("source_length", [8, 9])
-@pytest.mark.parametrize("target_length", [8, 9])
-def test_beyond_max_len_both_numbers_are_named(source_length, target_length):
+def test_beyond_max_len_both_numbers_are_named():
     model = small_model(max_len=8)
-    batch = padded_batch((source_length,)), padded_batch((target_length,))
-    if source_length == target_length == 8:
-        assert model(*batch).shape == (1, 8, 13)
-    else:
+    assert model(padded_batch((8,)), padded_batch((8,))).isfinite().all()
+    for lengths in ((8, 9), (9, 8)):
         with pytest.raises(ValueError, match=r"9 positions.*max_len is 8"):
-            model(*batch)
+            model(*(padded_batch((length,)) for length in lengths))
 
 
 @pytest.mark.bad_input
