@@ -26,7 +26,6 @@ SECTIONS = {  # where each component is taught
     "cross-attention": "sec-multi-head-formula",
     "causal self-attention": "sec-masks-formula",
     "positions": "sec-positions-formula",
-    "masks": "sec-masks-formula",
     "feed-forward": "sec-layers-feed-forward",
     "residual and norm": "sec-layers-residual",
     "encoder layer": "sec-layers-classes",
