@@ -217,38 +217,6 @@ def feed_forward(s, masked, _):
     return Case((normal(s.batch, s.n, s.d_model),), ways, ours)
 
 
-class Sublayer(nn.Module):
-    """The feed-forward sub-layer of a layer: with its residual connection and its norm."""
-
-    def __init__(self, s, norm_first):
-        super().__init__()
-        layer = EncoderLayer(s.d_model, s.heads, s.d_ff, dropout=0.0, norm_first=norm_first)
-        self.feed_forward, self.feed_forward_norm, self.add = layer.feed_forward, layer.feed_forward_norm, layer._add
-
-    def forward(self, x):
-        return self.add(x, self.feed_forward_norm, self.feed_forward)
-
-
-def sublayer(s, masked, norm_first):
-    ours = Sublayer(s, norm_first)
-
-    def theirs(p, x):
-        def norm(y):
-            return F.layer_norm(y, [s.d_model], p["feed_forward_norm.weight"], p["feed_forward_norm.bias"])
-
-        def network(y):
-            inner = F.linear(y, p["feed_forward.linear1.weight"], p["feed_forward.linear1.bias"]).relu()
-            return F.linear(inner, p["feed_forward.linear2.weight"], p["feed_forward.linear2.bias"])
-
-        return x + network(norm(x)) if norm_first else norm(x + network(x))
-
-    ways = formulas(s, norm_first, lambda by, p, x: by.residual_feed_forward(p, x)) | {
-        "ours": lambda p, x: functional_call(ours, p, (x,)),
-        "torch's fused kernel": theirs,
-    }
-    return Case((normal(s.batch, s.n, s.d_model),), ways, ours)
-
-
 def encoder_part(s, masked, norm_first, ours, theirs, name, mask_name):
     mask = padding(s.batch, s.n, masked)
     ways = formulas(s, norm_first, lambda by, p, x: getattr(by, name)(p, x, mask)) | {
@@ -338,7 +306,7 @@ def roundings(s, dtype):
     encoder, decoder = (s.layers * layer + residual for layer in (encoder_layer, decoder_layer))
     return {
         "attention": attention[m], "self_attention": own, "causal_attention": own, "cross_attention": other,
-        "feed_forward": network, "sublayer": network + residual, "encoder_layer": encoder_layer,
+        "feed_forward": network, "encoder_layer": encoder_layer,
         "decoder_layer": decoder_layer, "encoder": encoder, "decoder": decoder,
         "transformer": 2 + encoder + decoder + width,  # embedding scaled, position added
     }  # fmt: skip
@@ -368,7 +336,6 @@ LADDER = {
     "causal self-attention": Component(causal_attention),
     "positions": Component(positions, UNMASKED),
     "feed-forward": Component(feed_forward, UNMASKED | {"bfloat16 gradient": JUMP}),
-    "residual and norm": Component(sublayer, UNMASKED | {"bfloat16 gradient": JUMP}, (False, True)),
     "encoder layer": Component(encoder_layer, **with_orders),
     "decoder layer": Component(decoder_layer, **with_orders),
     "encoder": Component(encoder, **with_orders),

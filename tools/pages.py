@@ -27,7 +27,6 @@ SECTIONS = {  # where each component is taught
     "causal self-attention": "sec-masks-formula",
     "positions": "sec-positions-formula",
     "feed-forward": "sec-layers-feed-forward",
-    "residual and norm": "sec-layers-residual",
     "encoder layer": "sec-layers-classes",
     "decoder layer": "sec-layers-classes",
     "encoder": "sec-model-stacks",
