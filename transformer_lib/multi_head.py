@@ -149,8 +149,10 @@ class MultiHeadAttention(nn.Module):
         """What the heads find, and their weights if they are asked for."""
         dropout, sharing = self.dropout if self.training else 0.0, q.size(1) // k.size(1)  # heads for each group
         if not need_weights:
-            options = {"is_causal": is_causal, "enable_gqa": sharing > 1}
-            return F.scaled_dot_product_attention(q, k, v, mask, dropout_p=dropout, **options), None
+            heads = F.scaled_dot_product_attention(
+                q, k, v, mask, dropout_p=dropout, is_causal=is_causal, enable_gqa=sharing > 1
+            )
+            return heads, None
         if is_causal:
             mask = torch.ones(q.size(2), k.size(2), dtype=torch.bool, device=q.device).tril()[None, None]
         if sharing > 1:  # the formula has a key for each head
