@@ -28,7 +28,7 @@ from torch.func import functional_call
 
 from transformer_lib.attention import scaled_dot_product_attention
 from transformer_lib.layers import DecoderLayer, EncoderLayer, FeedForward
-from transformer_lib.masks import causal_mask, decoder_mask, padding_mask
+from transformer_lib.masks import causal_mask
 from transformer_lib.model import Decoder, Encoder, Transformer, TransformerConfig
 from transformer_lib.multi_head import MultiHeadAttention
 from transformer_lib.positions import SinusoidalPositionalEncoding, sinusoidal_table
@@ -151,7 +151,7 @@ class Case:
     parameters: nn.Module = field(default_factory=nn.Module)  # whose parameters; by default there are none
 
 
-def plain(s, norm_first, compute):
+def formulas(s, norm_first, compute):
     """The two implementations of ladder.py."""
     return {
         name: lambda p, *x, kind=kind: compute(kind(s.heads, norm_first), p, *x)
@@ -161,7 +161,7 @@ def plain(s, norm_first, compute):
 
 def attention(s, masked, _):
     width, mask = s.d_model // s.heads, random_mask(s, s.m, masked)
-    ways = plain(s, False, lambda by, p, *x: by.attention(*x, mask)) | {
+    ways = formulas(s, False, lambda by, p, *x: by.attention(*x, mask)) | {
         "ours": lambda p, *x: scaled_dot_product_attention(*x, mask)[0],
         "torch's fused kernel": lambda p, *x: F.scaled_dot_product_attention(*x, mask),
     }
@@ -177,7 +177,7 @@ def multi_head(s, inputs, mask, is_causal=False):
     def three(x):  # query, key, value: three tensors, or one that is all of them
         return x if len(x) == 3 else x * 3
 
-    ways = plain(s, False, lambda by, p, *x: by.multi_head(p, *three(x), mask)) | {
+    ways = formulas(s, False, lambda by, p, *x: by.multi_head(p, *three(x), mask)) | {
         "ours, readable": lambda p, *x: functional_call(ours, p, three(x), options | {"need_weights": True})[0],
         "ours, fused kernel": lambda p, *x: functional_call(ours, p, three(x), options)[0],
         "torch.nn": lambda p, *x: functional_call(theirs, torch_names(p), three(x), attn_mask)[0],
@@ -200,71 +200,26 @@ def causal_attention(s, masked, _):
 
 def positions(s, masked, _):
     ours, table = SinusoidalPositionalEncoding(s.d_model, s.n), sinusoidal_table(s.n, s.d_model)
-    ways = plain(s, False, lambda by, p, x: x + by.positions(s.n, s.d_model).to(x.dtype)) | {
+    ways = formulas(s, False, lambda by, p, x: x + by.positions(s.n, s.d_model).to(x.dtype)) | {
         "ours": lambda p, x: functional_call(ours, {"table": table.to(x.dtype)}, (x,))
     }
     return Case((normal(s.batch, s.n, s.d_model),), ways)
-
-
-def three_masks(s, masked, _):
-    tokens = torch.where(real_tokens(s.batch, s.n, masked), torch.randint(1, 9, (s.batch, s.n)), PAD)
-
-    def numbers(padding, causal, both):
-        masks = padding(tokens, PAD), causal(s.n), both(tokens, PAD)
-        return torch.cat([mask.expand(s.batch, 1, s.n, s.n).double() for mask in masks])
-
-    ways = plain(s, False, lambda by, p: numbers(by.padding_mask, by.causal_mask, by.decoder_mask)) | {
-        "ours": lambda p: numbers(padding_mask, causal_mask, decoder_mask)
-    }
-    return Case((), ways)
 
 
 def feed_forward(s, masked, _):
     ours = FeedForward(s.d_model, s.d_ff)
     theirs = nn.Sequential(nn.Linear(s.d_model, s.d_ff), nn.ReLU(), nn.Linear(s.d_ff, s.d_model))
     names = list(theirs.state_dict())
-    ways = plain(s, False, lambda by, p, x: by.feed_forward(p, x)) | {
+    ways = formulas(s, False, lambda by, p, x: by.feed_forward(p, x)) | {
         "ours": lambda p, x: functional_call(ours, p, (x,)),
         "torch.nn": lambda p, x: functional_call(theirs, dict(zip(names, p.values(), strict=True)), (x,)),
     }
     return Case((normal(s.batch, s.n, s.d_model),), ways, ours)
 
 
-class Sublayer(nn.Module):
-    """The feed-forward sub-layer of a layer: with its residual connection and its norm."""
-
-    def __init__(self, s, norm_first):
-        super().__init__()
-        layer = EncoderLayer(s.d_model, s.heads, s.d_ff, dropout=0.0, norm_first=norm_first)
-        self.feed_forward, self.feed_forward_norm, self.add = layer.feed_forward, layer.feed_forward_norm, layer._add
-
-    def forward(self, x):
-        return self.add(x, self.feed_forward_norm, self.feed_forward)
-
-
-def sublayer(s, masked, norm_first):
-    ours = Sublayer(s, norm_first)
-
-    def theirs(p, x):
-        def norm(y):
-            return F.layer_norm(y, [s.d_model], p["feed_forward_norm.weight"], p["feed_forward_norm.bias"])
-
-        def network(y):
-            inner = F.linear(y, p["feed_forward.linear1.weight"], p["feed_forward.linear1.bias"]).relu()
-            return F.linear(inner, p["feed_forward.linear2.weight"], p["feed_forward.linear2.bias"])
-
-        return x + network(norm(x)) if norm_first else norm(x + network(x))
-
-    ways = plain(s, norm_first, lambda by, p, x: by.residual_feed_forward(p, x)) | {
-        "ours": lambda p, x: functional_call(ours, p, (x,)),
-        "torch's fused kernel": theirs,
-    }
-    return Case((normal(s.batch, s.n, s.d_model),), ways, ours)
-
-
 def encoder_part(s, masked, norm_first, ours, theirs, name, mask_name):
     mask = padding(s.batch, s.n, masked)
-    ways = plain(s, norm_first, lambda by, p, x: getattr(by, name)(p, x, mask)) | {
+    ways = formulas(s, norm_first, lambda by, p, x: getattr(by, name)(p, x, mask)) | {
         "ours": lambda p, x: functional_call(ours, p, (x,), {"mask": mask}),
         "torch.nn": lambda p, x: functional_call(theirs, torch_names(p), (x,), {mask_name: forbidden(mask, s, s.n)}),
     }
@@ -285,7 +240,7 @@ def decoder_part(s, masked, norm_first, ours, theirs, name):
     mask, memory_mask = causal(s, masked), padding(s.batch, s.m, masked)
     options = ({"is_causal": True} if masked == "nothing" else {"mask": mask}) | {"memory_mask": memory_mask}
     their_masks = {"tgt_mask": forbidden(mask, s, s.n), "memory_mask": forbidden(memory_mask, s, s.n)}
-    ways = plain(s, norm_first, lambda by, p, *x: getattr(by, name)(p, *x, mask, memory_mask)) | {
+    ways = formulas(s, norm_first, lambda by, p, *x: getattr(by, name)(p, *x, mask, memory_mask)) | {
         "ours": lambda p, *x: functional_call(ours, p, x, options),
         "torch.nn": lambda p, *x: functional_call(theirs, torch_names(p, decoder=True), x, their_masks),
     }
@@ -331,65 +286,39 @@ def transformer(s, masked, norm_first):
         buffer = {"positions.table": table.to(p["output_projection.weight"].dtype)}
         return functional_call(ours, p | buffer, (source, target))
 
-    ways = plain(s, norm_first, lambda by, p: by.transformer(p, source, target, source_mask, target_mask))
+    ways = formulas(s, norm_first, lambda by, p: by.transformer(p, source, target, source_mask, target_mask))
     return Case((), ways | {"ours": our_transformer, "torch.nn": torch_transformer}, ours)
 
 
 # --- how many roundings stand one behind another -----------------------------------------------------------------
 
 
-class Roundings:
-    """On the longest path through each component; `sum(k)` for a sum of k terms."""
-
-    def __init__(self, s, dtype):
-        self.s, self.sum = s, (lambda terms: 1) if dtype == torch.bfloat16 else (lambda terms: terms)
-
-    def attention(self, keys=None):
-        keys = keys or self.s.m
-        return self.sum(self.s.d_model // self.s.heads) + 1 + 2 * self.sum(keys)  # score, scaling, softmax, average
-
-    def self_attention(self):
-        return 2 * self.sum(self.s.d_model) + self.attention(self.s.n)
-
-    def cross_attention(self):
-        return 2 * self.sum(self.s.d_model) + self.attention(self.s.m)
-
-    causal_attention = self_attention
-
-    def feed_forward(self):
-        return self.sum(self.s.d_model) + self.sum(self.s.d_ff)
-
-    def residual_and_norm(self):
-        return 1 + 2 * self.sum(self.s.d_model)  # the norm's mean and variance
-
-    def sublayer(self):
-        return self.feed_forward() + self.residual_and_norm()
-
-    def encoder_layer(self):
-        return self.self_attention() + self.residual_and_norm() + self.sublayer()
-
-    def decoder_layer(self):
-        return self.encoder_layer() + self.cross_attention() + self.residual_and_norm()
-
-    def encoder(self):
-        return self.s.layers * self.encoder_layer() + self.residual_and_norm()
-
-    def decoder(self):
-        return self.s.layers * self.decoder_layer() + self.residual_and_norm()
-
-    def transformer(self):
-        return 2 + self.encoder() + self.decoder() + self.sum(self.s.d_model)  # embedding scaled, position added
+def roundings(s, dtype):
+    """On the longest path through each component; a sum of k terms has k, but one in bfloat16."""
+    width, d_k, d_ff, n, m = (
+        1 if dtype == torch.bfloat16 else terms for terms in (s.d_model, s.d_model // s.heads, s.d_ff, s.n, s.m)
+    )
+    attention = {keys: d_k + 1 + 2 * keys for keys in (n, m)}  # score, scaling, softmax, average
+    own, other, residual = 2 * width + attention[n], 2 * width + attention[m], 1 + 2 * width  # a norm: mean, variance
+    network = width + d_ff
+    encoder_layer = own + network + 2 * residual
+    decoder_layer = encoder_layer + other + residual
+    encoder, decoder = (s.layers * layer + residual for layer in (encoder_layer, decoder_layer))
+    return {
+        "attention": attention[m], "self_attention": own, "causal_attention": own, "cross_attention": other,
+        "feed_forward": network, "encoder_layer": encoder_layer,
+        "decoder_layer": decoder_layer, "encoder": encoder, "decoder": decoder,
+        "transformer": 2 + encoder + decoder + width,  # embedding scaled, position added
+    }  # fmt: skip
 
 
 # --- the ladder --------------------------------------------------------------------------------------------------
 
 JUDGE = "the judge"
 NO_MASK = "no mask goes in"
-NO_ROUNDING = "a mask has no digits that could be rounded"
 JUMP = "the gradient of a ReLU jumps at 0: where rounding moves a number across, no bound holds"
 NOT_A_NUMBER = "NaN: `nn.MultiheadAttention` returns the weights by default, and then a query without keys is 0 / 0"
 UNMASKED = {"masked": NO_MASK, "fully masked": NO_MASK}
-DIGITS = [name for name in CONDITIONS if name.startswith(("float", "bfloat"))]
 
 
 @dataclass(frozen=True)
@@ -406,9 +335,7 @@ LADDER = {
     "cross-attention": Component(cross_attention),
     "causal self-attention": Component(causal_attention),
     "positions": Component(positions, UNMASKED),
-    "masks": Component(three_masks, dict.fromkeys(DIGITS, NO_ROUNDING)),
     "feed-forward": Component(feed_forward, UNMASKED | {"bfloat16 gradient": JUMP}),
-    "residual and norm": Component(sublayer, UNMASKED | {"bfloat16 gradient": JUMP}, (False, True)),
     "encoder layer": Component(encoder_layer, **with_orders),
     "decoder layer": Component(decoder_layer, **with_orders),
     "encoder": Component(encoder, **with_orders),
@@ -421,12 +348,10 @@ def bound(component, condition):
     """The largest error that the arithmetic explains."""
     sizes, _, dtype, compared = CONDITIONS[condition]
     build, eps = LADDER[component].build, torch.finfo(dtype).eps
-    if build is three_masks:
-        return 0.0
     if build is positions:  # an angle, at most the length, is rounded twice; table and sum once
         return max(s.n for s in sizes) * eps if "output" in compared else 0.0
-    roundings = max(getattr(Roundings(s, dtype), build.__name__)() for s in sizes)
-    return (4 if "gradient" in compared else 2) * math.sqrt(roundings) * eps
+    longest = max(roundings(s, dtype)[build.__name__] for s in sizes)
+    return (4 if "gradient" in compared else 2) * math.sqrt(longest) * eps
 
 
 def leaf(value, dtype, computed):

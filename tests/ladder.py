@@ -14,7 +14,7 @@ def part(p, prefix):
     return {name.removeprefix(prefix + "."): value for name, value in p.items() if name.startswith(prefix + ".")}
 
 
-class Plain:
+class Formula:
     """How the parts are put together; how each is computed, the two classes below say."""
 
     def __init__(self, heads, norm_first=False):
@@ -67,7 +67,7 @@ class Plain:
         return vectors + self.positions(tokens.size(1), table.size(1)).to(table.dtype)
 
 
-class Loop(Plain):
+class Loop(Formula):
     """One sentence, one head, one query and one key at a time; the only sums are dot products."""
 
     def attention(self, query, key, value, mask):
@@ -126,20 +126,8 @@ class Loop(Plain):
                 table[position, channel] = math.cos(angle) if channel % 2 else math.sin(angle)
         return table
 
-    def padding_mask(self, tokens, pad):
-        return torch.tensor([[[[number != pad for number in sentence]]] for sentence in tokens.tolist()])
 
-    def causal_mask(self, length):
-        return torch.tensor([[[[key <= query for key in range(length)] for query in range(length)]]])
-
-    def decoder_mask(self, tokens, pad):
-        length = range(tokens.size(1))
-        return torch.tensor(
-            [[[[key <= query and row[key] != pad for key in length] for query in length]] for row in tokens.tolist()]
-        )
-
-
-class Einsum(Plain):
+class Einsum(Formula):
     """Whole tensors at once: each sum over an index is an Einstein sum."""
 
     def attention(self, query, key, value, mask):
@@ -178,14 +166,3 @@ class Einsum(Plain):
         speed = torch.exp(-2 * pairs / width * math.log(10000))
         angle = torch.einsum("p,c->pc", torch.arange(length, dtype=torch.float64), speed)
         return torch.where(torch.arange(width) % 2 == 0, angle.sin(), angle.cos())
-
-    def padding_mask(self, tokens, pad):
-        return (tokens != pad)[:, None, None, :]
-
-    def causal_mask(self, length):
-        numbers = torch.arange(length)
-        return (numbers[:, None] >= numbers)[None, None]
-
-    def decoder_mask(self, tokens, pad):
-        real, past = self.padding_mask(tokens, pad)[:, 0, 0].int(), self.causal_mask(tokens.size(1))[0, 0].int()
-        return torch.einsum("bm,nm->bnm", real, past)[:, None] == 1

@@ -18,7 +18,6 @@ from transformer_lib.cost import (
     matrix_products,
     training_flops,
 )
-from transformer_lib.masks import padding_mask
 from transformer_lib.model import Transformer, TransformerConfig
 from transformer_lib.multi_head import MultiHeadAttention
 
@@ -133,11 +132,11 @@ def test_decoding_equals_the_counter(config, cached):
     @torch.no_grad()
     def write(batch, n, steps):
         source, written = tokens(batch, n), tokens(batch, 1)
-        memory, memory_mask = model.encode(source), padding_mask(source, 0)
+        memory = model.encode(source)
         cache = KeyValueCache(config.num_decoder_layers) if cached else None
         for _ in range(steps):
             new = written[:, -1:] if cached else written
-            hidden = model.decode(new, memory, memory_mask=memory_mask, is_causal=not cached, cache=cache)
+            hidden = model.decode(new, memory, is_causal=not cached, cache=cache)
             model.output_projection(hidden[:, -1])
             written = torch.cat([written, tokens(batch, 1)], dim=1)
 

@@ -14,8 +14,7 @@ from transformer_lib.data import Tokenizer, load_multi30k, toy_corpus
 from transformer_lib.decoding import Hypothesis, beam_search, greedy_decode
 from transformer_lib.decoding.sampling import sample_decode
 from transformer_lib.decoding.search_state import SearchState, best_tokens
-from transformer_lib.masks import padding_mask
-from transformer_lib.model import Transformer, TransformerConfig
+from transformer_lib.model import Memory, Transformer, TransformerConfig
 from transformer_lib.serialization import InputError
 
 PAD, BOS, EOS = 0, 1, 2
@@ -66,10 +65,10 @@ class PrefixModel(torch.nn.Module):
         self.config = SimpleNamespace(pad_id=PAD, target_vocab_size=vocabulary, num_decoder_layers=1, max_len=max_len)
 
     def encode(self, source_tokens):
-        return source_tokens
+        return Memory(source_tokens, source_tokens != PAD)
 
     def decode(self, target_tokens, memory, **_):
-        words = [tuple(s) + tuple(t) for s, t in zip(memory.tolist(), target_tokens.tolist(), strict=True)]
+        words = [tuple(s) + tuple(t) for s, t in zip(memory.states.tolist(), target_tokens.tolist(), strict=True)]
         self.rows = words
         return torch.arange(len(words))[:, None, None]  # a row's hidden state is its number
 
@@ -136,13 +135,13 @@ def test_hidden_states_with_a_cache_are_those_without(dtype, tolerance, norm_fir
     source, target = random_source(1), random_source(2, length=11)
     target[target == PAD] = 3
     with torch.no_grad():
-        memory, mask = model.encode(source), padding_mask(source, PAD)
-        at_once = model.decode(target, memory, memory_mask=mask, is_causal=True)
+        memory = model.encode(source)
+        at_once = model.decode(target, memory, is_causal=True)
         cache = KeyValueCache(2)
         steps = []
         for position, token in enumerate(target.split(1, dim=1)):
             assert cache.length == position
-            steps.append(model.decode(token, memory, memory_mask=mask, cache=cache))
+            steps.append(model.decode(token, memory, cache=cache))
     by_token = torch.cat(steps, dim=1)
     assert cache.length == 11
     assert (by_token - at_once).abs().max() < tolerance
@@ -718,11 +717,9 @@ def cached_is_uncached(sentences, vocab_size):
         assert found == greedy_decode(model, source, **TOKENS, **limit, use_cache=False)
         target = pad_sequence([torch.tensor([BOS, *tokens]) for tokens in found], batch_first=True)
         with torch.inference_mode():
-            memory, mask, cache = model.encode(source), padding_mask(source, PAD), KeyValueCache(2)
-            by_token = torch.cat(
-                [model.decode(token, memory, memory_mask=mask, cache=cache) for token in target.split(1, dim=1)], dim=1
-            )
-            at_once = model.decode(target, memory, memory_mask=mask, is_causal=True)
+            memory, cache = model.encode(source), KeyValueCache(2)
+            by_token = torch.cat([model.decode(token, memory, cache=cache) for token in target.split(1, dim=1)], dim=1)
+            at_once = model.decode(target, memory, is_causal=True)
         assert (by_token - at_once).abs().max() < 1e-5
 
 

@@ -1,13 +1,19 @@
-"""Encoder and decoder layers: equal to torch's in both norm orders, dropout and residuals where the paper has them."""
+"""Encoder and decoder layers: norms, dropout and residuals where the paper has them, and made of what they are told.
+
+That they equal torch's, under any mask, test_equivalence.py and test_properties.py say.
+"""
+
+from functools import partial
 
 import pytest
 import torch
-from reference import DTYPES, equal, randomise
+from reference import equal, randomise
 from torch import nn
 
-from transformer_lib.cache import KeyValueCache
 from transformer_lib.layers import DecoderLayer, EncoderLayer, FeedForward
 from transformer_lib.masks import causal_mask
+from transformer_lib.multi_head import MultiHeadAttention
+from transformer_lib.variants import SwiGLU, rotary
 
 both_orders = pytest.mark.parametrize("norm_first", [False, True], ids=["post-norm", "pre-norm"])
 both_layers = pytest.mark.parametrize("kind", [EncoderLayer, DecoderLayer])
@@ -15,79 +21,19 @@ SUBLAYERS = {EncoderLayer: ["self_attention", "feed_forward"]}
 SUBLAYERS[DecoderLayer] = ["self_attention", "cross_attention", "feed_forward"]
 
 
-def make(kind, norm_first=False, dtype=torch.float64, **options):
-    layer = kind(12, 3, 20, norm_first=norm_first, **({"dropout": 0.0} | options))
-    return randomise(layer).to(dtype)
+def make(kind, norm_first=False, **options):
+    return randomise(kind(12, 3, 20, norm_first=norm_first, **({"dropout": 0.0} | options))).double()
 
 
 def call(layer, x, memory, **options):
     """Both kinds of layers with the same arguments."""
     if isinstance(layer, EncoderLayer):
-        options.pop("memory_mask", None)
         return layer(x, **options)
     return layer(x, memory, **options)
 
 
-def tokens(*shape, dtype=torch.float64):
-    return torch.randn(*shape, 12, dtype=dtype, requires_grad=True)
-
-
-def padding(*lengths):
-    """A key-only mask for sentences of these lengths, padded on the right."""
-    return (torch.arange(max(lengths)) < torch.tensor(lengths)[:, None])[:, None, None, :]
-
-
-# --- what depends on what ----------------------------------------------------------------------------------------
-
-
-@both_orders
-@both_layers
-def test_padding_does_not_matter_and_real_tokens_do(kind, norm_first):
-    """The padded side is the encoder's input, or the decoder's memory."""
-    layer, x, target = make(kind, norm_first), tokens(2, 6), tokens(2, 5)
-    mask = padding(6, 4)
-
-    def output(source):
-        if kind is EncoderLayer:
-            return layer(source, mask=mask)[1, :4]
-        return layer(target, source, memory_mask=mask)[1]
-
-    before = output(x)
-    for position in range(6):
-        changed = x.detach().clone()
-        changed[1, position] += torch.randn(12)
-        difference = (output(changed) - before).abs().amax(dim=-1)
-        assert (difference > 1e-6).all() if position < 4 else (difference < 1e-12).all()
-
-
-@both_orders
-@both_layers
-@pytest.mark.parametrize("dtype", DTYPES)
-def test_a_fully_masked_sentence_is_finite_and_leaves_the_other_alone(kind, norm_first, dtype):
-    layer, x, memory = make(kind, norm_first, dtype), tokens(2, 5, dtype=dtype), tokens(2, 5, dtype=dtype)
-    mask = padding(5, 0)
-    output = call(layer, x, memory, mask=mask & causal_mask(5), memory_mask=mask)
-    assert output.dtype == dtype
-    output[0].float().square().sum().backward()
-    assert output.isfinite().all()
-    for tensor in (x, memory if kind is DecoderLayer else x, *layer.parameters()):
-        assert tensor.grad.isfinite().all()
-    assert (x.grad[1] == 0).all()
-    alone = call(layer, x[:1], memory[:1], mask=causal_mask(5))
-    # The kernel may sum in another order for another batch size: one rounding of numbers up to about 8.
-    equal(output[:1], alone, 16 * torch.finfo(dtype).eps)
-
-
-@both_orders
-@both_layers
-@pytest.mark.parametrize("dtype", DTYPES)
-def test_every_dtype_runs_forward_and_backward(kind, norm_first, dtype):
-    layer = make(kind, norm_first, dtype, dropout=0.1).train()
-    x, memory = tokens(2, 5, dtype=dtype), tokens(2, 7, dtype=dtype)
-    output = call(layer, x, memory)
-    output.float().square().sum().backward()
-    assert output.dtype == dtype
-    assert all(tensor.grad.isfinite().all() for tensor in (x, *layer.parameters()))
+def tokens(*shape):
+    return torch.randn(*shape, 12, dtype=torch.float64, requires_grad=True)
 
 
 # --- norms and dropout -------------------------------------------------------------------------------------------
@@ -149,13 +95,6 @@ def test_the_inner_dropout_of_feed_forward_follows_the_relu():
 
 
 @both_layers
-def test_evaluation_repeats_itself_and_training_does_not(kind):
-    layer, x, memory = make(kind, dropout=0.2, attention_dropout=0.2), tokens(2, 5), tokens(2, 4)
-    assert not torch.equal(call(layer.train(), x, memory), call(layer, x, memory))
-    assert torch.equal(call(layer.eval(), x, memory), call(layer, x, memory))
-
-
-@both_layers
 def test_attention_dropout_reaches_every_attention_and_nothing_else(kind):
     layer = make(kind, dropout=0.1, attention_dropout=0.3)
     attentions = [getattr(layer, name) for name in SUBLAYERS[kind] if name != "feed_forward"]
@@ -164,58 +103,7 @@ def test_attention_dropout_reaches_every_attention_and_nothing_else(kind):
     assert layer.feed_forward.dropout.p == 0  # the paper drops nothing inside
 
 
-@both_layers
-def test_the_defaults_are_the_papers(kind):
-    layer = kind(12, 3, 20)
-    assert (layer.norm_first, layer.dropout.p) == (False, 0.1)
-    assert [getattr(layer, name).dropout for name in SUBLAYERS[kind] if name != "feed_forward"] == (
-        [0.0] * (len(SUBLAYERS[kind]) - 1)
-    )
-
-
-# --- parameters --------------------------------------------------------------------------------------------------
-
-
-@both_orders
-def test_parameter_counts(norm_first):
-    attention, feed_forward, norm = 4 * 12 * 12 + 4 * 12, 2 * 12 * 20 + 20 + 12, 2 * 12
-    encoder, decoder = make(EncoderLayer, norm_first), make(DecoderLayer, norm_first)
-    assert sum(p.numel() for p in encoder.parameters()) == attention + feed_forward + 2 * norm
-    assert sum(p.numel() for p in decoder.parameters()) == 2 * attention + feed_forward + 3 * norm
-
-
-@both_layers
-def test_a_width_that_does_not_divide_is_refused(kind):
-    with pytest.raises(ValueError, match="got 12 and 5"):
-        kind(12, 5, 20)
-
-
-# --- masks and caches --------------------------------------------------------------------------------------------
-
-
-@both_orders
-def test_cached_steps_equal_one_pass(norm_first):
-    layer, x, memory, mask = make(DecoderLayer, norm_first), tokens(2, 6), tokens(2, 4), padding(4, 2)
-    cache = KeyValueCache(1).layers[0]
-    steps = [layer(x[:, i : i + 1], memory, memory_mask=mask, cache=cache) for i in range(6)]
-    equal(torch.cat(steps, dim=1), layer(x, memory, is_causal=True, memory_mask=mask))
-
-
-@pytest.mark.bad_input
-@pytest.mark.parametrize("which", ["mask", "memory_mask"])
-def test_both_masks_are_checked(which):
-    layer, x, memory = make(DecoderLayer), tokens(2, 5), tokens(2, 4)
-    with pytest.raises(TypeError, match="float32"):
-        layer(x, memory, **{which: torch.ones(1, 1, 1, 1)})
-    with pytest.raises(ValueError, match=r"\(2, 3\)"):
-        layer(x, memory, **{which: torch.ones(2, 3, dtype=torch.bool)})
-
-
-def test_is_causal_goes_neither_with_a_mask_nor_with_a_cache():
-    layer, x, memory = make(DecoderLayer), tokens(2, 5), tokens(2, 4)
-    for options in ({"mask": causal_mask(5)}, {"cache": KeyValueCache(1).layers[0]}):
-        with pytest.raises(ValueError, match="is_causal"):
-            layer(x, memory, is_causal=True, **options)
+# --- masks and components ---------------------------------------------------------------------------------------------
 
 
 def test_masks_go_by_name():
@@ -225,3 +113,25 @@ def test_masks_go_by_name():
         layer(x, memory, causal_mask(5))
     with pytest.raises(TypeError, match="positional"):
         make(EncoderLayer)(x, causal_mask(5))
+
+
+@both_orders
+@both_layers
+def test_a_layer_is_made_of_the_components_that_it_is_told(kind, norm_first):
+    """And computes what they compute."""
+    parts = {"attention": partial(MultiHeadAttention, num_groups=1, positions=rotary), "feed_forward": SwiGLU}
+    parts["norm"] = partial(nn.RMSNorm, eps=1e-3)
+    if kind is DecoderLayer:
+        parts["cross_attention"] = partial(MultiHeadAttention, num_groups=3, bias=False)
+    layer, x, memory = make(kind, norm_first, **parts), tokens(2, 5), tokens(2, 7)
+    expected = x
+    for name in SUBLAYERS[kind]:
+        sublayer, norm = getattr(layer, name), getattr(layer, f"{name}_norm")
+        assert type(norm) is nn.RMSNorm
+        y = norm(expected) if norm_first else expected
+        keys = memory if name == "cross_attention" else y
+        added = sublayer(y) if name == "feed_forward" else sublayer(y, keys, keys)[0]
+        expected = expected + added if norm_first else norm(expected + added)
+    equal(call(layer, x, memory), expected)
+    assert layer.self_attention.num_groups == 1
+    assert layer.self_attention.positions is rotary

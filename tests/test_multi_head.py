@@ -1,6 +1,7 @@
 """Multi-head attention: equal to nn.MultiheadAttention, its two paths equal to each other, and no token mixed up."""
 
 import math
+import re
 
 import pytest
 import torch
@@ -81,32 +82,7 @@ def test_a_blind_query_gets_zeros_forward_and_backward(dtype, need_weights):
         assert tensor.grad.isfinite().all()
 
 
-@pytest.mark.parametrize("need_weights", [True, False])
-def test_a_blind_sentence_leaves_its_neighbour_alone(need_weights):
-    layer, x = attention(), tokens(2, 5, 12)
-    mask = torch.ones(2, 1, 1, 5, dtype=torch.bool)
-    mask[1] = False
-    output, _ = layer(x, x, x, mask=mask, need_weights=need_weights)
-    (gradient,) = torch.autograd.grad(output.square().sum(), x)
-    alone, _ = layer(x[:1], x[:1], x[:1], need_weights=need_weights)
-    (expected,) = torch.autograd.grad(alone.square().sum(), x)
-    equal(output[:1], alone)
-    equal(gradient, expected)
-
-
-# --- dtypes, dropout, initialisation -----------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("need_weights", [True, False])
-@pytest.mark.parametrize("options", [{}, {"is_causal": True}, {"mask": causal_mask(5)}], ids=["none", "kernel", "mask"])
-def test_every_dtype_runs_forward_and_backward(dtype, need_weights, options):
-    layer, x = attention().to(dtype), tokens(2, 5, 12, dtype=dtype)
-    output, _ = layer(x, x, x, **options, need_weights=need_weights)
-    output.sum().backward()
-    assert output.dtype == dtype
-    assert output.isfinite().all()
-    assert all(tensor.grad.isfinite().all() for tensor in (x, *layer.parameters()))
+# --- dropout, devices, initialisation ----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("need_weights", [True, False])
@@ -135,19 +111,6 @@ def test_what_it_makes_stands_where_its_input_stands():
         output, weights = layer(x, x, x, is_causal=True, need_weights=True)
     equal(output, layer(x, x, x, is_causal=True)[0])
     assert not weights.triu(1).any()
-
-
-def test_one_channel_and_one_head_will_do():
-    layer, x = attention(1, 1), tokens(2, 5, 1)
-    value = x * layer.in_projection.weight[2] + layer.in_projection.bias[2]
-    output, _ = layer(x[:, :1], x[:, :1], x[:, :1])  # one key: its weight is 1
-    equal(output, (value * layer.out_projection.weight + layer.out_projection.bias)[:, :1])
-
-
-@pytest.mark.parametrize("heads", [1, 2, 4])
-def test_the_number_of_heads_costs_no_parameters(heads):
-    assert sum(p.numel() for p in MultiHeadAttention(16, heads).parameters()) == 4 * 16 * 16 + 4 * 16
-    assert sum(p.numel() for p in MultiHeadAttention(16, heads, bias=False).parameters()) == 4 * 16 * 16
 
 
 def test_each_of_the_four_projections_starts_as_xavier_uniform():
@@ -206,27 +169,14 @@ def test_widths_that_do_not_divide_are_refused(d_model, heads):
 
 @pytest.mark.bad_input
 @pytest.mark.parametrize("need_weights", [True, False])
-@pytest.mark.parametrize(
-    ("mask", "error"),
-    [
-        (torch.ones(1, 1, 5, 5), TypeError),
-        (torch.ones(1, 1, 5, 5, dtype=torch.int64), TypeError),
-        (torch.ones(5, 5, dtype=torch.bool), ValueError),
-        (torch.ones(2, 5, 5, dtype=torch.bool), ValueError),
-        (torch.ones(2, 5, dtype=torch.bool), ValueError),
-        (torch.ones(1, 1, 5, 6, dtype=torch.bool), ValueError),
-        (torch.ones(3, 1, 5, 5, dtype=torch.bool), ValueError),
-        (torch.ones(1, 2, 5, 5, dtype=torch.bool), ValueError),
-    ],
-    ids=lambda case: f"{case.dtype}{tuple(case.shape)}" if isinstance(case, torch.Tensor) else None,
-)
-def test_an_unfit_mask_is_refused_by_name(mask, error, need_weights):
+def test_an_unfit_mask_is_refused_by_name(need_weights):
     layer, x = attention(), tokens(2, 5, 12)
-    with pytest.raises(error) as caught:
-        layer(x, x, x, mask=mask, need_weights=need_weights)
-    said = str(caught.value)
-    assert str(mask.dtype) in said if error is TypeError else str(tuple(mask.shape)) in said
-    assert "boolean" in said if error is TypeError else "(2, 3, 5, 5)" in said
+    for dtype in (torch.float32, torch.int64):
+        with pytest.raises(TypeError, match=f"boolean.*{dtype}"):
+            layer(x, x, x, mask=torch.ones(1, 1, 5, 5, dtype=dtype), need_weights=need_weights)
+    for shape in ((5, 5), (2, 5, 5), (1, 1, 5, 6), (3, 1, 5, 5), (1, 2, 5, 5)):
+        with pytest.raises(ValueError, match=re.escape(f"(2, 3, 5, 5) cannot have shape {shape}")):
+            layer(x, x, x, mask=torch.ones(shape, dtype=torch.bool), need_weights=need_weights)
 
 
 @pytest.mark.parametrize("need_weights", [True, False])

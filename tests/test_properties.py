@@ -3,7 +3,7 @@
 import pytest
 import torch
 import torch.nn.functional as F
-from equivalence import Roundings, Sizes
+from equivalence import Sizes, roundings
 from hypothesis import given
 from hypothesis import strategies as st
 from reference import DTYPES, PAD, equal, randomise
@@ -211,8 +211,8 @@ def test_every_dtype_stays_and_is_as_good_as_its_digits(kind, s, norm_first, dty
     assert all(gradient.dtype == dtype and gradient.isfinite().all() for gradient in gradients(output, (x, memory)))
     exact = run(module.double(), x.double(), memory.double(), is_causal=is_causal)
     name = "self_attention" if kind is attention else kind.__name__
-    roundings = getattr(Roundings(s, dtype), name)()
-    equal(output.double(), exact, 2 * roundings**0.5 * torch.finfo(dtype).eps * exact.abs().amax().clamp(min=1).item())
+    longest = roundings(s, dtype)[name]
+    equal(output.double(), exact, 2 * longest**0.5 * torch.finfo(dtype).eps * exact.abs().amax().clamp(min=1).item())
 
 
 # --- derivatives -------------------------------------------------------------------------------------------------

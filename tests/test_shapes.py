@@ -12,10 +12,8 @@ from torch import Tensor, nn
 from typecheck import CORE
 
 from transformer_lib.attention import scaled_dot_product_attention
-from transformer_lib.layers import FeedForward
 from transformer_lib.masks import padding_mask
 from transformer_lib.multi_head import MultiHeadAttention
-from transformer_lib.positions import SinusoidalPositionalEncoding
 
 
 def functions(module):
@@ -49,21 +47,13 @@ def one_memory_for_two_sentences():
     return MultiHeadAttention(6, 2)(torch.randn(2, 4, 6), torch.randn(1, 5, 6), torch.randn(1, 5, 6))
 
 
-def positions_of_whole_numbers():
-    return SinusoidalPositionalEncoding(6, 10)(torch.ones(2, 3, 6, dtype=torch.long))
-
-
 def three_paddings():
     return padding_mask(torch.ones(2, 3, dtype=torch.long), torch.tensor([0, 1, 2]))
 
 
-def tokens_without_a_batch():
-    return FeedForward(6, 8)(torch.randn(3, 6))
-
-
 def memory_of_one_sentence():
     model = small_model()
-    return model.decode(padded_batch((3, 6)), model.encode(padded_batch((7,))), memory_mask=None)
+    return model.decode(padded_batch((3, 6)), model.encode(padded_batch((7,))))
 
 
 @pytest.mark.parametrize(
@@ -71,9 +61,7 @@ def memory_of_one_sentence():
     [
         queries_without_a_batch,
         one_memory_for_two_sentences,
-        positions_of_whole_numbers,
         three_paddings,
-        tokens_without_a_batch,
         memory_of_one_sentence,
     ],
 )

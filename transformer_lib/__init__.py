@@ -20,7 +20,7 @@ from transformer_lib.decoding.sampling import sample_decode
 from transformer_lib.decoding.search import Hypothesis, beam_search, greedy_decode
 from transformer_lib.layers import DecoderLayer, EncoderLayer, FeedForward
 from transformer_lib.masks import causal_mask, decoder_mask, padding_mask
-from transformer_lib.model import Decoder, Encoder, Transformer, TransformerConfig
+from transformer_lib.model import Decoder, Encoder, Memory, Transformer, TransformerConfig
 from transformer_lib.multi_head import MultiHeadAttention
 from transformer_lib.positions import LearnedPositionalEncoding, SinusoidalPositionalEncoding, sinusoidal_table
 from transformer_lib.serialization import (
@@ -37,7 +37,7 @@ from transformer_lib.training.loop import train
 from transformer_lib.training.loss import translation_loss
 from transformer_lib.translation import Translator, evaluate_bleu
 from transformer_lib.variants.families import DecoderOnly, EncoderOnly, ModernDecoderOnly, mask_tokens
-from transformer_lib.variants.modern_blocks import GroupedQueryAttention, SwiGLU, rotary
+from transformer_lib.variants.modern_blocks import SwiGLU, rotary
 
 __all__ = [
     "Batch",
@@ -48,11 +48,11 @@ __all__ = [
     "EncoderLayer",
     "EncoderOnly",
     "FeedForward",
-    "GroupedQueryAttention",
     "Hypothesis",
     "InputError",
     "KeyValueCache",
     "LearnedPositionalEncoding",
+    "Memory",
     "ModernDecoderOnly",
     "MultiHeadAttention",
     "ParallelCorpus",

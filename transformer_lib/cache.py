@@ -21,6 +21,11 @@ class KeysAndValues:
         self.key: Tensor | None = None  # (rows, heads, length, d_k)
         self.value: Tensor | None = None  # (rows, heads, length, d_k)
 
+    @property
+    def length(self) -> int:
+        """How many positions are stored."""
+        return 0 if self.key is None else self.key.size(2)
+
     def update(
         self, key: Float[Tensor, "rows heads new d_k"], value: Float[Tensor, "rows heads new d_k"]
     ) -> tuple[Float[Tensor, "rows heads all d_k"], Float[Tensor, "rows heads all d_k"]]:
@@ -63,8 +68,7 @@ class KeyValueCache:
     @property
     def length(self) -> int:
         """How many target positions are stored; the next token stands at this position, counted from 0."""
-        key = self.layers[0].self_attention.key
-        return 0 if key is None else key.size(2)
+        return self.layers[0].self_attention.length
 
     def select(self, rows: Int[Tensor, " rows"], *, memory: bool = True) -> None:
         """Make row i of the cache what row rows[i] was: leave rows out, repeat them, change their order.

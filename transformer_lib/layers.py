@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
@@ -36,20 +37,23 @@ class FeedForward(nn.Module):
         return self.linear2(self.dropout(self.linear1(x).relu()))
 
 
-class _Layer(nn.Module):
+class _ResidualLayer(nn.Module):
     """What both kinds of layers share: self-attention, a feed-forward network, and how a sub-layer is added."""
 
     def __init__(
         self, d_model: int, num_heads: int, d_ff: int, *,
         dropout: float = 0.1, attention_dropout: float = 0.0, norm_first: bool = False,
+        attention: Callable[..., MultiHeadAttention] = MultiHeadAttention,
+        feed_forward: Callable[[int, int], nn.Module] = FeedForward,
+        norm: Callable[[int], nn.Module] = nn.LayerNorm,
     ) -> None:  # fmt: skip
         super().__init__()
         self.norm_first = norm_first
         self.dropout = nn.Dropout(dropout)
-        self.feed_forward = FeedForward(d_model, d_ff)
-        self.feed_forward_norm = nn.LayerNorm(d_model)
-        self.self_attention = MultiHeadAttention(d_model, num_heads, dropout=attention_dropout)
-        self.self_attention_norm = nn.LayerNorm(d_model)
+        self.feed_forward = feed_forward(d_model, d_ff)
+        self.feed_forward_norm = norm(d_model)
+        self.self_attention = attention(d_model, num_heads, dropout=attention_dropout)
+        self.self_attention_norm = norm(d_model)
 
     def _add(
         self, x: Float[Tensor, "batch length d_model"], norm: nn.Module, sublayer: Callable[[Tensor], Tensor]
@@ -59,7 +63,7 @@ class _Layer(nn.Module):
         return norm(x + self.dropout(sublayer(x)))
 
 
-class EncoderLayer(_Layer):
+class EncoderLayer(_ResidualLayer):
     """Self-attention, then a feed-forward network (Vaswani et al. 2017, section 3.1).
 
     Args:
@@ -69,6 +73,9 @@ class EncoderLayer(_Layer):
         dropout: probability of dropping a channel of what a sub-layer adds, while training.
         attention_dropout: probability of dropping an attention weight, while training.
         norm_first: False = post-norm, as in the paper; True = pre-norm.
+        attention: makes the attention, called as `MultiHeadAttention` is: attention(d_model, num_heads, dropout=…).
+        feed_forward: makes the feed-forward network: feed_forward(d_model, d_ff).
+        norm: makes a norm: norm(d_model).
 
     Raises:
         ValueError: `d_model` is not a positive multiple of `num_heads`.
@@ -101,21 +108,20 @@ class EncoderLayer(_Layer):
         return self._add(x, self.feed_forward_norm, self.feed_forward)
 
 
-class DecoderLayer(_Layer):
+class DecoderLayer(_ResidualLayer):
     """Masked self-attention, attention to the memory, a feed-forward network (Vaswani et al. 2017, section 3.1).
 
-    The arguments are those of `EncoderLayer`.
+    The arguments are those of `EncoderLayer`; `cross_attention` makes the attention to the memory.
     """
 
     def __init__(
-        self, d_model: int, num_heads: int, d_ff: int, *,
-        dropout: float = 0.1, attention_dropout: float = 0.0, norm_first: bool = False,
+        self, d_model: int, num_heads: int, d_ff: int, *, attention_dropout: float = 0.0,
+        cross_attention: Callable[..., MultiHeadAttention] = MultiHeadAttention,
+        norm: Callable[[int], nn.Module] = nn.LayerNorm, **options: Any,
     ) -> None:  # fmt: skip
-        super().__init__(
-            d_model, num_heads, d_ff, dropout=dropout, attention_dropout=attention_dropout, norm_first=norm_first
-        )
-        self.cross_attention = MultiHeadAttention(d_model, num_heads, dropout=attention_dropout)
-        self.cross_attention_norm = nn.LayerNorm(d_model)
+        super().__init__(d_model, num_heads, d_ff, attention_dropout=attention_dropout, norm=norm, **options)
+        self.cross_attention = cross_attention(d_model, num_heads, dropout=attention_dropout)
+        self.cross_attention_norm = norm(d_model)
 
     def forward(
         self,

@@ -5,12 +5,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from numbers import Integral, Real
 from types import UnionType
-from typing import Any, get_args, get_origin, get_type_hints
+from typing import Any, NamedTuple, get_args, get_origin, get_type_hints
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from transformer_lib.cache import KeyValueCache
 from transformer_lib.layers import DecoderLayer, EncoderLayer
-from transformer_lib.masks import decoder_mask, padding_mask
+from transformer_lib.masks import causal_mask, decoder_mask, padding_mask
 from transformer_lib.positions import SinusoidalPositionalEncoding
 
 
@@ -118,13 +118,22 @@ class TransformerConfig:
 
 
 class Encoder(nn.Module):
-    """A stack of encoder layers; a pre-norm stack ends with one more norm."""
+    """A stack of encoder layers; a pre-norm stack ends with one more norm.
 
-    def __init__(self, config: TransformerConfig) -> None:
+    Args:
+        config: sizes, dropout and the order of norms.
+        norm: makes each norm: norm(d_model).
+        parts: what else the layers are to be made of: arguments of `EncoderLayer`.
+    """
+
+    def __init__(
+        self, config: TransformerConfig, *, norm: Callable[[int], nn.Module] = nn.LayerNorm, **parts: Any
+    ) -> None:
         super().__init__()
         arguments = config.layer_arguments()
-        self.layers = nn.ModuleList(EncoderLayer(**arguments) for _ in range(config.num_encoder_layers))
-        self.norm = nn.LayerNorm(config.d_model) if config.norm_first else nn.Identity()
+        layers = (EncoderLayer(**arguments, norm=norm, **parts) for _ in range(config.num_encoder_layers))
+        self.layers = nn.ModuleList(layers)
+        self.norm = norm(config.d_model) if config.norm_first else nn.Identity()
 
     def forward(
         self,
@@ -142,13 +151,22 @@ class Encoder(nn.Module):
 
 
 class Decoder(nn.Module):
-    """A stack of decoder layers; a pre-norm stack ends with one more norm."""
+    """A stack of decoder layers; a pre-norm stack ends with one more norm.
 
-    def __init__(self, config: TransformerConfig) -> None:
+    Args:
+        config: sizes, dropout and the order of norms.
+        norm: makes each norm: norm(d_model).
+        parts: what else the layers are to be made of: arguments of `DecoderLayer`.
+    """
+
+    def __init__(
+        self, config: TransformerConfig, *, norm: Callable[[int], nn.Module] = nn.LayerNorm, **parts: Any
+    ) -> None:
         super().__init__()
         arguments = config.layer_arguments()
-        self.layers = nn.ModuleList(DecoderLayer(**arguments) for _ in range(config.num_decoder_layers))
-        self.norm = nn.LayerNorm(config.d_model) if config.norm_first else nn.Identity()
+        layers = (DecoderLayer(**arguments, norm=norm, **parts) for _ in range(config.num_decoder_layers))
+        self.layers = nn.ModuleList(layers)
+        self.norm = norm(config.d_model) if config.norm_first else nn.Identity()
 
     def forward(
         self,
@@ -171,6 +189,18 @@ class Decoder(nn.Module):
                 cache=None if cache is None else cache.layers[number],
             )
         return self.norm(x)
+
+
+class Memory(NamedTuple):
+    """What the encoder hands to the decoder: the source's states, and which of its positions may be attended to.
+
+    Attributes:
+        states: the encoder's output (batch, source length, d_model).
+        mask: boolean, True = may attend, broadcastable to (batch, heads, target length, source length).
+    """
+
+    states: Float[Tensor, "batch n d_model"]
+    mask: Bool[Tensor, "#batch #heads #m #n"]
 
 
 class Transformer(nn.Module):
@@ -222,66 +252,47 @@ class Transformer(nn.Module):
                 f"source and target must have the same batch; got {tuple(source_tokens.shape)} "
                 f"and {tuple(target_tokens.shape)}"
             )
-        source_mask = padding_mask(source_tokens, self.config.pad_id)
-        memory = self.encode(source_tokens, mask=source_mask)
-        states = self.decode(target_tokens, memory, memory_mask=source_mask, is_causal=is_causal)
+        states = self.decode(target_tokens, self.encode(source_tokens), is_causal=is_causal)
         return states if hidden else self.output_projection(states)
 
-    def encode(
-        self, source_tokens: Int[Tensor, "batch n"], *, mask: Bool[Tensor, "#batch #heads #n #n"] | None = None
-    ) -> Float[Tensor, "batch n d_model"]:
-        """Turn source tokens into the memory.
-
-        Args:
-            source_tokens: (batch, source length).
-            mask: boolean, True = may attend; None = all that is not padding.
-
-        Returns:
-            (batch, source length, d_model).
-        """
-        if mask is None:
-            mask = padding_mask(source_tokens, self.config.pad_id)
-        return self.encoder(self._embed(source_tokens, self.source_embedding), mask=mask)
+    def encode(self, source_tokens: Int[Tensor, "batch n"]) -> Memory:
+        """Turn source tokens (batch, source length) into the memory, with a mask of their padding."""
+        mask = padding_mask(source_tokens, self.config.pad_id)
+        return Memory(self.encoder(self.embed(source_tokens, self.source_embedding), mask=mask), mask)
 
     def decode(
         self,
         target_tokens: Int[Tensor, "batch m"],
-        memory: Float[Tensor, "batch n d_model"],
+        memory: Memory,
         *,
-        memory_mask: Bool[Tensor, "#batch #heads #m #n"] | None,
-        mask: Bool[Tensor, "#batch #heads #m #keys"] | None = None,
         is_causal: bool = False,
         cache: KeyValueCache | None = None,
     ) -> Float[Tensor, "batch m d_model"]:
         """Turn target tokens and the memory into hidden states; `output_projection` makes logits of them.
 
+        A position attends to itself and to those before it, and not to padding.
+
         Args:
             target_tokens: (batch, target length); with a cache, only the tokens that are not yet cached.
-            memory: (batch, source length, d_model).
-            memory_mask: boolean, broadcastable to (batch, heads, target length, source length); None = no padding.
-            mask: boolean, True = may attend; None = causal and not padding, unless `is_causal` or a cache is given.
+            memory: what `encode` returned, with the same batch.
             is_causal: use the causal kernel without a padding mask: right for batches padded on the right.
-            cache: keys and values of earlier steps; one new token at a time needs no mask.
+            cache: keys and values of earlier calls; padding is not masked then, either.
 
         Returns:
             (batch, target length, d_model).
-
-        Raises:
-            ValueError: with a cache, more than one new token comes without a mask.
         """
-        if mask is None and cache is not None and target_tokens.size(1) > 1:
-            raise ValueError(
-                f"with a cache give one new token at a time, or a mask; got {target_tokens.size(1)} tokens"
-            )
-        if mask is None and cache is None and not is_causal:
+        offset, mask, new = 0 if cache is None else cache.length, None, target_tokens.size(1)
+        if cache is None and not is_causal:
             mask = decoder_mask(target_tokens, self.config.pad_id)
-        offset = 0 if cache is None else cache.length
-        x = self._embed(target_tokens, self.target_embedding, offset)
-        return self.decoder(x, memory, mask=mask, memory_mask=memory_mask, is_causal=is_causal, cache=cache)
+        if cache is not None and new > 1:  # a single token sees all of the cache
+            mask = causal_mask(offset + new, device=target_tokens.device)[:, :, offset:]  # (1, 1, m, all)
+        x = self.embed(target_tokens, self.target_embedding, offset)
+        return self.decoder(x, memory.states, mask=mask, memory_mask=memory.mask, is_causal=is_causal, cache=cache)
 
-    def _embed(
+    def embed(
         self, tokens: Int[Tensor, "batch length"], embedding: nn.Embedding, offset: int = 0
     ) -> Float[Tensor, "batch length d_model"]:
+        """What enters a stack: rows of the embedding times √d_model, plus the positions from `offset` on."""
         x = embedding(tokens) * math.sqrt(self.config.d_model)  # (batch, length, d_model)
         return self.dropout(self.positions(x, offset=offset))
 

@@ -4,6 +4,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 import torch.nn.functional as F
 from jaxtyping import Bool, Float
@@ -21,19 +23,31 @@ class MultiHeadAttention(nn.Module):
         num_heads: number of heads; each is d_k = d_model / num_heads wide.
         dropout: probability of dropping an attention weight while training.
         bias: whether the four projections have biases.
+        num_groups: number of key and value heads, each shared by as many query heads (Ainslie et al. 2023, section
+            2.2); None = one for each query head. A cache holds (batch, groups, length, d_k).
+        positions: called as positions(x, offset=…) with the queries and with the keys (batch, heads, length, d_k) of
+            self-attention, `offset` being the position of the first one; None = no positions.
 
     Raises:
-        ValueError: `d_model` is not a positive multiple of `num_heads`.
+        ValueError: `d_model` is not a positive multiple of `num_heads`, or `num_heads` not one of `num_groups`.
     """
 
-    def __init__(self, d_model: int, num_heads: int, *, dropout: float = 0.0, bias: bool = True) -> None:
+    def __init__(
+        self, d_model: int, num_heads: int, *, dropout: float = 0.0, bias: bool = True,
+        num_groups: int | None = None, positions: Callable[..., Tensor] | None = None,
+    ) -> None:  # fmt: skip
         super().__init__()
+        num_groups = num_heads if num_groups is None else num_groups
         if d_model < 1 or num_heads < 1 or d_model % num_heads:
             raise ValueError(f"d_model must be a positive multiple of num_heads; got {d_model} and {num_heads}")
-        self.d_model, self.num_heads, self.dropout = d_model, num_heads, dropout
-        self.in_projection = nn.Linear(d_model, 3 * d_model, bias=bias)  # rows: queries, keys, values
+        if num_groups < 1 or num_heads % num_groups:
+            raise ValueError(f"num_heads must be a positive multiple of num_groups; got {num_heads} and {num_groups}")
+        self.d_model, self.num_heads, self.num_groups, self.dropout = d_model, num_heads, num_groups, dropout
+        self.d_k, self.positions = d_model // num_heads, positions
+        self.widths = [heads * self.d_k for heads in (num_heads, num_groups, num_groups)]  # of queries, keys, values
+        self.in_projection = nn.Linear(d_model, sum(self.widths), bias=bias)  # rows: queries, keys, values
         self.out_projection = nn.Linear(d_model, d_model, bias=bias)
-        for weight in (*self.in_projection.weight.chunk(3), self.out_projection.weight):
+        for weight in (*self.in_projection.weight.split(self.widths), self.out_projection.weight):
             nn.init.xavier_uniform_(weight)
         if bias:
             nn.init.zeros_(self.in_projection.bias)
@@ -67,8 +81,8 @@ class MultiHeadAttention(nn.Module):
 
         Raises:
             TypeError: the mask is not boolean.
-            ValueError: key and value differ in length, the mask does not fit, or `is_causal` comes with a mask, a cache
-                or two different lengths.
+            ValueError: key and value differ in length, the mask does not fit, `is_causal` comes with a mask, a cache
+                or two different lengths, or an attention with positions gets another tensor as key than as query.
         """
         if is_causal and (mask is not None or cache is not None):
             raise ValueError("is_causal=True goes neither with a mask nor with a cache: put causality into the mask")
@@ -91,10 +105,12 @@ class MultiHeadAttention(nn.Module):
         cache: KeysAndValues | None,
     ) -> tuple[
         Float[Tensor, "batch heads n d_k"],
-        Float[Tensor, "batch heads keys d_k"],
-        Float[Tensor, "batch heads values d_k"],
+        Float[Tensor, "batch groups keys d_k"],
+        Float[Tensor, "batch groups values d_k"],
     ]:
         """Queries, keys and values of all heads; those in the cache come first."""
+        if self.positions is not None and key is not query:
+            raise ValueError("positions are for self-attention: expected one tensor as query and key; got two")
         if cache is not None and cache.static and cache.key is not None and cache.value is not None:
             return self._heads(query, 0, 1)[0], cache.key, cache.value
         if query is key and key is value:
@@ -103,34 +119,42 @@ class MultiHeadAttention(nn.Module):
             (q,), (k, v) = self._heads(query, 0, 1), self._heads(key, 1, 3)
         else:
             (q,), (k,), (v,) = self._heads(query, 0, 1), self._heads(key, 1, 2), self._heads(value, 2, 3)
+        if self.positions is not None:
+            offset = 0 if cache is None else cache.length
+            q, k = self.positions(q, offset=offset), self.positions(k, offset=offset)
         return (q, k, v) if cache is None else (q, *cache.update(k, v))
 
     def _heads(
         self, x: Float[Tensor, "batch length d_model"], start: int, stop: int
-    ) -> list[Float[Tensor, "batch heads length d_k"]]:
+    ) -> list[Float[Tensor, "batch _ length d_k"]]:
         """Project x by the blocks start … stop of the input projection, and cut each block into heads."""
         if (start, stop) == (0, 3):
             x = self.in_projection(x)
         else:
-            rows = slice(start * self.d_model, stop * self.d_model)
+            rows = slice(sum(self.widths[:start]), sum(self.widths[:stop]))
             bias = None if self.in_projection.bias is None else self.in_projection.bias[rows]
             x = F.linear(x, self.in_projection.weight[rows], bias)
-        blocks = x.chunk(stop - start, dim=-1)  # (b, n, d_model) each
-        return [block.unflatten(-1, (self.num_heads, -1)).transpose(1, 2) for block in blocks]  # (b, h, n, d_k) each
+        blocks = x.split_with_sizes(self.widths[start:stop], dim=-1)  # (b, n, width) each
+        return [block.unflatten(-1, (-1, self.d_k)).transpose(1, 2) for block in blocks]  # (b, h or g, n, d_k) each
 
     def _attend(
         self,
         q: Float[Tensor, "batch heads n d_k"],
-        k: Float[Tensor, "batch heads m d_k"],
-        v: Float[Tensor, "batch heads m d_k"],
+        k: Float[Tensor, "batch groups m d_k"],
+        v: Float[Tensor, "batch groups m d_k"],
         mask: Bool[Tensor, "#batch #heads #n #m"] | None,
         is_causal: bool,
         need_weights: bool,
     ) -> tuple[Float[Tensor, "batch heads n d_k"], Float[Tensor, "batch heads n m"] | None]:
         """What the heads find, and their weights if they are asked for."""
-        dropout = self.dropout if self.training else 0.0
+        dropout, sharing = self.dropout if self.training else 0.0, q.size(1) // k.size(1)  # heads for each group
         if not need_weights:
-            return F.scaled_dot_product_attention(q, k, v, mask, dropout_p=dropout, is_causal=is_causal), None
+            heads = F.scaled_dot_product_attention(
+                q, k, v, mask, dropout_p=dropout, is_causal=is_causal, enable_gqa=sharing > 1
+            )
+            return heads, None
         if is_causal:
             mask = torch.ones(q.size(2), k.size(2), dtype=torch.bool, device=q.device).tril()[None, None]
+        if sharing > 1:  # the formula has a key for each head
+            k, v = (x.repeat_interleave(sharing, dim=1) for x in (k, v))  # (b, h, m, d_k)
         return scaled_dot_product_attention(q, k, v, mask, dropout=dropout)

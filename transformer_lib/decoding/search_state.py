@@ -9,8 +9,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from transformer_lib.cache import KeyValueCache
-from transformer_lib.masks import padding_mask
-from transformer_lib.model import Transformer
+from transformer_lib.model import Memory, Transformer
 from transformer_lib.serialization import InputError
 
 
@@ -57,7 +56,7 @@ class SearchState:
         self.sentences = list(range(tokens.size(0)))  # which sentence each row belongs to
         layers = config.num_encoder_layers if source is None else config.num_decoder_layers
         self.cache = KeyValueCache(layers) if use_cache else None
-        self.memory = None if source is None else (model.encode(source), padding_mask(source, config.pad_id))
+        self.memory = None if source is None else model.encode(source)
 
     def logits(self) -> Float[Tensor, "rows vocabulary"]:
         """Score the next token of each row, in float32 or better."""
@@ -65,10 +64,7 @@ class SearchState:
         if self.memory is None:
             logits = self.model(new, cache=self.cache)[:, -1]  # (rows, vocabulary)
         else:
-            memory, mask = self.memory  # (rows, n, d_model), (rows, 1, 1, n)
-            hidden = self.model.decode(
-                new, memory, memory_mask=mask, is_causal=self.cache is None, cache=self.cache
-            )  # (rows, not yet cached, d_model)
+            hidden = self.model.decode(new, self.memory, is_causal=self.cache is None, cache=self.cache)
             logits = self.model.output_projection(hidden[:, -1])
         return logits.to(torch.promote_types(logits.dtype, torch.float32))
 
@@ -81,8 +77,7 @@ class SearchState:
             if self.cache is not None:
                 self.cache.select(index, memory=other_memory)
             if self.memory is not None and other_memory:
-                memory, mask = self.memory
-                self.memory = memory[index], mask[index]
+                self.memory = Memory(*(part[index] for part in self.memory))
         self.tokens = torch.cat([self.tokens, tokens[:, None]], dim=1)  # (rows, m + 1)
 
 

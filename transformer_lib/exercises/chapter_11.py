@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from transformer_lib.cache import KeyValueCache
 from transformer_lib.decoding import beam_search
 from transformer_lib.exercises import Answer, Checks, close
+from transformer_lib.model import Memory
 
 WORDS = ["pad", "start", "end", "A", "B", "C"]
 Table = dict[str, dict[str, float]]
@@ -29,11 +30,11 @@ class TableModel(nn.Module):
         self.log_table = torch.tensor(rows, dtype=torch.float64).log()  # (6, 6), log 0 = minus infinity
         self.config = SimpleNamespace(pad_id=0, target_vocab_size=6, num_decoder_layers=1, max_len=50)
 
-    def encode(self, source_tokens: Tensor) -> Tensor:
+    def encode(self, source_tokens: Tensor) -> Memory:
         """The source does not matter."""
-        return source_tokens
+        return Memory(source_tokens, source_tokens)
 
-    def decode(self, target_tokens: Tensor, memory: Tensor, **_: Any) -> Tensor:
+    def decode(self, target_tokens: Tensor, memory: Memory, **_: Any) -> Tensor:
         """The hidden state is the token."""
         return target_tokens
 

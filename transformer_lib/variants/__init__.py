@@ -2,14 +2,6 @@
 """The public names of this package."""
 
 from transformer_lib.variants.families import DecoderOnly, EncoderOnly, ModernDecoderOnly, mask_tokens
-from transformer_lib.variants.modern_blocks import GroupedQueryAttention, SwiGLU, rotary
+from transformer_lib.variants.modern_blocks import SwiGLU, rotary
 
-__all__ = [
-    "DecoderOnly",
-    "EncoderOnly",
-    "GroupedQueryAttention",
-    "ModernDecoderOnly",
-    "SwiGLU",
-    "mask_tokens",
-    "rotary",
-]
+__all__ = ["DecoderOnly", "EncoderOnly", "ModernDecoderOnly", "SwiGLU", "mask_tokens", "rotary"]

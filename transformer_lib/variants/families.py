@@ -1,8 +1,11 @@
 # Generated from chapters/13_variants.md: edit the chapter, not this file, then run `make export`.
 
-"""Three families from one set of bricks: encoder-only and decoder-only models, and bricks newer than 2017."""
+"""Three families from one set of components: encoder-only and decoder-only models, also with newer components."""
 
 from __future__ import annotations
+
+from functools import partial
+from typing import Any
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -11,23 +14,24 @@ from torch import Tensor, nn
 from transformer_lib.cache import KeyValueCache
 from transformer_lib.decoding.sampling import filtered_probabilities, require_sampling_parameters
 from transformer_lib.decoding.search_state import SearchState, require_finite
-from transformer_lib.masks import padding_mask
+from transformer_lib.masks import causal_mask, padding_mask
 from transformer_lib.model import Encoder, TransformerConfig, evaluation
+from transformer_lib.multi_head import MultiHeadAttention
 from transformer_lib.positions import LearnedPositionalEncoding
-from transformer_lib.variants.modern_blocks import GroupedQueryAttention, SwiGLU
+from transformer_lib.variants.modern_blocks import SwiGLU, rotary
 
 
 class _OneStack(nn.Module):
-    """What both families share: tokens and learned positions go in, one stack works, logits come out."""
+    """What both families share: tokens and positions go in, one stack works, logits come out."""
 
-    def __init__(self, config: TransformerConfig) -> None:
+    def __init__(self, config: TransformerConfig, *, learned_positions: bool = True, **parts: Any) -> None:
         super().__init__()
         self.config = config
         self.embedding = nn.Embedding(config.source_vocab_size, config.d_model)
-        self.positions = LearnedPositionalEncoding(config.d_model, config.max_len)
+        self.positions = LearnedPositionalEncoding(config.d_model, config.max_len) if learned_positions else None
         self.embedding_norm = nn.Identity() if config.norm_first else nn.LayerNorm(config.d_model)
         self.dropout = nn.Dropout(config.dropout)
-        self.stack = Encoder(config)
+        self.stack = Encoder(config, **parts)
         self.output_projection = nn.Linear(config.d_model, config.source_vocab_size, bias=False)
         if config.tie_embeddings != "none":
             self.output_projection.weight = self.embedding.weight
@@ -35,7 +39,10 @@ class _OneStack(nn.Module):
             nn.init.normal_(module.weight, std=config.d_model**-0.5)  # as large as the positions
 
     def _embed(self, tokens: Int[Tensor, "batch n"], offset: int = 0) -> Float[Tensor, "batch n d_model"]:
-        return self.dropout(self.embedding_norm(self.positions(self.embedding(tokens), offset=offset)))
+        x = self.embedding(tokens)  # (batch, n, d_model)
+        if self.positions is not None:
+            x = self.positions(x, offset=offset)
+        return self.dropout(self.embedding_norm(x))
 
 
 class EncoderOnly(_OneStack):
@@ -44,6 +51,8 @@ class EncoderOnly(_OneStack):
     Args:
         config: `source_vocab_size` and `num_encoder_layers` count here; there is no second vocabulary or stack.
             `norm_first=False` is BERT's order. `tie_embeddings` other than "none" ties the only embedding.
+        learned_positions: False adds no positions to the embedding; `max_len` does not count then.
+        parts: what the stack is made of: arguments of `Encoder`.
     """
 
     def forward(self, tokens: Int[Tensor, "batch n"]) -> Float[Tensor, "batch n vocabulary"]:
@@ -120,7 +129,7 @@ class DecoderOnly(_OneStack):
     """A token sees itself and what stands before it: predicts the next one (Radford et al. 2019, section 2.3).
 
     Args:
-        config: as in `EncoderOnly`; `norm_first=True` is GPT-2's order.
+        config: as in `EncoderOnly`, and so are the others; `norm_first=True` is GPT-2's order.
     """
 
     def forward(
@@ -139,11 +148,11 @@ class DecoderOnly(_OneStack):
         Raises:
             ValueError: a token stands beyond `max_len`.
         """
-        if cache is None:
-            return self.output_projection(self.stack(self._embed(tokens), is_causal=True))
-        old, new = cache.length, tokens.size(1)
-        mask = torch.ones(1, 1, new, old + new, dtype=torch.bool, device=tokens.device).tril(diagonal=old)
-        return self.output_projection(self.stack(self._embed(tokens, old), mask=mask, cache=cache))
+        offset, mask, new = 0 if cache is None else cache.length, None, tokens.size(1)
+        if cache is not None and new > 1:  # a single token sees all of the cache
+            mask = causal_mask(offset + new, device=tokens.device)[:, :, offset:]  # (1, 1, new, all)
+        x = self._embed(tokens, offset)
+        return self.output_projection(self.stack(x, mask=mask, is_causal=cache is None, cache=cache))
 
     def generate(
         self,
@@ -186,7 +195,7 @@ class DecoderOnly(_OneStack):
             raise ValueError(f"expected prompts of one token or more, without padding; got {got}")
         if eos_id == pad:
             raise ValueError(f"eos_id must differ from the model's pad_id; got {eos_id} for both")
-        if hasattr(self, "positions") and length > self.config.max_len:
+        if self.positions is not None and length > self.config.max_len:
             raise ValueError(f"length must be at most the model's max_len, {self.config.max_len}; got {length}")
         require_sampling_parameters(temperature, top_k, top_p)
         ended = torch.zeros_like(prompt[:, 0], dtype=torch.bool)  # (batch,)
@@ -209,7 +218,7 @@ class DecoderOnly(_OneStack):
 
 
 class ModernDecoderOnly(DecoderOnly):
-    """`DecoderOnly` with newer bricks: RMSNorm, rotary grouped-query attention, SwiGLU, no biases.
+    """`DecoderOnly` with newer components: RMSNorm, rotary grouped-query attention, SwiGLU, no biases.
 
     On the same weights it computes what Llama does (Touvron et al. 2023, section 2.2).
 
@@ -224,20 +233,15 @@ class ModernDecoderOnly(DecoderOnly):
 
     def __init__(self, config: TransformerConfig, *, num_groups: int | None = None) -> None:
         if not config.norm_first:
-            raise ValueError("the newer bricks come in pre-norm order: expected norm_first=True; got False")
-        super().__init__(config)
-        del self.positions  # attention itself knows them
-        for layer in self.stack.layers:
-            layer.self_attention = GroupedQueryAttention(
-                config.d_model,
-                config.num_heads,
-                config.num_heads if num_groups is None else num_groups,
-                dropout=config.attention_dropout,
+            raise ValueError("the newer components come in pre-norm order: expected norm_first=True; got False")
+        if config.d_model // config.num_heads % 2:
+            raise ValueError(
+                f"rotary positions need an even d_model / num_heads; got {config.d_model} / {config.num_heads}"
             )
-            layer.feed_forward = SwiGLU(config.d_model, config.d_ff)
-            layer.self_attention_norm = nn.RMSNorm(config.d_model, eps=1e-6)
-            layer.feed_forward_norm = nn.RMSNorm(config.d_model, eps=1e-6)
-        self.stack.register_module("norm", nn.RMSNorm(config.d_model, eps=1e-6))
-
-    def _embed(self, tokens: Int[Tensor, "batch n"], offset: int = 0) -> Float[Tensor, "batch n d_model"]:
-        return self.dropout(self.embedding(tokens))
+        super().__init__(
+            config,
+            learned_positions=False,  # attention itself knows them
+            attention=partial(MultiHeadAttention, bias=False, num_groups=num_groups, positions=rotary),
+            feed_forward=SwiGLU,
+            norm=partial(nn.RMSNorm, eps=1e-6),
+        )
