@@ -73,13 +73,11 @@ class Translator:
             return EngineTranslator(path, device=device)
         folder = Path(path)
         config, tokenizer = _read_config(folder), Tokenizer.load(folder / "tokenizer.json")
-        ours = config.source_vocab_size, config.target_vocab_size, config.pad_id
-        theirs = tokenizer.vocab_size, tokenizer.vocab_size, tokenizer.pad_id
-        if ours != theirs:
-            raise InputError(
-                f"{folder}: the files come from different runs: source tokens, target tokens and pad_id are "
-                f"{theirs} in the tokenizer, but {ours} in the model"
-            )
+        expected = config.source_vocab_size, config.target_vocab_size, config.pad_id
+        got = tokenizer.vocab_size, tokenizer.vocab_size, tokenizer.pad_id
+        if expected != got:
+            sizes = f"{got} in the tokenizer, but {expected} in the model"
+            raise InputError(f"{folder}: vocabulary sizes and pad_id are {sizes}: the files come from different runs")
         _require_plausible(config, folder / "model.safetensors")
         model = build(config)
         load_weights(folder / "model.safetensors", model)
@@ -186,22 +184,23 @@ class Translator:
         with ExitStack() as hooks, evaluation(self.model):
             for name, module in self.model.decoder.named_modules():
                 if name.endswith(".cross_attention"):
-                    hooks.enter_context(module.register_forward_pre_hook(
+                    before = module.register_forward_pre_hook(
                         lambda _, args, options: (args, options | {"need_weights": True}), with_kwargs=True
-                    ))  # fmt: skip
-                    hooks.enter_context(
-                        module.register_forward_hook(lambda _, args, output: recorded.append(output[1][0]))
                     )
+                    after = module.register_forward_hook(lambda _, args, output: recorded.append(output[1][0]))
+                    hooks.callback(before.remove)
+                    hooks.callback(after.remove)
             self.model(source, torch.tensor([[bos, *predicted[:-1]]], device=self.device))
         return Attention(self._pieces(source[0].tolist()), self._pieces(predicted), torch.stack(recorded).cpu())
 
     def _encode(self, texts: Sequence[str]) -> list[list[int]]:
         """The tokens of each text. Of one that is too long, the beginning and the end token, with a warning."""
-        tokens, longest = [self.tokenizer.encode(text) for text in texts], self.max_len
-        too_long = sum(len(own) > longest for own in tokens)
-        if too_long:
-            warnings.warn(f"sentences longer than {longest} tokens were cut: {too_long}", stacklevel=3)
-        return [own if len(own) <= longest else own[: longest - 1] + own[-1:] for own in tokens]
+        tokens = [self.tokenizer.encode(text) for text in texts]
+        if too_long := [own for own in tokens if len(own) > self.max_len]:
+            warnings.warn(f"sentences longer than {self.max_len} tokens were cut: {len(too_long)}", stacklevel=3)
+        for own in too_long:
+            del own[self.max_len - 1 : -1]
+        return tokens
 
     def _pieces(self, tokens: list[int]) -> list[str]:
         eos = self.tokenizer.eos_id
