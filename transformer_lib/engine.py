@@ -109,7 +109,7 @@ def _fill_all(spec: Any, weights: dict[str, Tensor]) -> None:
             fill(layer.ffn.linear_0, f"{name}.feed_forward.linear1")
             fill(layer.ffn.linear_1, f"{name}.feed_forward.linear2")
             fill(layer.ffn.layer_norm, f"{name}.feed_forward_norm")
-        if hasattr(side, "layer_norm"):
+        if hasattr(side, "layer_norm"):  # of a pre-norm stack
             fill(side.layer_norm, f"{stack}.norm")
 
 
