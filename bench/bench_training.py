@@ -18,7 +18,6 @@ from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 from torch_model import torch_stacks
 
-from transformer_lib.__main__ import _keep_memory
 from transformer_lib.data import Batch, Tokenizer, encode_pairs, load_multi30k, token_batches
 from transformer_lib.model import Transformer, TransformerConfig
 from transformer_lib.positions import SinusoidalPositionalEncoding
@@ -53,9 +52,7 @@ def config(vocabulary: int, pad: int) -> TransformerConfig:
     )  # fmt: skip
 
 
-def ours(*, keep_memory: bool = True):
-    if keep_memory and DEVICE.type == "cpu":
-        _keep_memory()  # as `python -m transformer_lib train` does
+def ours():
     tokenizer, ready = batches(bucketed=True)
     model = Transformer(config(tokenizer.vocab_size, tokenizer.pad_id)).to(DEVICE).train()
     training = TrainingConfig(steps=1, label_smoothing=SMOOTHING)
@@ -66,10 +63,6 @@ def ours(*, keep_memory: bool = True):
         result.tolist()  # waits for a GPU, as the others do
 
     return steps(step, ready, tokenizer.pad_id)
-
-
-def ours_default_allocator():
-    return ours(keep_memory=False)
 
 
 def steps(step, ready: list[Batch], pad: int):
@@ -173,7 +166,6 @@ test_training_step = interleaved(
     "training step",
     {
         "transformer_lib": ours,
-        "transformer_lib, the allocator as it is": ours_default_allocator,
         "nn.Transformer, unsorted batches": functools.partial(torch_transformer, bucketed=False),
         "nn.Transformer, our batches": functools.partial(torch_transformer, bucketed=True),
         "Hugging Face Marian, our batches": marian,

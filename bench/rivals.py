@@ -6,15 +6,19 @@ model that never ends a sentence.
 
 from __future__ import annotations
 
+import json
 import tempfile
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from transformer_lib.decoding import beam_search, greedy_decode
+from transformer_lib.engine import export
 from transformer_lib.model import Transformer
+from transformer_lib.translation import Translator
 
 PAD, BOS, EOS = 0, 1, 2
 Decode = Callable[[Tensor, int, int], list[list[int]]]
@@ -82,60 +86,34 @@ def _copy_attention(ours: nn.Module, theirs: Any) -> None:
     theirs.out_proj.load_state_dict(ours.out_projection.state_dict())
 
 
+class Numbers:
+    """What `export` asks of a tokenizer: token n is called "n"."""
+
+    pad_id, bos_id, eos_id = PAD, BOS, EOS
+
+    def __init__(self, size: int):
+        self.size = size
+
+    def to_json(self) -> str:
+        return json.dumps({"model": {"vocab": {str(n): n for n in range(self.size)}}})
+
+    def save(self, path: Path) -> None:
+        path.write_text(self.to_json())
+
+
 def ctranslate2_decoder(model: Transformer, *, threads: int = 1) -> Decode:
     """CTranslate2 in float32: compiled C++ made for nothing but this."""
     import ctranslate2
-    from ctranslate2.specs import TransformerSpec
 
-    config = model.config
-    spec = TransformerSpec.from_config(
-        (config.num_encoder_layers, config.num_decoder_layers), config.num_heads, pre_norm=config.norm_first
-    )
-    for side, embedding, ours in (
-        (spec.encoder, spec.encoder.embeddings[0], model.encoder),
-        (spec.decoder, spec.decoder.embeddings, model.decoder),
-    ):
-        embedding.weight = model.target_embedding.weight.detach().numpy()
-        side.position_encodings.encodings = model.positions.table.numpy()
-        for a, b in zip(ours.layers, side.layer):
-            _set_attention(b.self_attention, a.self_attention, a.self_attention_norm, (3,))
-            if ours is model.decoder:
-                _set_attention(b.attention, a.cross_attention, a.cross_attention_norm, (1, 2))
-            _set(b.ffn.linear_0, a.feed_forward.linear1)
-            _set(b.ffn.linear_1, a.feed_forward.linear2)
-            _set(b.ffn.layer_norm, a.feed_forward_norm, "gamma", "beta")
-    spec.decoder.projection.weight = model.target_embedding.weight.detach().numpy()
-    names = ["<pad>", "<s>", "</s>", *map(str, range(3, config.target_vocab_size))]
-    spec.register_source_vocabulary(names)
-    spec.register_target_vocabulary(names)
-    spec.config.layer_norm_epsilon = model.decoder.layers[0].feed_forward_norm.eps
-    spec.validate()
     with tempfile.TemporaryDirectory() as folder:
-        spec.save(folder)
+        export(Translator(model, Numbers(model.config.target_vocab_size)), folder)
         engine = ctranslate2.Translator(
             folder, device="cpu", compute_type="float32", inter_threads=1, intra_threads=threads
         )
-    number = {name: token for token, name in enumerate(names)}
 
     def decode(source: Tensor, beam_size: int, length: int) -> list[list[int]]:
-        rows = [[names[token] for token in row if token != PAD] for row in source.tolist()]
+        rows = [[str(token) for token in row if token != PAD] for row in source.tolist()]
         found = engine.translate_batch(rows, beam_size=beam_size, max_decoding_length=length, length_penalty=1.0)
-        return [[number[name] for name in best.hypotheses[0]] for best in found]
+        return [[int(name) for name in best.hypotheses[0]] for best in found]
 
     return decode
-
-
-def _set_attention(spec: Any, attention: Any, norm: nn.LayerNorm, blocks: tuple[int, ...]) -> None:
-    start = 0
-    for linear, count in zip(spec.linear, blocks):
-        rows = slice(start * attention.d_model, (start + count) * attention.d_model)
-        linear.weight = attention.in_projection.weight[rows].detach().numpy()
-        linear.bias = attention.in_projection.bias[rows].detach().numpy()
-        start += count
-    _set(spec.linear[-1], attention.out_projection)
-    _set(spec.layer_norm, norm, "gamma", "beta")
-
-
-def _set(spec: Any, module: Any, weight: str = "weight", bias: str = "bias") -> None:
-    setattr(spec, weight, module.weight.detach().numpy())
-    setattr(spec, bias, module.bias.detach().numpy())

@@ -69,7 +69,6 @@ def _no_pickle_no_hang_no_flood(monkeypatch):
     for module, names in ((pickle, ("load", "loads", "Unpickler", "_Unpickler")), (torch, ("load",))):
         for name in names:
             monkeypatch.setattr(module, name, lambda *_, **__: called.append(1))
-    monkeypatch.setattr(command_line, "_keep_memory", lambda: None)
     monkeypatch.setattr(translation, "beam_search", briefly)
     soft, hard = resource.getrlimit(resource.RLIMIT_AS)
     resource.setrlimit(resource.RLIMIT_AS, (24 * 2**30, hard))
@@ -274,7 +273,6 @@ def trained(tmp_path_factory):
     for name, lines in (("en", ENGLISH), ("de", GERMAN)):
         (folder / name).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(command_line, "_keep_memory", lambda: None)
         patch.setitem(command_line.PRESETS, "tiny", deepcopy(MICRO))
         status, _, err = Streams().run(training(folder, 2))
     assert status == 0, err

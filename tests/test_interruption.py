@@ -297,7 +297,6 @@ def test_several_processes_train_the_model_of_one(ranks, read_every, alone, chil
 def command(monkeypatch, tmp_path, capsys):
     """Run a command on a few sentences: its status, its output, the last of its error lines."""
     monkeypatch.setitem(command_line.PRESETS, "small", MICRO)
-    monkeypatch.setattr(command_line, "_keep_memory", lambda: None)
     for name in ("a.txt", "b.txt"):
         (tmp_path / name).write_text("".join(line + "\n" for line in ENGLISH))
     monkeypatch.chdir(tmp_path)

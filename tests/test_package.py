@@ -106,9 +106,9 @@ print(transformer_lib.__file__, metadata.version("tested-transformer"))
 
 
 def ours(path):
-    """The modules and packages at the top of the library that a file imports."""
+    """The library's modules and packages that a file imports at its top."""
     names = set()
-    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+    for node in ast.parse(path.read_text("utf-8")).body:
         if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("transformer_lib."):
             names.add(node.module.split(".")[1])
     return names

@@ -2,21 +2,18 @@
 
 import json
 import math
-import pickle
-import warnings
-from dataclasses import asdict
 
 import pytest
 import sacrebleu
 import torch
 from reference import randomise
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 
 from transformer_lib import translation
 from transformer_lib.data import ParallelCorpus, Tokenizer, encode_pairs
 from transformer_lib.decoding import Hypothesis, beam_search, greedy_decode
 from transformer_lib.model import Transformer, TransformerConfig
-from transformer_lib.serialization import InputError, save_weights
+from transformer_lib.serialization import InputError
 from transformer_lib.training import TrainingConfig, train
 from transformer_lib.translation import Translator, evaluate_bleu
 
@@ -119,24 +116,6 @@ def test_an_answer_is_the_best_hypothesis():
     assert len(differ) > 2
 
 
-def test_the_search_is_given_what_was_asked_for(monkeypatch):
-    given = []
-
-    def search(model, source, **options):
-        given.append(options)
-        return [[Hypothesis([70], 0.0)] for _ in source]
-
-    monkeypatch.setattr(translation, "beam_search", search)
-    translator().translate(["a dog"], beam_size=3, length_penalty=0.25, use_cache=False)
-    assert given == [{"bos_id": 1, "eos_id": 2, "beam_size": 3, "length_penalty": 0.25, "use_cache": False}]
-
-
-def test_dropout_is_off():
-    speaker = translator(dropout=0.9)
-    assert not speaker.model.training
-    assert speaker.translate([*BOOK]) == speaker.translate([*BOOK])
-
-
 def recorded_searches(monkeypatch, answer="x"):
     """Replace the search; keep the sources that it was asked for."""
     sources = []
@@ -165,13 +144,6 @@ def test_long_sentences_are_cut_with_one_warning(monkeypatch):
     assert sorted(sources) == sorted([cut, TOKENIZER.encode("a dog runs"), cut])
 
 
-def test_a_long_sentence_is_answered_like_its_beginning():
-    speaker = translator()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        assert speaker.translate(["q" * 100]) == speaker.translate(["q" * (MAX_LEN - 1)])
-
-
 @pytest.mark.parametrize("answer", ["eins\nzwei", "\neins\r\nzwei\n\n", "eins\x0bzwei\x1e", " eins\u2028zwei\u0085"])
 def test_an_answer_is_one_line(monkeypatch, answer):
     recorded_searches(monkeypatch, answer)
@@ -186,11 +158,6 @@ def test_sizes_are_positive(options):
         translator().translate(["a dog runs"], **options)
     with pytest.raises(ValueError, match=f"{name} .*got.* {value}"):
         translator().translate([" "], **options)
-
-
-def test_one_string_is_not_a_list_of_sentences():
-    with pytest.raises((TypeError, ValueError), match=r"list|sequence"):
-        translator().translate("a dog runs")
 
 
 # --- where it looks ---
@@ -235,14 +202,22 @@ def test_attention_is_the_softmax_of_queries_and_keys(norm_first):
     assert not found.weights.requires_grad
 
 
-def test_attention_is_without_dropout_and_leaves_the_mode():
+@pytest.mark.parametrize("fails", [False, True])
+def test_attention_is_without_dropout_and_leaves_no_traces(monkeypatch, fails):
+    """No hook, and each module in its mode, be there an error or not."""
     speaker = translator(2, dropout=0.5)
     wanted = speaker.attention("the old dog")
     speaker.model.train()
-    found = speaker.attention("the old dog")
+    if fails:
+        monkeypatch.setattr(Transformer, "forward", lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            speaker.attention("the old dog")
+    else:
+        found = speaker.attention("the old dog")
+        assert torch.equal(found.weights, wanted.weights)
+        assert not found.weights.is_inference()
     assert speaker.model.training
-    assert torch.equal(found.weights, wanted.weights)
-    assert not found.weights.is_inference()
+    assert not any(module._forward_hooks or module._forward_pre_hooks for module in speaker.model.modules())
 
 
 def test_the_warning_about_a_cut_points_to_the_caller():
@@ -277,12 +252,6 @@ def test_attention_of_a_translation_that_is_given():
         assert max(found.weights.shape[2:]) == MAX_LEN
 
 
-def test_only_the_end_is_called_the_end():
-    """Two blanks: one is a token of its own."""
-    found = translator().attention("a  dog")
-    assert [name for name in found.source if name == "<eos>"] == found.source[-1:]
-
-
 def test_attention_of_a_translation_without_an_end():
     """A model that never ends: its translation fills all positions, and bos comes on top."""
     speaker = translator()
@@ -293,25 +262,6 @@ def test_attention_of_a_translation_without_an_end():
     found = speaker.attention("q" * (MAX_LEN - 1))
     assert found.weights.shape[2] == len(found.target)
     assert found.weights.isfinite().all()
-
-
-@pytest.mark.parametrize("fails", [False, True])
-def test_attention_leaves_no_hooks(monkeypatch, fails):
-    speaker = translator()
-    before = speaker.translate([*BOOK])
-    if fails:
-        monkeypatch.setattr(Transformer, "forward", lambda *_: 1 / 0)
-        with pytest.raises(ZeroDivisionError):
-            speaker.attention("a dog runs")
-        monkeypatch.undo()
-    else:
-        speaker.attention("a dog runs")
-    for module in speaker.model.modules():
-        assert not module._forward_hooks
-        assert not module._forward_pre_hooks
-    assert speaker.translate([*BOOK]) == before
-    cross_attention = speaker.model.decoder.layers[0].cross_attention
-    assert cross_attention(*[torch.zeros(1, 2, 12, dtype=torch.float64)] * 3)[1] is None
 
 
 @pytest.mark.parametrize("sentence", ["", "  "])
@@ -337,17 +287,7 @@ def test_what_is_saved_comes_back(tmp_path, options):
     with torch.no_grad():
         assert torch.equal(ours.model(source, target), theirs.model(source, target))
     assert theirs.translate([*BOOK]) == ours.translate([*BOOK])
-
-
-def test_tied_matrices_stay_tied(tmp_path):
-    translator(tie_embeddings="all").save(tmp_path)
-    model = Translator.from_pretrained(tmp_path).model
-    assert model.output_projection.weight is model.source_embedding.weight is model.target_embedding.weight
-
-
-def test_without_weights(tmp_path):
-    translator().save(tmp_path, weights=False)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["config.json", "tokenizer.json"]
+    assert len(list(theirs.model.parameters())) == len(list(ours.model.parameters()))  # tied matrices stay tied
 
 
 @pytest.fixture
@@ -370,46 +310,24 @@ def test_a_directory_that_is_missing_or_a_file(tmp_path):
     refused(tmp_path / "file", tmp_path / "file")
 
 
-@pytest.mark.parametrize("name", ["config.json", "tokenizer.json", "model.safetensors"])
-def test_a_file_that_is_missing(folder, name):
-    (folder / name).unlink()
-    refused(folder, name)
+GARBAGE = b"\xff\xfe\x00garbage" * 9, b"<html>\n<p>not found</p>\n</html>\n" * 9, b"[1, 2]"
 
 
 @pytest.mark.parametrize("name", ["config.json", "tokenizer.json", "model.safetensors"])
-def test_a_directory_in_the_place_of_a_file(folder, name):
-    (folder / name).unlink()
-    (folder / name).mkdir()
+def test_a_file_that_is_missing_cut_short_or_something_else(folder, name):
+    path, data = folder / name, (folder / name).read_bytes()
+    for content in (b"", data[: len(data) // 3], data[: len(data) * 9 // 10], *GARBAGE):
+        path.write_bytes(content)
+        refused(folder, name)
+    path.unlink()
+    refused(folder, name)
+    path.mkdir()
     refused(folder, name)
 
 
-@pytest.mark.parametrize("name", ["config.json", "tokenizer.json", "model.safetensors"])
-@pytest.mark.parametrize("share", [0.0, 0.3, 0.9])
-def test_a_file_that_is_cut_short(folder, name, share):
-    data = (folder / name).read_bytes()
-    (folder / name).write_bytes(data[: int(share * len(data))])
-    refused(folder, name)
-
-
-def test_the_last_byte_counts(folder):
-    path = folder / "model.safetensors"
-    path.write_bytes(path.read_bytes()[:-1])
-    refused(folder, "model.safetensors")
-
-
-@pytest.mark.parametrize("name", ["config.json", "tokenizer.json", "model.safetensors"])
-@pytest.mark.parametrize("data", [b"\xff\xfe\x00garbage" * 9, b"<html>\n<p>not found</p>\n</html>\n" * 9, b"[1, 2]"])
-def test_a_file_of_something_else(folder, name, data):
-    (folder / name).write_bytes(data)
-    refused(folder, name)
-
-
-@pytest.mark.bad_input
 @pytest.mark.parametrize("change", [
-    {"layers": 6}, {"d_model": "12"}, {"d_model": 13}, {"d_model": 12.0}, {"d_model": 0}, {"num_heads": -3},
-    {"num_heads": 3.0}, {"dropout": None}, {"dropout": "0.1"}, {"max_len": 24.5}, {"max_len": None},
-    {"num_decoder_layers": 2.0}, {"tie_embeddings": "some"}, {"tie_embeddings": ["all"]}, {"pad_id": 10**6},
-    {"pad_id": 0.0}, {"norm_first": "yes"},
+    {"layers": 6}, {"d_model": "12"}, {"d_model": 13}, {"num_heads": -3}, {"dropout": None}, {"pad_id": 10**6},
+    {"max_len": 2**21},
 ])  # fmt: skip
 def test_a_configuration_with_impossible_values(folder, change):
     config = json.loads((folder / "config.json").read_text()) | change
@@ -417,17 +335,7 @@ def test_a_configuration_with_impossible_values(folder, change):
     refused(folder, "config.json")
 
 
-def test_a_configuration_that_lacks_a_value(folder):
-    config = json.loads((folder / "config.json").read_text())
-    del config["pad_id"]
-    (folder / "config.json").write_text(json.dumps(config))
-    refused(folder, "config.json", "pad_id")
-
-
-@pytest.mark.parametrize("change", [
-    {"d_model": 24}, {"d_ff": 24}, {"num_encoder_layers": 2}, {"num_decoder_layers": 1}, {"norm_first": False},
-    {"tie_embeddings": "all"}, {"num_heads": 4},
-])  # fmt: skip
+@pytest.mark.parametrize("change", [{"d_ff": 24}, {"num_decoder_layers": 1}, {"norm_first": False}, {"d_model": 12**6}])
 def test_weights_of_another_configuration(folder, change):
     config = json.loads((folder / "config.json").read_text()) | change
     (folder / "config.json").write_text(json.dumps(config))
@@ -445,12 +353,6 @@ def test_a_configuration_may_change_what_the_weights_do_not_depend_on(folder):
     assert all(torch.equal(value, stored[name]) for name, value in loaded.model.named_parameters())
 
 
-def test_weights_under_other_names(folder):
-    path = folder / "model.safetensors"
-    save_file({f"model.{name}": value for name, value in load_file(path).items()}, path)
-    refused(folder, "model.safetensors", "configuration")
-
-
 def test_a_tokenizer_of_another_size(folder):
     Tokenizer.train(["other words"], 262).save(folder / "tokenizer.json")
     message = refused(folder, folder, "262", TOKENIZER.vocab_size)
@@ -464,62 +366,11 @@ def test_a_tokenizer_with_another_padding(folder):
     refused(folder, folder, "pad")
 
 
-class Malice:
-    """Runs code when it is unpickled."""
-
-    def __init__(self, path):
-        self.path = str(path)
-
-    def __reduce__(self):
-        return open, (self.path, "w")
-
-
-@pytest.mark.parametrize("name", ["config.json", "tokenizer.json", "model.safetensors"])
-@pytest.mark.parametrize("write", [
-    lambda path, value: path.write_bytes(pickle.dumps(value)),
-    lambda path, value: torch.save({"weight": value}, path),
-])  # fmt: skip
-def test_nothing_is_unpickled(folder, tmp_path, name, write):
-    trap = tmp_path / "trap"
-    write(folder / name, Malice(trap))
-    refused(folder, name)
-    assert not trap.exists()
-    pickle.loads(pickle.dumps(Malice(trap))).close()
-    assert trap.exists()  # it would have worked
-
-
 def test_check_config(folder):
     translator().check_config(folder)
     with pytest.raises(InputError) as caught:
         translator(d_ff=24).check_config(folder)
     one_line(caught, folder, "d_ff", "20", "24")
-
-
-def test_saving_below_a_file_is_refused(tmp_path):
-    (tmp_path / "file").write_text("")
-    with pytest.raises(InputError) as caught:
-        translator().save(tmp_path / "file" / "model")
-    one_line(caught, tmp_path / "file")
-
-
-def test_half_a_save_is_no_model(tmp_path, monkeypatch):
-    """When the weights do not fit on the disk, the directory is refused rather than half right."""
-
-    def full(path, model):
-        raise InputError("full")
-
-    monkeypatch.setattr(translation, "save_weights", full)
-    with pytest.raises(InputError, match="full"):
-        translator().save(tmp_path)
-    refused(tmp_path, "model.safetensors")
-    save_weights(tmp_path / "model.safetensors", translator().model)
-    Translator.from_pretrained(tmp_path)
-
-
-def test_the_configuration_is_readable(folder):
-    text = (folder / "config.json").read_text(encoding="utf-8")
-    assert json.loads(text) == asdict(translator().model.config)
-    assert text.endswith("\n")
 
 
 # --- scores ---
@@ -546,10 +397,7 @@ def test_case_counts_and_perfect_is_100():
     assert evaluate_bleu(GERMAN, GERMAN)["chrf"] == pytest.approx(100)
     assert evaluate_bleu([text.lower() for text in GERMAN], GERMAN)["bleu"] < 90
     assert evaluate_bleu(["", "", ""], GERMAN)["bleu"] == 0
-
-
-def test_no_score_is_above_100():
-    assert sacrebleu.corpus_bleu(["a b c d"], [["a b c d"]]).score > 100
+    assert sacrebleu.corpus_bleu(["a b c d"], [["a b c d"]]).score > 100  # by rounding; no score of ours is
     assert evaluate_bleu(["a b c d"], ["a b c d"])["bleu"] == 100
 
 
@@ -558,14 +406,6 @@ def test_hypotheses_and_references_are_not_exchanged():
     short, long = [GERMAN[0][:16]], [GERMAN[0]]
     assert evaluate_bleu(short, long)["bleu"] == sacrebleu.corpus_bleu(short, [long]).score
     assert evaluate_bleu(short, long)["bleu"] != pytest.approx(evaluate_bleu(long, short)["bleu"])
-
-
-@pytest.mark.bad_input
-@pytest.mark.parametrize(("hypotheses", "references"), [("abc", ["abd"]), (["abc"], "a"), ("abc", "abd")])
-def test_one_string_is_no_list_of_sentences(hypotheses, references):
-    with pytest.raises(TypeError, match="expected a list of sentences; got one string, 'a") as caught:
-        evaluate_bleu(hypotheses, references)
-    one_line(caught)
 
 
 @pytest.mark.parametrize(("hypotheses", "references"), [([], []), (["a"], []), (["a"], ["a", "b"]), ([], ["a"])])

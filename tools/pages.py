@@ -95,6 +95,9 @@ def bench_group(group: dict) -> str:
     if "flops" in group["rows"][0]:
         share = "Share of the fastest product of matrices"
         columns[share] = lambda row: f"{row['flops'] / row['median_seconds'] / row['ceiling_flops_per_second']:.1%}"
+    if "bleu" in group["rows"][0]:
+        columns["BLEU"] = lambda row: f"{row['bleu']:.2f}"
+        columns["Memory over PyTorch"] = lambda row: f"{row['extra_mib']:,} MiB" if "extra_mib" in row else "—"
     lines = ["| " + " | ".join(columns) + " |", "|---" * len(columns) + "|"]
     lines += ["| " + " | ".join(cell(row) for cell in columns.values()) + " |" for row in group["rows"]]
     note = f" {NOTHING_ENDS}" if group["name"].startswith("decoding") else ""

@@ -7,12 +7,14 @@ from __future__ import annotations
 import json
 import warnings
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
 from transformer_lib.data import Tokenizer
 from transformer_lib.decoding import beam_search
@@ -39,6 +41,7 @@ class Translator:
 
     def __init__(self, model: Transformer, tokenizer: Tokenizer, *, device: str | torch.device = "cpu") -> None:
         self.model, self.tokenizer, self.device = model.to(device).eval(), tokenizer, device
+        self.max_len = model.config.max_len
 
     @classmethod
     def from_pretrained(
@@ -47,6 +50,7 @@ class Translator:
         *,
         device: str | torch.device = "cpu",
         build: Callable[[TransformerConfig], Transformer] = Transformer,
+        engine: str | None = None,
     ) -> Translator:
         """Load what `save` or the command `train --out` wrote.
 
@@ -54,21 +58,25 @@ class Translator:
             path: the directory.
             device: where to compute.
             build: makes the model of a configuration, such as a subclass of `Transformer`.
+            engine: "ctranslate2" translates with CTranslate2 what the command `export` wrote; `build` is then not used.
 
         Raises:
-            InputError: a file is missing or damaged, or the files do not belong together.
+            InputError: a file is missing or damaged, the files do not belong together, or the engine is not installed.
+            ValueError: there is no such engine.
         """
+        if engine is not None:
+            from transformer_lib.engine import EngineTranslator  # a module that is built on this one
+
+            if engine != "ctranslate2":
+                raise ValueError(f"engine must be None or 'ctranslate2'; got {engine!r}")
+            return EngineTranslator(path, device=device)
         folder = Path(path)
         config, tokenizer = _read_config(folder), Tokenizer.load(folder / "tokenizer.json")
-        if tokenizer.vocab_size != config.source_vocab_size or tokenizer.vocab_size != config.target_vocab_size:
-            raise InputError(
-                f"{folder}: the tokenizer has {tokenizer.vocab_size} tokens, but the model "
-                f"{config.source_vocab_size} and {config.target_vocab_size}: the files come from different runs"
-            )
-        if tokenizer.pad_id != config.pad_id:
-            raise InputError(
-                f"{folder}: pad_id is {tokenizer.pad_id} in the tokenizer, but {config.pad_id} in the model"
-            )
+        expected = config.source_vocab_size, config.target_vocab_size, config.pad_id
+        got = tokenizer.vocab_size, tokenizer.vocab_size, tokenizer.pad_id
+        if expected != got:
+            sizes = f"{got} in the tokenizer, but {expected} in the model"
+            raise InputError(f"{folder}: vocabulary sizes and pad_id are {sizes}: the files come from different runs")
         _require_plausible(config, folder / "model.safetensors")
         model = build(config)
         load_weights(folder / "model.safetensors", model)
@@ -125,23 +133,28 @@ class Translator:
         for name, size in (("batch_size", batch_size), ("beam_size", beam_size)):
             if size < 1:
                 raise ValueError(f"{name} must be at least 1; got {size}")
-        pad, bos, eos = self.tokenizer.pad_id, self.tokenizer.bos_id, self.tokenizer.eos_id
         spoken = [n for n, text in enumerate(sentences) if text.strip()]
         tokens = dict(zip(spoken, self._encode([sentences[n] for n in spoken])))
         answers = [""] * len(sentences)
         order = sorted(tokens, key=lambda n: len(tokens[n]))
         for start in range(0, len(order), batch_size):
             numbers = order[start : start + batch_size]
-            width = len(tokens[numbers[-1]])
-            rows = [tokens[n] + [pad] * (width - len(tokens[n])) for n in numbers]
-            source = torch.tensor(rows, device=self.device)  # (batch, width)
-            found = beam_search(
-                self.model, source, bos_id=bos, eos_id=eos,
-                beam_size=beam_size, length_penalty=length_penalty, use_cache=use_cache,
-            )  # fmt: skip
-            for n, hypotheses in zip(numbers, found):
-                answers[n] = " ".join(self.tokenizer.decode(hypotheses[0].tokens).split())
+            found = self._search([tokens[n] for n in numbers], beam_size, length_penalty, use_cache)
+            for n, best in zip(numbers, found):
+                answers[n] = " ".join(self.tokenizer.decode(best).split())
         return answers
+
+    def _search(
+        self, sources: list[list[int]], beam_size: int, length_penalty: float, use_cache: bool
+    ) -> list[list[int]]:
+        """The best translation of each source, in tokens. The sources are sorted by length."""
+        padding, eos = self.tokenizer.pad_id, self.tokenizer.eos_id
+        rows = pad_sequence([torch.tensor(source) for source in sources], batch_first=True, padding_value=padding)
+        found = beam_search(
+            self.model, rows.to(self.device), bos_id=self.tokenizer.bos_id, eos_id=eos,
+            beam_size=beam_size, length_penalty=length_penalty, use_cache=use_cache,
+        )  # fmt: skip
+        return [hypotheses[0].tokens for hypotheses in found]
 
     def attention(self, sentence: str, translation: str | None = None) -> Attention:
         """Translate one sentence and record where each decoder layer looked in the source.
@@ -167,28 +180,26 @@ class Translator:
         else:
             (predicted,) = self._encode([translation])
         recorded: list[Tensor] = []
-        hooks = []
-        looks = [m for name, m in self.model.decoder.named_modules() if name.endswith(".cross_attention")]
-        for look in looks:
-            hooks.append(look.register_forward_pre_hook(
-                lambda _, args, options: (args, options | {"need_weights": True}), with_kwargs=True
-            ))  # fmt: skip
-            hooks.append(look.register_forward_hook(lambda _, args, output: recorded.append(output[1][0])))
-        try:
-            with evaluation(self.model):
-                self.model(source, torch.tensor([[bos, *predicted[:-1]]], device=self.device))
-        finally:
-            for hook in hooks:
-                hook.remove()
+        with ExitStack() as hooks, evaluation(self.model):
+            for name, module in self.model.decoder.named_modules():
+                if name.endswith(".cross_attention"):
+                    before = module.register_forward_pre_hook(
+                        lambda _, args, options: (args, options | {"need_weights": True}), with_kwargs=True
+                    )
+                    after = module.register_forward_hook(lambda _, args, output: recorded.append(output[1][0]))
+                    hooks.callback(before.remove)
+                    hooks.callback(after.remove)
+            self.model(source, torch.tensor([[bos, *predicted[:-1]]], device=self.device))
         return Attention(self._pieces(source[0].tolist()), self._pieces(predicted), torch.stack(recorded).cpu())
 
     def _encode(self, texts: Sequence[str]) -> list[list[int]]:
         """The tokens of each text. Of one that is too long, the beginning and the end token, with a warning."""
-        tokens, longest = [self.tokenizer.encode(text) for text in texts], self.model.config.max_len
-        too_long = sum(len(own) > longest for own in tokens)
-        if too_long:
-            warnings.warn(f"sentences longer than {longest} tokens were cut: {too_long}", stacklevel=3)
-        return [own if len(own) <= longest else own[: longest - 1] + own[-1:] for own in tokens]
+        tokens = [self.tokenizer.encode(text) for text in texts]
+        if too_long := [own for own in tokens if len(own) > self.max_len]:
+            warnings.warn(f"sentences longer than {self.max_len} tokens were cut: {len(too_long)}", stacklevel=3)
+        for own in too_long:
+            del own[self.max_len - 1 : -1]
+        return tokens
 
     def _pieces(self, tokens: list[int]) -> list[str]:
         eos = self.tokenizer.eos_id

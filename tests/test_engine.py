@@ -1,0 +1,240 @@
+"""The exported translator: CTranslate2 gives the same tokens, and what it cannot give is refused."""
+
+import json
+import math
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from test_translation import MAX_LEN, TOKENIZER, translator
+
+from transformer_lib.data import load_multi30k
+from transformer_lib.decoding.search_state import SearchState, evaluation
+from transformer_lib.engine import EngineTranslator, export
+from transformer_lib.model import Transformer
+from transformer_lib.serialization import InputError
+from transformer_lib.translation import Translator, evaluate_bleu
+
+try:
+    import ctranslate2
+except ImportError:
+    ctranslate2 = None
+needs_engine = pytest.mark.skipif(ctranslate2 is None, reason="CTranslate2 is not installed")
+
+TRAINED = Path(__file__).parent.parent / "book" / "runs" / "multi30k-en-de"
+SENTENCES = [
+    "A dog runs on the grass.", "Two men are sitting on a bench.", "A man is climbing a rock above the sea.",
+    "A woman in a red dress is playing the violin.", "Three children are playing on the beach.", "Snow.",
+    "A girl jumps into the water while her father watches.", "People are walking down a busy street at night.",
+    "", "An old man with a hat is reading a newspaper in front of a shop that sells old books and newspapers.",
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def trained():
+    return Translator.from_pretrained(TRAINED)
+
+
+@pytest.fixture(scope="module")
+def exported(trained, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("engine") / "model"
+    export(trained, folder)
+    return folder
+
+
+def always_live(translator, sentence, beam_size=5, alpha=1.0):
+    """The engine's search over our model: `beam_size` hypotheses are live until twice as many have finished.
+
+    As in CTranslate2, padding has no probability, and candidates are the best of twice the beam.
+    """
+    model, tokenizer, source = translator.model, translator.tokenizer, translator.tokenizer.encode(sentence)
+    finished, live = [], [(0.0, [])]
+    limit = min(2 * len(source) + 10, model.config.max_len)
+    with evaluation(model):
+        state = SearchState(model, torch.tensor([[tokenizer.bos_id]]), torch.tensor([source]))
+        for step in range(1, limit + 1):
+            logits = state.logits()  # (live, vocabulary)
+            logits[:, tokenizer.pad_id] = -math.inf
+            totals = logits.log_softmax(dim=-1) + torch.tensor([[total] for total, _ in live])
+            best, places = totals.flatten().topk(2 * beam_size)
+            candidates = [(total, *divmod(at, logits.size(1))) for total, at in zip(best.tolist(), places.tolist())]
+            for total, row, token in candidates[:beam_size]:
+                if token == tokenizer.eos_id or step == limit:
+                    tokens = [*live[row][1], token]
+                    finished.append((total / step**alpha, [t for t in tokens if t != tokenizer.eos_id]))
+            if len(finished) >= 2 * beam_size:
+                break
+            kept = [candidate for candidate in candidates if candidate[2] != tokenizer.eos_id][:beam_size]
+            live = [(total, [*live[row][1], token]) for total, row, token in kept]
+            state.reorder([row for _, row, _ in kept])
+            state.append(torch.tensor([token for _, _, token in kept]))
+    return " ".join(tokenizer.decode(max(finished, key=lambda hypothesis: hypothesis[0])[1]).split())
+
+
+def score(translator, sentence, answer):
+    """Log-probability of an answer divided by its length, the end token counted."""
+    tokenizer = translator.tokenizer
+    source, target = (torch.tensor([tokenizer.encode(text)]) for text in (sentence, answer))
+    shifted = torch.cat([torch.tensor([[tokenizer.bos_id]]), target[:, :-1]], dim=1)
+    with torch.no_grad():
+        log_probs = translator.model(source, shifted).log_softmax(dim=-1)  # (1, m, vocabulary)
+    return log_probs.gather(-1, target[..., None]).mean().item()
+
+
+@needs_engine
+def test_ten_sentences_give_the_same_tokens(trained, exported):
+    """Of other lengths, one of them blank, in a batch and alone."""
+    engine = Translator.from_pretrained(exported, engine="ctranslate2")
+    assert engine.translate(SENTENCES, beam_size=1) == trained.translate(SENTENCES, beam_size=1)
+    for options in ({}, {"beam_size": 2, "length_penalty": 0.5}, {"length_penalty": 2.0, "batch_size": 1}):
+        rule = (options.get("beam_size", 5), options.get("length_penalty", 1.0))
+        expected = [always_live(trained, sentence, *rule) if sentence else "" for sentence in SENTENCES]
+        assert engine.translate(SENTENCES, **options) == expected
+
+
+@needs_engine
+@pytest.mark.parametrize("tie", ["none", "target", "all"])
+@pytest.mark.parametrize(("norm_first", "dtype"), [(True, torch.float64), (False, torch.float32)])
+def test_every_kind_of_transformer_gives_the_same_probabilities(tmp_path, tie, norm_first, dtype):
+    """Of every weight at random, and of targets at random, so that no weight may stand in another's place."""
+    ours = translator(3, tie_embeddings=tie, norm_first=norm_first, dtype=dtype, d_model=24)
+    export(ours, tmp_path / "model")
+    names = json.loads((tmp_path / "model" / "shared_vocabulary.json").read_text(encoding="utf-8"))
+    engine = ctranslate2.Translator(str(tmp_path / "model"))
+    for n, m in ((1, 1), (7, 12), (MAX_LEN, MAX_LEN)):
+        source, target = torch.randint(3, len(names), (1, n)), torch.randint(3, len(names), (1, m))
+        target[0, -1] = TOKENIZER.eos_id
+        with torch.no_grad():
+            logits = ours.model(source, torch.cat([torch.full((1, 1), TOKENIZER.bos_id), target[:, :-1]], dim=1))
+        expected = logits.log_softmax(dim=-1).gather(-1, target[..., None]).flatten()
+        pieces = [[names[token] for token in row[0].tolist()] for row in (source, target[:, :-1])]
+        (found,) = engine.score_batch(pieces[:1], pieces[1:])
+        torch.testing.assert_close(torch.tensor(found.log_probs), expected.float(), rtol=1e-5, atol=2e-4)
+
+
+@needs_engine
+def test_long_sentences_are_cut_with_one_warning(tmp_path):
+    ours = translator(3, dtype=torch.float32)
+    export(ours, tmp_path / "model")
+    engine = EngineTranslator(tmp_path / "model")
+    with pytest.warns(UserWarning, match=f"longer than {MAX_LEN} tokens were cut: 1"):
+        assert engine.translate(["q" * 99], beam_size=1) == ours.translate(["q" * (MAX_LEN - 1)], beam_size=1)
+
+
+@needs_engine
+def test_every_sentence_has_its_own_limit(tmp_path):
+    """Of a model that says one letter for ever: twice the source and ten more, and at most the model's limit."""
+    ours = translator(dtype=torch.float32)
+    with torch.no_grad():
+        ours.model.decoder.norm.weight.zero_()
+        ours.model.decoder.norm.bias.fill_(1.0)
+        ours.model.output_projection.weight[65] = 9.0
+    export(ours, tmp_path / "model")
+    engine, asked = EngineTranslator(tmp_path / "model"), ["q", "qqq", "q" * 20]
+    answers = engine.translate(asked, beam_size=1)
+    assert answers == ours.translate(asked, beam_size=1)
+    assert [len(answer) for answer in answers] == [14, 18, MAX_LEN]
+
+
+@needs_engine
+@pytest.mark.long
+def test_the_whole_test_set_gives_the_same_tokens(trained, exported, tmp_path):
+    try:
+        test = load_multi30k("test_2016_flickr")
+    except InputError as error:
+        pytest.skip(str(error))
+    engine = EngineTranslator(exported)
+    assert engine.translate(test.source, beam_size=1) == trained.translate(test.source, beam_size=1)
+    ours, theirs = trained.translate(test.source), engine.translate(test.source)
+    assert theirs == [always_live(trained, sentence) for sentence in test.source]
+    other = [n for n in range(len(ours)) if ours[n] != theirs[n]]
+    assert 0 < len(other) < 10  # the searches differ in their rule for what has finished
+    for n in other:
+        assert score(trained, test.source[n], theirs[n]) > score(trained, test.source[n], ours[n])
+    export(trained, tmp_path / "int8", quantization="int8")
+    rounded = EngineTranslator(tmp_path / "int8").translate(test.source)
+    assert abs(evaluate_bleu(rounded, test.target)["bleu"] - evaluate_bleu(ours, test.target)["bleu"]) < 0.5
+
+
+@needs_engine
+def test_eight_bits_are_a_quarter_and_leave_the_model_as_it_was(trained, exported, tmp_path):
+    before = [parameter.clone() for parameter in trained.model.parameters()]
+    export(trained, tmp_path / "int8", quantization="int8")
+    assert all(torch.equal(a, b) for a, b in zip(before, trained.model.parameters(), strict=True))
+    sizes = [(folder / "model.bin").stat().st_size for folder in (exported, tmp_path / "int8")]
+    assert 3 < sizes[0] / sizes[1] < 4
+    assert "Hund" in EngineTranslator(tmp_path / "int8").translate(SENTENCES[:1])[0]
+
+
+# --- what is refused ---
+
+
+class Doubled(Transformer):
+    """The parameters of a Transformer, and another computation."""
+
+    def forward(self, *tokens, **options):
+        return 2 * super().forward(*tokens, **options)
+
+
+@needs_engine
+def test_a_model_that_the_engine_does_not_have_is_refused(tmp_path):
+    subclass, more = translator(), translator()
+    subclass.model = Doubled(subclass.model.config)
+    more.model.encoder.gate = torch.nn.Linear(3, 3)
+    less = translator()
+    less.model.encoder.norm = torch.nn.Identity()
+    for model, words in ((subclass, "Doubled"), (more, "encoder.gate.weight"), (less, "encoder.norm.weight")):
+        with pytest.raises(InputError, match=words):
+            export(model, tmp_path / "model")
+    assert not list(tmp_path.iterdir())
+
+
+@needs_engine
+def test_a_directory_with_files_stays_as_it_is(tmp_path):
+    ours = translator(dtype=torch.float32)
+    ours.save(tmp_path / "model")
+    before = {path: path.read_bytes() for path in (tmp_path / "model").iterdir()}
+    with pytest.raises(InputError, match="already holds files"):
+        export(ours, tmp_path / "model")
+    (tmp_path / "file").write_text("mine")
+    with pytest.raises(InputError, match="cannot write"):
+        export(ours, tmp_path / "file" / "model")
+    assert {path: path.read_bytes() for path in (tmp_path / "model").iterdir()} == before
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "model"]
+
+
+@needs_engine
+@pytest.mark.parametrize("name", ["model.bin", "config.json", "tokenizer.json", "shared_vocabulary.json"])
+@pytest.mark.parametrize("share", [None, 0.0, 0.5])
+def test_a_damaged_export_is_refused(exported, tmp_path, name, share):
+    path = shutil.copytree(exported, tmp_path / "model") / name
+    data = path.read_bytes()
+    path.unlink() if share is None else path.write_bytes(data[: int(share * len(data))])
+    with pytest.raises(InputError, match="model") as caught:
+        EngineTranslator(tmp_path / "model")
+    assert len(str(caught.value).splitlines()) == 1
+
+
+@needs_engine
+def test_an_exported_translator_says_what_it_lacks(exported, tmp_path):
+    engine = EngineTranslator(exported)
+    for call in (lambda: engine.attention("a dog"), lambda: engine.save(tmp_path / "new")):
+        with pytest.raises(InputError, match="exported translator has no model"):
+            call()
+    assert not hasattr(engine, "something_else")
+    with pytest.raises(InputError, match=r"config\.json"):
+        Translator.from_pretrained(exported)
+
+
+def test_without_the_engine_one_line_says_what_to_install(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "ctranslate2", None)
+    for call in (
+        lambda: export(translator(), tmp_path / "model"),
+        lambda: Translator.from_pretrained(tmp_path, engine="ctranslate2"),
+    ):
+        with pytest.raises(InputError, match=r"pip install .*ctranslate2"):
+            call()
+    with pytest.raises(ValueError, match="'onnx'"):
+        Translator.from_pretrained(tmp_path, engine="onnx")
