@@ -18,7 +18,7 @@ from pybtex.database import parse_file
 ROOT = Path(__file__).resolve().parent.parent
 CHAPTERS = sorted(path for path in (ROOT / "chapters").glob("*.md") if path.stem != "tour")
 IN_DEPTH = [path for path in CHAPTERS if "```{admonition} In depth\n" in path.read_text(encoding="utf-8")]
-MAIN = [path for path in CHAPTERS if path not in IN_DEPTH]
+MAIN = [path for path in CHAPTERS if path not in IN_DEPTH and path.stem != "epilogue"]
 GRADED = [path for path in MAIN if "transformer_lib/exercises/chapter_" in path.read_text(encoding="utf-8")]
 PAGES = sorted((ROOT / "_build" / "html").rglob("*.html"))
 FRONT_MATTER = {"index", "bench", "equivalence", "gallery", "topics", "notation", "glossary", "api", "bibliography"}
@@ -82,14 +82,14 @@ def test_contents_and_chapters_agree():
 
 
 def test_pages_in_depth_stand_under_their_chapter():
-    """02a, 02b and so on, in this order, under 02: neither elsewhere nor forgotten."""
+    """02a, 02b and so on, in this order, under 02, and 13c under 13b: neither elsewhere nor forgotten."""
     chapters = [chapter for part in yaml.safe_load(read("_toc.yml"))["parts"] for chapter in part["chapters"]]
     under = {entry["file"]: listed(entry["sections"]) for entry in chapters if "sections" in entry}
     assert sorted(name for names in under.values() for name in names) == [f"book/{page.stem}" for page in IN_DEPTH]
     for chapter, names in under.items():
-        number = chapter.partition("_")[0]
+        number, own = re.match(r"(book/\d+)([a-z]?)_", chapter).groups()
         letters = [name.partition("_")[0].removeprefix(number) for name in names]
-        assert "".join(letters) == "abcdefgh"[: len(names)], chapter
+        assert "".join(letters) == "_abcdefgh".partition(own or "_")[2][: len(names)], chapter
 
 
 def test_the_preface_lists_every_chapter_under_its_part():

@@ -2,8 +2,7 @@
 
 """The graders of chapter 13b."""
 
-import math
-from itertools import pairwise
+from itertools import product
 
 import torch
 
@@ -22,39 +21,53 @@ def grade_13b_1(answer: Answer) -> Checks:
         yield "no scores within the bound exceed it", bool((scores.softmax(dim=1) <= largest + 1e-9).all())
 
 
+def _least_squares(examples: list[tuple[tuple[int, ...], tuple[float, ...]]]) -> float:
+    """The same error by a solver: one unknown answer for each token beside each collection of tokens."""
+    rows = [(token, tuple(sorted(inputs))) for inputs, _ in examples for token in inputs]
+    unknowns = sorted(set(rows))
+    design = torch.tensor([[float(row == unknown) for unknown in unknowns] for row in rows], dtype=torch.float64)
+    wanted = torch.tensor([[t] for _, targets in examples for t in targets], dtype=torch.float64)
+    return (design @ torch.linalg.lstsq(design, wanted).solution - wanted).square().sum().item()
+
+
 def grade_13b_2(answer: Answer) -> Checks:
-    """Against one step of Adam, against the largest so far, and against PyTorch's AMSGrad."""
-    for gradients, beta2 in (
-        ([1.0], 0.0), ([2.0], 0.5), ([1.0, 1.0], 0.5), ([1.0, 2.0], 0.5), ([2.0, 0.0], 0.5), ([3.0, -1.0, -1.0], 0.1),
-        ([3.0, -1.0, -1.0] * 5, 0.9), ([0.5, 0.0, 4.0, -1.0, 0.0, 4.0], 0.99),
-    ):  # fmt: skip
-        v, means = 0.0, []
-        for gradient in gradients:
-            v = beta2 * v + (1 - beta2) * gradient**2
-            means.append(v)
-        found = answer(list(gradients), beta2)
-        a_list = isinstance(found, list) and len(found) == len(gradients)
-        yield "it is a list with one number for each step", a_list
-        yield "the first is that of Adam", close(found[0], means[0], 1e-12)
-        yield "they never shrink", all(bool(later >= earlier) for earlier, later in pairwise(found))
-        yield "each is the largest mean so far", close(found, [max(means[: t + 1]) for t in range(len(means))], 1e-12)
+    """Tasks by hand, then all strings of three bits, then random tasks against a solver for least squares."""
+    yield "one sentence without repetition costs nothing", close(answer([((0, 1), (5, 7))]), 0.0, 1e-9)
+    yield "equal tokens of one sentence get one answer", close(answer([((0, 0), (0, 1))]), 0.5, 1e-9)
+    pair = [((0, 1), (0, 0)), ((1, 0), (1, 1))]
+    yield "the first of two tokens costs 1", close(answer(pair), 1.0, 1e-9)
+    yield "the other tokens of a sentence count", close(answer([((0, 1), (0, 0)), ((0, 2), (1, 1))]), 0.0, 1e-9)
+    yield "a copy of the input costs nothing", close(answer([((0, 1), (0, 1)), ((1, 0), (1, 0))]), 0.0, 1e-9)
+    yield "it is a sum over all examples, not a mean", close(answer(3 * pair), 3.0, 1e-9)
+    strings = list(product((0, 1), repeat=3))
+    for task in (lambda bits: bits[::-1], lambda bits: (sum(bits) % 2,) * 3, lambda bits: (bits[-1],) * 3):
+        examples = [(bits, task(bits)) for bits in strings]
+        yield "it is the smallest error", close(answer(list(examples)), _least_squares(examples), 1e-9)
+    generator = torch.Generator().manual_seed(0)
+    for n in (2, 3, 4):
+        inputs = torch.randint(3, (12, n), generator=generator).tolist()
+        targets = torch.randn(12, n, generator=generator, dtype=torch.float64).tolist()
+        examples = [(tuple(i), tuple(t)) for i, t in zip(inputs, targets)]
+        yield "it is the smallest error", close(answer(list(examples)), _least_squares(examples), 1e-9)
 
 
 def grade_13b_3(answer: Answer) -> Checks:
-    """Exact growth first, then points off the line, against a solver for least squares."""
-    for years, counts, months in (
-        ([2000, 2001], [1.0, 2.0], 12.0),
-        ([2000, 2001], [1.0, 4.0], 6.0),
-        ([2000, 2002], [1e20, 2e20], 24.0),
-        ([2000, 2001, 2002], [1.0, 8.0, 64.0], 4.0),
-    ):
-        yield f"the line doubles every {months:.0f} months", close(answer(years, counts), months, 1e-9)
-    for years, counts in (
-        ([2000, 2001, 2002], [1.0, 1.0, 4.0]),
-        ([2000, 2001, 2002, 2003], [1.0, 16.0, 2.0, 16.0]),
-        ([2012, 2017, 2017, 2020, 2024], [4.7e17, 3.3e18, 2.3e19, 3.1e23, 3.8e25]),
-    ):
-        x = torch.tensor([[year - years[0], 1.0] for year in years], dtype=torch.float64)
-        y = torch.tensor([[math.log2(count)] for count in counts], dtype=torch.float64)
-        slope = torch.linalg.lstsq(x, y).solution[0, 0].item()
-        yield "every point counts in the fit", close(answer(years, counts), 12 / slope, 1e-6)
+    """Token by token, in a loop, on sentences whose padding is right, wrong and random."""
+    generator = torch.Generator().manual_seed(0)
+    cases = [([[1, 0], [1, 0]], [1, 2], 1), ([[1, 1, 0], [1, 0, 1], [0, 1, 1]], [2, 3, 3], 2)]
+    cases.append(([[1, 1, 0, 1], [1, 0, 0, 1], [1, 1, 1, 0], [0, 0, 1, 0]], [1, 2, 3, 4], 2))
+    for b, n, trained in ((8, 6, 3), (20, 12, 7)):
+        lengths = torch.randint(1, n + 1, (b,), generator=generator)
+        lengths[0], lengths[1] = 1, n
+        cases.append((torch.randint(2, (b, n), generator=generator).tolist(), lengths.tolist(), trained))
+    for rows, sizes, trained in cases:
+        counted: list[list[int]] = [[], [], []]
+        for row, size in zip(rows, sizes):
+            for position, correct in enumerate(row[:size]):
+                counted[0 if size <= trained else 1 if position < trained else 2].append(correct)
+        short, old, new = (sum(numbers) / len(numbers) for numbers in counted)
+        found = answer(torch.tensor(rows, dtype=torch.bool), torch.tensor(sizes), trained)
+        yield "it is three numbers", isinstance(found, tuple | list) and len(found) == 3
+        yield "the first is about the short sentences", close(found[0], short, 1e-6)
+        yield "the second is about trained positions of longer ones", close(found[1], old, 1e-6)
+        yield "the third is about the positions beyond", close(found[2], new, 1e-6)
