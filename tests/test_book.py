@@ -16,11 +16,14 @@ from pybtex.database import parse_file
 
 ROOT = Path(__file__).resolve().parent.parent
 CHAPTERS = sorted((ROOT / "chapters").glob("*.md"))
-DEEP = [path for path in CHAPTERS if "transformer_lib/exercises/chapter_" in path.read_text(encoding="utf-8")]
+IN_DEPTH = [path for path in CHAPTERS if "```{admonition} In depth\n" in path.read_text(encoding="utf-8")]
+MAIN = [path for path in CHAPTERS if path not in IN_DEPTH]
+GRADED = [path for path in MAIN if "transformer_lib/exercises/chapter_" in path.read_text(encoding="utf-8")]
 PAGES = sorted((ROOT / "_build" / "html").rglob("*.html"))
 FRONT_MATTER = {"index", "bench", "equivalence", "gallery", "topics", "notation", "api", "bibliography"}
 
 each_chapter = pytest.mark.parametrize("chapter", CHAPTERS, ids=lambda path: path.stem)
+each_main_page = pytest.mark.parametrize("chapter", MAIN, ids=lambda path: path.stem)
 
 
 def read(name):
@@ -69,11 +72,22 @@ def test_contents_and_chapters_agree():
         assert (ROOT / "book" / f"{name}.md").is_file()
 
 
+def test_pages_in_depth_stand_under_their_chapter():
+    """02a, 02b and so on, in this order, under 02: neither elsewhere nor forgotten."""
+    chapters = [chapter for part in yaml.safe_load(read("_toc.yml"))["parts"] for chapter in part["chapters"]]
+    under = {entry["file"]: listed(entry["sections"]) for entry in chapters if "sections" in entry}
+    assert sorted(name for names in under.values() for name in names) == [f"book/{page.stem}" for page in IN_DEPTH]
+    for chapter, names in under.items():
+        number = chapter.partition("_")[0]
+        letters = [name.partition("_")[0].removeprefix(number) for name in names]
+        assert "".join(letters) == "abcdefgh"[: len(names)], chapter
+
+
 def test_the_preface_lists_every_chapter_under_its_part():
     row = re.compile(r"^\| ([^|]+) \| (\{ref\}`ch-[^|]+) \|", re.MULTILINE)
     path = {part: re.findall(r"`(ch-[\w-]+)`", cell) for part, cell in row.findall(read("chapters/00_preface.md"))}
     labels = {
-        f"book/{c.stem}": re.search(r"^\((ch-[\w-]+)\)=$", c.read_text("utf-8"), re.MULTILINE)[1] for c in CHAPTERS
+        f"book/{c.stem}": re.search(r"^\((ch-[\w-]+)\)=$", c.read_text("utf-8"), re.MULTILINE)[1] for c in MAIN
     }
     parts = yaml.safe_load(read("_toc.yml"))["parts"]
     assert path == {part["caption"]: [labels[name] for name in listed(part) if name in labels] for part in parts}
@@ -129,7 +143,24 @@ def test_no_number_of_the_prose_is_given_twice(chapter):
     assert names or "{glue" not in chapter.read_text(encoding="utf-8")
 
 
-@each_chapter
+@pytest.mark.parametrize("page", IN_DEPTH, ids=lambda path: path.stem)
+def test_every_page_in_depth_says_who_should_read_it(page):
+    text = page.read_text(encoding="utf-8")
+    assert re.search(r"^\(ch-[\w-]+\)=\n# .*\n\n```\{admonition\} In depth\nFor readers who ", text, re.MULTILINE)
+    exercises_and_solutions(page)
+
+
+def exercises_and_solutions(page):
+    """The labels of a page's exercises, each of which has its folded solution, in order."""
+    text = page.read_text(encoding="utf-8")
+    exercises = re.findall(r"^`{3,}\{exercise\}.*\n:label: (ex-\S+)$", text, re.MULTILINE)
+    solutions = re.findall(r"^`{3,}\{solution(?:-start)?\} (ex-\S+)\n:class: dropdown$", text, re.MULTILINE)
+    assert exercises == solutions
+    assert all(label.startswith(f"ex-{page.stem.split('_')[0]}-") for label in exercises)
+    return exercises
+
+
+@each_main_page
 def test_every_chapter_has_the_parts_of_a_chapter(chapter):
     text = chapter.read_text(encoding="utf-8")
     assert re.search(r"^\(ch-[\w-]+\)=\n# ", text, re.MULTILINE), "a label above the title"
@@ -138,14 +169,10 @@ def test_every_chapter_has_the_parts_of_a_chapter(chapter):
         assert bullet in opening, f"no bullet {bullet!r} in the opening"
     assert "\n## Exercises\n" in text
     assert "\n## Summary\n" in text.partition("\n## Exercises\n")[2], "a summary after the exercises"
-    exercises = re.findall(r"^`{3,}\{exercise\}.*\n:label: (ex-\S+)$", text, re.MULTILINE)
-    solutions = re.findall(r"^`{3,}\{solution(?:-start)?\} (ex-\S+)\n:class: dropdown$", text, re.MULTILINE)
-    assert len(set(exercises)) >= 2
-    assert exercises == solutions, "every exercise has its folded solution, in order"
-    assert all(label.startswith(f"ex-{chapter.stem.split('_')[0]}-") for label in exercises)
+    assert len(set(exercises_and_solutions(chapter))) >= 2
 
 
-@pytest.mark.parametrize("chapter", DEEP, ids=lambda path: path.stem)
+@pytest.mark.parametrize("chapter", GRADED, ids=lambda path: path.stem)
 def test_chapters_with_graded_exercises_have_their_depth(chapter):
     """A numbered formula, a figure, a box of pitfalls, the limits of what is claimed, the papers."""
     text = chapter.read_text(encoding="utf-8")

@@ -42,7 +42,7 @@ def verdicts(path):
 @pytest.mark.parametrize("path", GRADED, ids=lambda path: path.stem)
 def test_stub_solution_and_wrong_answer_get_their_verdicts(path):
     names = [name for name in EXERCISES if name.startswith(f"{number(path)}-")]
-    assert 2 <= len(names) <= 6
+    assert 1 <= len(names) <= 6
     found = verdicts(path)
     for name in names:
         first, second, *others = found[name]
