@@ -15,7 +15,7 @@ import yaml
 from pybtex.database import parse_file
 
 ROOT = Path(__file__).resolve().parent.parent
-CHAPTERS = sorted((ROOT / "chapters").glob("*.md"))
+CHAPTERS = sorted(path for path in (ROOT / "chapters").glob("*.md") if path.stem != "tour")
 IN_DEPTH = [path for path in CHAPTERS if "```{admonition} In depth\n" in path.read_text(encoding="utf-8")]
 MAIN = [path for path in CHAPTERS if path not in IN_DEPTH]
 GRADED = [path for path in MAIN if "transformer_lib/exercises/chapter_" in path.read_text(encoding="utf-8")]

@@ -11,17 +11,17 @@ def padding_mask(tokens: Integer[Tensor, "batch length"], pad_id: int) -> Bool[T
     """Let every query attend to every real token.
 
     Args:
-        tokens: (batch, length), token numbers.
-        pad_id: the number of the padding token.
+        tokens: (batch, length), token ids.
+        pad_id: the id of the padding token.
 
     Returns:
         (batch, 1, 1, length), boolean, True where the token is not padding.
 
     Raises:
-        ValueError: the tokens do not have two dimensions, or are not whole numbers.
+        ValueError: the tokens do not have two dimensions, or are not integers.
     """
     if tokens.dim() != 2 or tokens.dtype == torch.bool or tokens.is_floating_point() or tokens.is_complex():
-        raise ValueError(f"expected whole token numbers (batch, length); got {tokens.dtype} {tuple(tokens.shape)}")
+        raise ValueError(f"expected integer token ids (batch, length); got {tokens.dtype} {tuple(tokens.shape)}")
     return (tokens != pad_id)[:, None, None, :]
 
 
@@ -43,12 +43,12 @@ def decoder_mask(tokens: Integer[Tensor, "batch length"], pad_id: int) -> Bool[T
 
     Args:
         tokens: (batch, length), the decoder's input.
-        pad_id: the number of the padding token.
+        pad_id: the id of the padding token.
 
     Returns:
         (batch, 1, length, length), boolean.
 
     Raises:
-        ValueError: the tokens do not have two dimensions, or are not whole numbers.
+        ValueError: the tokens do not have two dimensions, or are not integers.
     """
     return padding_mask(tokens, pad_id) & causal_mask(tokens.size(1), device=tokens.device)

@@ -92,34 +92,3 @@ def grade_02_4(answer: Answer) -> Checks:
     for size in (3, 5):
         scores = 1e4 * torch.randn(size, size + 1, generator=generator, dtype=torch.float64)
         yield "random scores and masks", right(scores, torch.rand(scores.shape, generator=generator) < 0.5)
-
-
-def grade_02_5(answer: Answer) -> Checks:
-    """The three gradients are those of autograd."""
-    generator = torch.Generator().manual_seed(0)
-    for n, m, d_k, d_v in ((1, 1, 1, 1), (1, 2, 1, 1), (2, 2, 1, 1), (1, 2, 2, 1), (2, 3, 2, 3), (4, 6, 5, 3)):
-        shapes = (n, d_k), (m, d_k), (m, d_v)
-        inputs = [torch.randn(shape, generator=generator, dtype=torch.float64, requires_grad=True) for shape in shapes]
-        upstream = torch.randn(n, d_v, generator=generator, dtype=torch.float64)
-        wanted = torch.autograd.grad(scaled_dot_product_attention(*inputs)[0], inputs, upstream)
-        gradients = answer(*(tensor.detach().clone() for tensor in inputs), upstream.clone())
-        yield "there are three gradients", isinstance(gradients, tuple | list) and len(gradients) == 3
-        yield "the gradient by the values is autograd's", close(gradients[2], wanted[2])
-        yield "the gradient by the queries is autograd's", close(gradients[0], wanted[0])
-        yield "the gradient by the keys is autograd's", close(gradients[1], wanted[1])
-
-
-def grade_02_6(answer: Answer) -> Checks:
-    """Other weights, as good as the first, one of them zero, with the same output."""
-    generator = torch.Generator().manual_seed(0)
-    cases = [torch.tensor([[1.0], [2.0], [4.0]]), torch.cartesian_prod(*[torch.tensor([1.0, -1.0])] * 2)]
-    cases += [torch.randn(m, d_v, generator=generator) for m, d_v in ((5, 2), (6, 4), (12, 4))]
-    for value in (case.double() for case in cases):
-        weights = torch.rand(len(value), generator=generator, dtype=torch.float64) + 0.1
-        weights = weights / weights.sum()
-        other = answer(weights.clone(), value.clone())
-        yield "there is one weight a key", isinstance(other, Tensor) and other.shape == weights.shape
-        yield "no weight is negative", bool((other >= -1e-9).all())
-        yield "the weights sum to one", close(other.double().sum(), 1.0)
-        yield "the output is the same", close(other.double() @ value, weights @ value)
-        yield "one key has no weight any more", bool((other.abs() < 1e-9).any())
