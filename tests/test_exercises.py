@@ -82,9 +82,10 @@ def garbage():
 def test_garbage_fails_and_never_raises(name, capsys):
     for answer in garbage():
         grade(name, answer)
-        line = capsys.readouterr().out
-        assert line.startswith(f"{name}: failed: "), line
-        assert line.count("\n") == 1, "one line"
+        lines = capsys.readouterr().out.splitlines()
+        assert lines[0].startswith(f"{name}: failed: "), lines
+        assert all(line.startswith("    ") for line in lines[1:]), "one paragraph"
+        assert all(len(line) <= 110 or " " not in line.strip() for line in lines), "wrapped"
 
 
 @pytest.mark.parametrize("name", EXERCISES)
@@ -106,6 +107,12 @@ def test_there_is_a_grader_for_each_exercise_and_no_other():
     assert all(name.startswith(f"grade_{module.removeprefix('chapter_')}_") for module, name in graders)
 
 
+def test_the_number_of_a_chapter_may_be_given_without_its_zero(capsys):
+    for name in ("2-1", "02-1"):
+        grade(name, lambda *_: NotImplemented)
+        assert capsys.readouterr().out == "02-1: not attempted\n"
+
+
 @pytest.mark.parametrize("name", ["99-1", "02-9", "two", "", "02", "../02-1"])
 def test_unknown_exercise_is_named(name, capsys):
     grade(name, lambda: None)
@@ -122,7 +129,7 @@ def test_first_failure_is_told_with_its_case(capsys):
 
 def test_the_verdict_holds_the_failing_case_and_a_notebook_shows_it_once(capsys):
     verdict = grade("03-2", lambda layer, n, d_model: True)
-    assert capsys.readouterr().out == f"03-2: {verdict.text}\n"
+    assert " ".join(capsys.readouterr().out.split()) == f"03-2: {verdict.text}"
     layer, n, d_model = verdict.args
     x = torch.randn(n, d_model, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     moved = (layer(x.flip(0)) - layer(x).flip(0)).abs().max()

@@ -1,7 +1,9 @@
-# Generated from chapters/00_preface.md: edit the chapter, not this file, then run `make export`.
+# Generated from chapters/00c_sources.md: edit the chapter, not this file, then run `make export`.
 
 """Exercises that check themselves: a grader yields properties of an answer, small cases first."""
 
+import re
+import textwrap
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from importlib import import_module
@@ -31,12 +33,13 @@ def grade(exercise: str, answer: Answer) -> Verdict:
     """Print how an answer fares: 'not attempted', 'passed', or the first property that it lacks, with the case.
 
     Args:
-        exercise: chapter and number, such as "02-1".
+        exercise: chapter and number, such as "02-1" or "2-1".
         answer: your function. While it returns `NotImplemented`, it counts as not attempted.
 
     Returns:
         The verdict in words and, in `args`, `options` and `result`, the last call of your function.
     """
+    exercise = re.sub(r"^(?=\d\D)", "0", exercise)
     try:
         chapter = import_module(f"transformer_lib.exercises.chapter_{exercise.partition('-')[0]}")
         grader = getattr(chapter, "grade_" + exercise.replace("-", "_"))
@@ -44,7 +47,8 @@ def grade(exercise: str, answer: Answer) -> Verdict:
         verdict = Verdict("there is no such exercise")
     else:
         verdict = _verdict(grader, answer)
-    print(f"{exercise}: {verdict.text}")
+    line = f"{exercise}: {verdict.text}"
+    print(textwrap.fill(line, 110, subsequent_indent="    ", break_long_words=False, break_on_hyphens=False))
     return verdict
 
 
