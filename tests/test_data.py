@@ -35,7 +35,8 @@ from transformer_lib.data import (
     toy_corpus,
     toy_oracle,
 )
-from transformer_lib.data.toy_grammar import ADJECTIVES, LONGEST_IN_TRAIN, NOUNS, VERBS, toy_sentence, toy_split
+from transformer_lib.data.corpora import LONGEST_IN_TRAIN, toy_split
+from transformer_lib.data.toy_grammar import ADJECTIVES, NOUNS, VERBS, toy_sentence
 from transformer_lib.serialization import InputError
 
 PAD, BOS, EOS = 0, 1, 2

@@ -79,8 +79,8 @@ def package() -> dict[str, str]:
         files |= modules
         lines = imports(modules, public)
         inits[f"{PACKAGE}/__init__.py"] += lines
-        for path in modules:
-            inits.setdefault(f"{Path(path).parent.as_posix()}/__init__.py", lines)
+        for folder in {Path(path).parent.as_posix() for path in modules} - {PACKAGE}:
+            inits.setdefault(f"{folder}/__init__.py", []).extend(lines)
     for path, lines in inits.items():
         if path not in files:
             names = sorted(name for line in lines for name in line.partition(" import ")[2].split(", "))

@@ -15,6 +15,42 @@ from transformer_lib.serialization import InputError, atomic_write, one_line
 if TYPE_CHECKING:
     from tokenizers import Tokenizer as Engine
 
+_SPECIALS = ("<pad>", "<bos>", "<eos>")  # ids 0, 1, 2
+
+
+def _read_engine(path: str | Path) -> Engine:
+    """Only the merges are taken over: the rest of the file must be what this library makes of them."""
+    if Path(path).is_file() and (size := Path(path).stat().st_size) > 2**24:
+        raise InputError(f"{path} is no tokenizer: expected at most {2**24} bytes; got {size}")
+    data = read_bytes(path)
+    try:
+        stored = json.loads(data)
+        pairs = [pair.split(" ") if isinstance(pair, str) else pair for pair in stored["model"]["merges"]]
+        engine = _engine_of([(left, right) for left, right in pairs])
+        same, ours = stored["model"]["vocab"] == engine.get_vocab(), json.loads(engine.to_str())
+        for part in ("normalizer", "pre_tokenizer", "decoder"):  # older libraries stored fewer options
+            same = same and "type" in stored[part] and stored[part].items() <= ours[part].items()
+    except Exception as error:  # the engine raises plain Exception
+        raise InputError(f"{path} is no tokenizer, or only a part of one ({one_line(error)})") from error
+    if not same:
+        raise InputError(f"{path} is another kind of tokenizer: expected one that this library stored")
+    return engine
+
+
+def _engine_of(merges: list[tuple[str, str]]) -> Engine:
+    """The tokenizer of some merges: first special tokens, then bytes, then what the merges make."""
+    from tokenizers import Tokenizer as Engine  # here, so that importing the library stays fast
+    from tokenizers import decoders, models, normalizers, pre_tokenizers
+
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    pieces = dict.fromkeys([*_SPECIALS, *alphabet, *map("".join, merges)])
+    engine = Engine(models.BPE({piece: number for number, piece in enumerate(pieces)}, merges))
+    engine.normalizer = normalizers.NFC()
+    engine.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    engine.decoder = decoders.ByteLevel()
+    engine.add_special_tokens(list(_SPECIALS))
+    return engine
+
 
 class Tokenizer:
     """Byte-pair encoding (Sennrich et al. 2016) over bytes: any text becomes tokens, and comes back in NFC.
@@ -24,7 +60,6 @@ class Tokenizer:
     """
 
     pad_id, bos_id, eos_id = 0, 1, 2
-    _specials = ("<pad>", "<bos>", "<eos>")
 
     def __init__(self, engine: Engine) -> None:
         engine.encode_special_tokens = True  # not stored in the file, so it is set here
@@ -43,15 +78,15 @@ class Tokenizer:
         Raises:
             InputError: `vocab_size` is below 259, or a sentence holds half a surrogate pair, which is no Unicode text.
         """
-        from tokenizers import pre_tokenizers, trainers  # here, so that importing the library stays fast
+        from tokenizers import pre_tokenizers, trainers
 
         alphabet = pre_tokenizers.ByteLevel.alphabet()
-        smallest = len(alphabet) + len(cls._specials)
+        smallest = len(alphabet) + len(_SPECIALS)
         if vocab_size < smallest:
             raise InputError(f"expected a vocab_size of {smallest} or more; got {vocab_size}")
-        engine = cls._engine_of([])
+        engine = _engine_of([])
         trainer = trainers.BpeTrainer(
-            vocab_size=vocab_size, special_tokens=list(cls._specials), initial_alphabet=alphabet, show_progress=False
+            vocab_size=vocab_size, special_tokens=list(_SPECIALS), initial_alphabet=alphabet, show_progress=False
         )
         longest = 1000  # the trainer's time grows with the square of a word's length, and a line may be one word
         parts = (text[at : at + longest] for text in sentences for at in range(0, len(text), longest))
@@ -62,42 +97,13 @@ class Tokenizer:
         return cls(engine)
 
     @classmethod
-    def _engine_of(cls, merges: list[tuple[str, str]]) -> Engine:
-        """The whole tokenizer follows from its merges: special tokens, then bytes, then what the merges make."""
-        from tokenizers import Tokenizer as Engine
-        from tokenizers import decoders, models, normalizers, pre_tokenizers
-
-        alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
-        pieces = dict.fromkeys([*cls._specials, *alphabet, *map("".join, merges)])
-        engine = Engine(models.BPE({piece: number for number, piece in enumerate(pieces)}, merges))
-        engine.normalizer = normalizers.NFC()
-        engine.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-        engine.decoder = decoders.ByteLevel()
-        engine.add_special_tokens(list(cls._specials))
-        return engine
-
-    @classmethod
     def load(cls, path: str | Path) -> Tokenizer:
-        """Read what `save` wrote. Only the merges are taken over: the rest must be what this library makes of them.
+        """Read what `save` wrote.
 
         Raises:
             InputError: there is no such file, it is no tokenizer, or it has more than 16 MiB, some 200,000 tokens.
         """
-        if Path(path).is_file() and (size := Path(path).stat().st_size) > 2**24:
-            raise InputError(f"{path} is no tokenizer: expected at most {2**24} bytes; got {size}")
-        data = read_bytes(path)
-        try:
-            stored = json.loads(data)
-            pairs = [pair.split(" ") if isinstance(pair, str) else pair for pair in stored["model"]["merges"]]
-            engine = cls._engine_of([(left, right) for left, right in pairs])
-            same, ours = stored["model"]["vocab"] == engine.get_vocab(), json.loads(engine.to_str())
-            for part in ("normalizer", "pre_tokenizer", "decoder"):  # older libraries stored fewer options
-                same = same and "type" in stored[part] and stored[part].items() <= ours[part].items()
-        except Exception as error:  # the engine raises plain Exception
-            raise InputError(f"{path} is no tokenizer, or only a part of one ({one_line(error)})") from error
-        if not same:
-            raise InputError(f"{path} is another kind of tokenizer: expected one that this library stored")
-        return cls(engine)
+        return cls(_read_engine(path))
 
     def save(self, path: str | Path) -> None:
         """Write the tokenizer as JSON, or raise an InputError."""

@@ -1,12 +1,10 @@
-# Generated from chapters/09_data.md: edit the chapter, not this file, then run `make export`.
+# Generated from chapters/C_toy_grammar.md: edit the chapter, not this file, then run `make export`.
 
 """A small English-to-German grammar. It writes random pairs, and it translates any sentence that it covers."""
 
 import random
 import re
 from collections.abc import Callable, Collection
-from itertools import pairwise
-from zlib import crc32
 
 from transformer_lib.serialization import InputError
 
@@ -229,20 +227,3 @@ def toy_oracle(english: str) -> str:
     if english != _spell(reader.words):
         raise InputError(f"not a sentence of the toy grammar: expected {_spell(reader.words)!r}; got {english!r}")
     return german
-
-
-HELD_OUT = {
-    (adjective, noun) for i, adjective in enumerate(ADJECTIVES) for j, noun in enumerate(NOUNS) if (2 * i + j) % 7 == 0
-}
-LONGEST_IN_TRAIN, LONGEST = 14, 24  # words
-
-
-def toy_split(english: str) -> str | None:
-    """Say to which split a sentence of the toy grammar belongs; None if to none, since it is too hard for all."""
-    words = re.findall(r"\w+", english)
-    new, long = bool(set(pairwise(words)) & HELD_OUT), len(words) > LONGEST_IN_TRAIN
-    if len(words) > LONGEST or (new and long):
-        return None
-    if new or long:
-        return "test" if new else "long"
-    return "val" if crc32(english.encode()) % 10 == 0 else "train"

@@ -18,44 +18,7 @@ def grade_09_1(answer: Answer) -> Checks:
         yield "a number: padding cells by all cells", close(answer(batches), float(1 - Fraction(sum(real), len(real))))
 
 
-def _glued(pieces: list[str], left: str, right: str) -> list[str]:
-    """One merge, from left to right."""
-    if len(pieces) < 2:
-        return pieces
-    if pieces[0] == left and pieces[1] == right:
-        return [left + right, *_glued(pieces[2:], left, right)]
-    return [pieces[0], *_glued(pieces[1:], left, right)]
-
-
 def grade_09_2(answer: Answer) -> Checks:
-    """Short words first; then merges that overlap, and merges whose order matters."""
-    lists = [[], [("a", "b")], [("a", "a")], [("b", "c"), ("a", "b")], [("a", "b"), ("ab", "c"), ("c", "ab")]]
-    words = ["", "a", "ab", "ba", "aaa", "aaaa", "abc", "abcab", "cabcabba"]
-    for merges in lists:
-        for word in words:
-            wanted = list(word)
-            for left, right in merges:
-                wanted = _glued(wanted, left, right)
-            pieces = answer(word, merges)
-            strings = isinstance(pieces, list) and all(isinstance(piece, str) for piece in pieces)
-            yield "put together, the pieces are the word", strings and "".join(pieces) == word
-            yield "every merge is applied in turn, from left to right", pieces == wanted
-
-
-def grade_09_3(answer: Answer) -> Checks:
-    """Ends of lines of all kinds; characters that look like ends and are none."""
-    cases: list[tuple[str, list[str]]] = [
-        ("", []), ("a", ["a"]), ("a\n", ["a"]), ("\n", [""]), ("a\n\n", ["a", ""]), ("\na", ["", "a"]),
-        ("a\r\nb\r\n", ["a", "b"]), ("a\r", ["a"]), ("a\r\r\n", ["a\r"]), ("a\rb", ["a\rb"]), ("\r\n\r\n", ["", ""]),
-        ("\ufeffa\nb", ["a", "b"]), ("a\n\ufeffb", ["a", "\ufeffb"]), (" a \n\tb\n", [" a ", "\tb"]),
-        ("größer\n", ["größer"]),
-    ]  # fmt: skip
-    cases += [(f"a{odd}b\n{odd}\n", [f"a{odd}b", odd]) for odd in "\u2028\u2029\x85\x0b\x0c\x1c\x1d\x1e\xa0\0"]
-    for text, wanted in cases:
-        yield f"the lines are {wanted!r}", answer(text.encode()) == wanted
-
-
-def grade_09_4(answer: Answer) -> Checks:
     """One pair, then two, then many; each pair is known by its tokens."""
     rng = random.Random(4)
     shapes = [
@@ -86,7 +49,7 @@ def grade_09_4(answer: Answer) -> Checks:
 
 
 def _fewest_cells(lengths: list[int], budget: int) -> tuple[int, int]:
-    """Cells and batches of the third rung."""
+    """Cells and batches of sorting by length."""
     cells, batches, rows = 0, 0, 0
     ordered = sorted(lengths)
     for place, length in enumerate(ordered):
@@ -96,7 +59,7 @@ def _fewest_cells(lengths: list[int], budget: int) -> tuple[int, int]:
     return cells, batches
 
 
-def grade_09_5(answer: Answer) -> Checks:
+def grade_09_3(answer: Answer) -> Checks:
     """Few sentences first; each batch by itself, then all together."""
     rng = random.Random(5)
     cases = [
@@ -125,7 +88,7 @@ def grade_09_5(answer: Answer) -> Checks:
         yield "there are no more batches than needed in that order", len(found) <= batches
 
 
-def grade_09_6(answer: Answer) -> Checks:
+def grade_09_4(answer: Answer) -> Checks:
     """A permutation, repeatable, of its own for each seed and epoch, and without a trace."""
     before, torchs = random.getstate(), torch.get_rng_state()
     try:
@@ -134,7 +97,7 @@ def grade_09_6(answer: Answer) -> Checks:
             yield "each number from 0 to n - 1 once", isinstance(order, list) and Counter(order) == Counter(range(n))
             random.seed(n)
             state, states = random.getstate(), torch.manual_seed(n).get_state()
-            yield "the same order again, after somebody else has drawn numbers", answer(n, 0, 0) == order
+            yield "the same order again, after other numbers have been drawn", answer(n, 0, 0) == order
             untouched = random.getstate() == state and torch.equal(torch.get_rng_state(), states)
             yield "the program's own random numbers are where they were", untouched
         orders: dict[tuple[int, ...], tuple[int, int]] = {}
