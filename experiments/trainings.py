@@ -41,7 +41,7 @@ QUARTER = 4
 class Unscaled(Transformer):
     """Our model without the factor √d_model behind its embeddings."""
 
-    def _embed(self, tokens: Tensor, embedding: nn.Embedding, offset: int = 0) -> Tensor:
+    def embed(self, tokens: Tensor, embedding: nn.Embedding, offset: int = 0) -> Tensor:
         return self.dropout(self.positions(embedding(tokens), offset=offset))
 
 

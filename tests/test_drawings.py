@@ -60,7 +60,7 @@ UNLIKE = {
     "another axis": (drawn(CURVE), drawn([0, 30, 40, 30])),
     "another marker": (drawn(CURVE, marker="+"), drawn(CURVE, marker="x")),
     "another label": (drawn(CURVE, xlabel="steps"), drawn(CURVE, xlabel="stops")),
-    "another line style": (drawn(CURVE, CURVE), drawn(CURVE, CURVE).replace("#000000", "#737373")),
+    "another line style": (drawn(CURVE, CURVE), drawn(CURVE, CURVE).replace("#0072b2", "#737373")),
     "another shade": (drawn(shades=SHADES), drawn(shades=np.where(SHADES > 0.9, 0.7, SHADES))),
     "another cell": (drawn(cells=SHADES), drawn(cells=np.where(SHADES > 0.9, 0.7, SHADES))),
 }

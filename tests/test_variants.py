@@ -221,7 +221,7 @@ def test_initial_sizes_are_those_of_the_positions():
 def test_all_that_takes_tokens_refuses_what_are_none(tokens):
     encoder = make(EncoderOnly)
     for use in (encoder, encoder.encode, encoder.sentence_vector, lambda prompt: make(DecoderOnly).generate(prompt, 9)):
-        with pytest.raises(ValueError, match=r"whole token numbers \(batch, length\); got torch"):
+        with pytest.raises(ValueError, match=r"integer token ids \(batch, length\); got torch"):
             use(tokens)
 
 

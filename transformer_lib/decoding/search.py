@@ -42,7 +42,7 @@ def decode_token_by_token(
                     outputs[sentence].append(token)
                     if len(outputs[sentence]) < limits[sentence]:
                         rows.append(row)
-            state.append(tokens if len(rows) == len(tokens) else tokens[rows], rows)
+            state.append(tokens if len(rows) == len(tokens) else tokens[tokens.new_tensor(rows)], rows)
     return outputs
 
 
