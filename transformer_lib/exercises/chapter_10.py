@@ -1,10 +1,8 @@
 # Generated from chapters/10_training.md: edit the chapter, not this file, then run `make export`.
 
-"""The graders of chapter 10: loss, optimiser, steps, going on."""
+"""The graders of chapter 10: the loss and the step."""
 
-import json
 import math
-import random
 
 import torch
 import torch.nn.functional as F
@@ -35,29 +33,6 @@ def grade_10_2(answer: Answer) -> Checks:
 
 
 def grade_10_3(answer: Answer) -> Checks:
-    """Three steps beside torch's AdamW: usual gradients, one that is always zero, and one as small as epsilon."""
-    generator = torch.Generator().manual_seed(0)
-    for sizes in ([1.0], [1.0, 1.0, 0.0, 1e-9]):
-        n, size = len(sizes), torch.tensor(sizes, dtype=torch.float64)
-        theta = torch.nn.Parameter(torch.randn(n, generator=generator, dtype=torch.float64) + 2)
-        torchs = torch.optim.AdamW([theta], lr=0.1, betas=(0.9, 0.98), eps=1e-9, weight_decay=0.1)
-        m, u = torch.zeros(2, n, dtype=torch.float64)
-        for k in (1, 2, 3):
-            theta.grad = size * torch.randn(n, generator=generator, dtype=torch.float64)
-            before = theta.detach().clone()
-            torchs.step()
-            state = torchs.state[theta]
-            result = answer(before, theta.grad.clone(), m.clone(), u.clone(), k)
-            yield "it returns theta, m and u", isinstance(result, tuple | list) and len(result) == 3
-            yield (
-                f"m and u are the running means after step {k}",
-                close(tuple(result[1:]), (state["exp_avg"], state["exp_avg_sq"]), 1e-12),
-            )
-            yield f"step {k} is that of torch's AdamW", close(result[0], theta.detach(), 1e-9)
-            m, u = state["exp_avg"].clone(), state["exp_avg_sq"].clone()
-
-
-def grade_10_4(answer: Answer) -> Checks:
     """Tokens with gradients of their own, dealt out to processes."""
     generator = torch.Generator().manual_seed(0)
     for counts in ([1], [1, 1], [1, 3], [2, 0], [0, 4, 1], [5, 2, 7, 1]):
@@ -70,26 +45,23 @@ def grade_10_4(answer: Answer) -> Checks:
     yield "what is not a number shows, if it comes from tokens", close(result, broken)
 
 
-def grade_10_5(answer: Answer) -> Checks:
-    """Steps in one go, in parts, and beside another run give the same number."""
-    asked: list[int] = []
-
-    def noise(k: int) -> float:
-        asked.append(k)
-        return random.Random(k).gauss(0, 1)
-
-    right, v = [1.0], 0.0  # x after 0, 1, 2, … steps
-    for k in range(1, 11):
-        v = 0.9 * v + right[-1] + noise(k)
-        right.append(right[-1] - 0.1 * v)
-    files: dict[int, str] = {0: "null"}  # a state after so many steps, as the file holds it
-    for start, steps in ((0, 1), (0, 2), (1, 1), (2, 3), (0, 1), (1, 4), (5, 2), (7, 3), (1, 2), (5, 5)):
-        asked.clear()
-        result = answer(json.loads(files[start]), steps, noise)
-        yield "it returns x and a state", isinstance(result, tuple | list) and len(result) == 2
-        yield (
-            f"after {start} and {steps} more steps x is what it should be",
-            close(result[0], right[start + steps], 1e-12),
-        )
-        yield "it asks for the noise of its own steps, once each", asked == list(range(start + 1, start + steps + 1))
-        files[start + steps] = json.dumps(result[1])
+def grade_10_4(answer: Answer) -> Checks:
+    """All words allowed: torch's smoothing. Some: a loop over tokens and allowed words; padding and -inf left out."""
+    generator = torch.Generator().manual_seed(0)
+    for epsilon in (0.0, 0.3):
+        for rows in ([[1]], [[1, 2]], [[1, 0], [2, 1]]):
+            labels = torch.tensor(rows)
+            logits = torch.randn(*labels.shape, 4, generator=generator, dtype=torch.float64)
+            expected = F.cross_entropy(logits.mT, labels, ignore_index=0, label_smoothing=epsilon)
+            result = answer(logits.clone(), labels.clone(), torch.ones(4, dtype=torch.bool), 0, epsilon)
+            yield f"with all words allowed it is PyTorch's loss, epsilon = {epsilon}", close(result, expected, 1e-12)
+    allowed = torch.tensor([False, True, True, False])
+    logits = torch.randn(1, 2, 4, generator=generator, dtype=torch.float64)
+    log_p = logits.log_softmax(dim=-1)[0]
+    expected = -(0.7 * log_p[0, 1] + 0.15 * (log_p[0, 1] + log_p[0, 2]))  # the second label is padding
+    result = answer(logits.clone(), torch.tensor([[1, 0]]), allowed, 0, 0.3)
+    yield "only allowed words share epsilon = 0.3, and padding does not count", close(result, expected, 1e-12)
+    logits[..., ~allowed] = -math.inf
+    expected = F.cross_entropy(logits[0, :, 1:3], torch.tensor([0, 1]), label_smoothing=0.3)
+    result = answer(logits.clone(), torch.tensor([[1, 2]]), allowed, 0, 0.3)
+    yield "words that are not allowed may have logits of minus infinity", close(result, expected, 1e-12)

@@ -61,8 +61,8 @@ def train_step(
         step: the step's number, from 1; it decides the learning rate and, with the seed, the dropout.
 
     Returns:
-        A tensor (2,) on the model's device: this process's part of the mean loss, in nats a token (the parts of all
-        processes add up to it), and the norm that the whole gradient had before it was clipped.
+        A tensor (2,) on the model's device. It holds this process's part of the mean loss, in nats per token (the parts
+        of all processes add up to it), and the norm that the whole gradient had before it was clipped.
     """
     rank, world = rank_and_world_size()
     device = next(loss.parameters()).device
