@@ -6,8 +6,7 @@ import math
 from collections.abc import Callable
 
 import torch
-from torch import Tensor, nn
-from torch.utils.flop_counter import FlopCounterMode
+from torch import Tensor
 
 from transformer_lib.attention import scaled_dot_product_attention
 from transformer_lib.exercises import Answer, Checks, close
@@ -109,29 +108,3 @@ def grade_03_3(answer: Answer) -> Checks:
             layer.out_projection.bias.zero_()
             yield "the new bias is shaped like the old one", _is_like(bias, b_O)
             yield "the output stays the same", close(layer(x, x, x)[0] + bias, expected)
-
-
-def grade_03_4(answer: Answer) -> Checks:
-    """The number equals what PyTorch counts when such a layer runs."""
-    for n, m, d in ((1, 1, 2), (1, 2, 2), (2, 1, 2), (3, 5, 4), (7, 4, 16)):
-        with torch.device("meta"):
-            target, memory = torch.empty(1, n, d), torch.empty(1, m, d)
-            self_attention, cross_attention = MultiHeadAttention(d, 2), MultiHeadAttention(d, 2)
-            network = nn.Sequential(nn.Linear(d, 4 * d), nn.ReLU(), nn.Linear(4 * d, d))
-        with FlopCounterMode(display=False) as counter:
-            x, _ = self_attention(target, target, target, need_weights=True)
-            x, _ = cross_attention(x, memory, memory, need_weights=True)
-            network(x)
-        yield f"PyTorch counts {counter.get_total_flops():,}", close(answer(n, m, d), counter.get_total_flops(), 0.0)
-
-
-def grade_03_5(answer: Answer) -> Checks:
-    """Token i gives more than 0.99 of its weight to token i - 1."""
-    for n in range(2, 33):
-        W_Q, W_K = answer(n)
-        wanted = torch.zeros(n, 2, dtype=torch.float64)
-        yield "both are (n, 2), of float64 and finite", _is_like(W_Q, wanted) and _is_like(W_K, wanted)
-        _, weights = scaled_dot_product_attention(W_Q, W_K, torch.eye(n, dtype=torch.float64))
-        back = weights.diagonal(-1)  # token i at token i - 1
-        i = int(back.argmin()) + 1
-        yield f"token {i} gives more than 0.99 to token {i - 1}, not {float(back[i - 1]):.4f}", bool(back.min() > 0.99)
