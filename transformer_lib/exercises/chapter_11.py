@@ -67,7 +67,8 @@ def _is_table(table: Any) -> bool:
     return named and all(all(x >= 0 for x in row.values()) and close(sum(row.values()), 1.0) for row in rows)
 
 
-def _every_sentence(chances: Chances, max_length: int) -> list[tuple[float, tuple[str, ...]]]:
+def every_sentence(chances: Chances, max_length: int) -> list[tuple[float, tuple[str, ...]]]:
+    """All sentences that end, and their probabilities, best first."""
     found = []
     for words in (words for n in range(max_length) for words in product("ABC", repeat=n)):
         steps = enumerate((*words, "end"))
@@ -75,7 +76,8 @@ def _every_sentence(chances: Chances, max_length: int) -> list[tuple[float, tupl
     return sorted(found, reverse=True)
 
 
-def _by_last_word(table: Table) -> Chances:
+def by_last_word(table: Table) -> Chances:
+    """The probabilities that a table gives."""
     return lambda words: table[words[-1] if words else "start"]
 
 
@@ -83,7 +85,7 @@ def grade_11_2(answer: Answer) -> Checks:
     """Against all sentences of at most four tokens."""
     table = answer()
     yield "it is a table: four rows of four probabilities, each with the sum 1", _is_table(table)
-    (best, words), (second, _) = _every_sentence(_by_last_word(table), 4)[:2]
+    (best, words), (second, _) = every_sentence(by_last_word(table), 4)[:2]
     yield "one sentence is the most probable, and no other comes near it", best > second + 1e-6
     source = torch.tensor([[3]])
     for size, wanted in ((3, True), (2, False)):
@@ -95,20 +97,6 @@ def grade_11_2(answer: Answer) -> Checks:
 
 
 def grade_11_3(answer: Answer) -> Checks:
-    """Against every length that the live hypothesis may end with."""
-    for length, max_length in ((1, 2), (2, 3), (2, 10), (5, 6), (5, 40)):
-        for alpha in (0.0, 0.5, 1.0, 2.0):
-            for live in (-1.0, -4.0, -20.0):
-                reach = max(live / end**alpha for end in range(length + 1, max_length + 1))
-                cases = [(reach + 0.01, True), (reach - 0.01, False)]
-                if alpha == 0:  # the divisor is exactly 1, and so equal is equal
-                    cases.append((reach, True))
-                for finished, safe in cases:
-                    claim = f"it is {'safe' if safe else 'not safe yet'}: the live one can reach {reach:.4g}"
-                    yield claim, bool(answer(finished, live, length, alpha, max_length) == safe)
-
-
-def grade_11_4(answer: Answer) -> Checks:
     """The smallest set, found by trying all numbers of tokens."""
     generator = torch.Generator().manual_seed(4)
     lists = [[1.0], [0.75, 0.25], [0.25, 0.75], [0.5, 0.5], [0.25, 0.5, 0.25], [0.125, 0.5, 0.25, 0.125]]
@@ -121,42 +109,3 @@ def grade_11_4(answer: Answer) -> Checks:
             wanted = [x / total if token in order[:count] else 0.0 for token, x in enumerate(p)]
             claim = f"the share {top_p} needs {count} of the tokens"
             yield claim, close(answer(list(p), top_p), wanted)
-
-
-def _hidden(words: tuple[str, ...]) -> dict[str, float]:
-    """'A C C end' is the best, and twenty beginnings of three words are better than 'A C C'."""
-    rows = {
-        (): (0.10, 0.45, 0.449, 0.001), ("A",): (0.04, 0.03, 0.92, 0.01), ("A", "C"): (0.35, 0.33, 0.31, 0.01),
-        ("A", "C", "C"): (0.01, 0.01, 0.01, 0.97),
-    }  # fmt: skip
-    return dict(zip(("A", "B", "C", "end"), rows.get(tuple(words), (0.34, 0.33, 0.32, 0.01))))
-
-
-def grade_11_5(answer: Answer) -> Checks:
-    """Against all sentences of at most six tokens, and with a count of the questions."""
-    generator = torch.Generator().manual_seed(5)
-    models: list[Chances] = []
-    for number in range(12):
-        spread = 1.0 + number % 3
-        rows = (spread * torch.randn(4, 4, generator=generator, dtype=torch.float64)).softmax(-1).tolist()
-        models.append(
-            _by_last_word(
-                {last: dict(zip(("A", "B", "C", "end"), row)) for last, row in zip(("start", "A", "B", "C"), rows)}
-            )
-        )
-    for chances in (*models, _hidden):
-        asked: set[tuple[str, ...]] = set()
-
-        def next_log_probs(
-            words: tuple[str, ...], chances: Chances = chances, asked: set[tuple[str, ...]] = asked
-        ) -> dict[str, float]:
-            """The logarithms, and a note of the question."""
-            asked.add(tuple(words))
-            return {word: math.log(p) for word, p in chances(words).items()}
-
-        (best, words), *_ = _every_sentence(chances, 6)
-        found = answer(next_log_probs, 6)
-        pair = isinstance(found, tuple | list) and len(found) == 2
-        yield f"the best is {' '.join((*words, 'end'))}", pair and found[1] == words
-        yield f"its log-probability is {math.log(best):.4f}", pair and close(found[0], math.log(best))
-        yield f"fewer than 73 of the 364 beginnings are looked at, not {len(asked)}", len(asked) < 73
