@@ -24,7 +24,7 @@ PAGES = sorted((ROOT / "_build" / "html").rglob("*.html"))
 FRONT_MATTER = {"index", "bench", "equivalence", "gallery", "topics", "notation", "glossary", "api", "bibliography"}
 
 FIRST_EDITION = {  # pages that have not been shortened yet
-    "00_preface", "01_recurrence", "03_multi_head", "04_positions", "06_layers", "07_model", "08_checks", "08b_parts",
+    "00_preface", "01_recurrence", "03_multi_head", "04_positions", "06_layers", "08_checks", "08b_parts",
     "08c_gallery", "09_data", "10_training", "11_decoding", "12_cost", "13_variants", "13b_limits", "14_translation",
     "14b_multi30k", "A1_command_line", "A2_files",
 }  # fmt: skip
