@@ -6,7 +6,6 @@ from copy import deepcopy
 from functools import cache
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from transformer_lib.exercises import Answer, Checks, close
@@ -51,7 +50,7 @@ def grade_07_1(answer: Answer) -> Checks:
 
 
 class _Recitation:
-    """Stands for a model: after <bos> and any beginning of its text it finds the next word most probable, else word 0."""
+    """Stands for a model: after <bos> and any beginning of its text it finds the next word likeliest, else word 0."""
 
     def __init__(self, bos: int, text: list[int]) -> None:
         self.bos, self.text = bos, text
