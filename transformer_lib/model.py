@@ -58,9 +58,9 @@ class TransformerConfig:
     """The shape of a Transformer; the defaults are the sizes of the paper's base model (Vaswani et al. 2017, table 3).
 
     Args:
-        source_vocab_size: number of source tokens.
-        target_vocab_size: number of target tokens.
-        pad_id: the padding token's number, in both vocabularies.
+        source_vocab_size: size of the source vocabulary.
+        target_vocab_size: size of the target vocabulary.
+        pad_id: id of the padding token, in both vocabularies.
         d_model: width of the tokens, a multiple of `num_heads`.
         num_heads: heads of each attention.
         d_ff: inner width of the feed-forward networks.
@@ -204,7 +204,7 @@ class Memory(NamedTuple):
 
 
 class Transformer(nn.Module):
-    """Encoder-decoder Transformer (Vaswani et al. 2017): token numbers in, logits of each next token out."""
+    """Encoder-decoder Transformer (Vaswani et al. 2017): token ids in, logits of each next token out."""
 
     def __init__(self, config: TransformerConfig) -> None:
         super().__init__()

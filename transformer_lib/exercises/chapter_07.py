@@ -2,11 +2,11 @@
 
 """The graders of chapter 07."""
 
+from copy import deepcopy
 from functools import cache
 
 import torch
-import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 from transformer_lib.exercises import Answer, Checks, close
 from transformer_lib.masks import decoder_mask, padding_mask
@@ -49,49 +49,6 @@ def grade_07_1(answer: Answer) -> Checks:
         yield "the target positions are those whose gradient is not zero", two and list(got[1]) == expected[1]
 
 
-def grade_07_2(answer: Answer) -> Checks:
-    """Within 2 % of what is measured on a table; its sampling error is below 0.5 %."""
-    for vocab_size, d_model in ((200, 200), (50, 400), (1000, 64), (20_000, 16)):
-        table = torch.empty(vocab_size, d_model, dtype=torch.float64)
-        nn.init.xavier_uniform_(table, generator=torch.Generator().manual_seed(0))
-        measured = (table * d_model**0.5).square().mean().sqrt().item()
-        yield f"tokens enter at {measured:.2f}", close(answer(vocab_size, d_model), measured, 0.02 * measured)
-
-
-def grade_07_3(answer: Answer) -> Checks:
-    """Against the model itself, on a device that holds shapes only."""
-    for words, (d_model, d_ff), depths in (
-        ((1, 1), (1, 1), (1, 1)),
-        ((5, 7), (4, 6), (1, 2)),
-        ((90, 99), (64, 9), (6, 3)),
-    ):
-        for tie in ("none", "target"):
-            for norm_first in (False, True):
-                config = TransformerConfig(
-                    *words, pad_id=0, d_model=d_model, num_heads=1, d_ff=d_ff, num_encoder_layers=depths[0],
-                    num_decoder_layers=depths[1], tie_embeddings=tie, norm_first=norm_first,
-                )  # fmt: skip
-                with torch.device("meta"):
-                    model = Transformer(config)
-                total = sum(parameter.numel() for parameter in model.parameters())
-                count = answer(*words, d_model, d_ff, *depths, tie, norm_first)
-                yield f"the model has {total:,} parameters", close(count, total, 0)
-
-
-def grade_07_4(answer: Answer) -> Checks:
-    """The best scores reach it, and random ones do not go below it."""
-    generator = torch.Generator().manual_seed(0)
-    label = torch.tensor([0])
-    for vocab_size, low, high in ((2, 0.0, 1.0), (2, -1.0, 1.0), (1, 0.0, 1.0), (10, 0.0, 5.0), (1000, -3.0, 3.0)):
-        best = torch.full((1, vocab_size), low, dtype=torch.float64)
-        best[0, 0] = high
-        least = answer(vocab_size, low, high)
-        yield "some scores within the bounds reach it", close(least, F.cross_entropy(best, label).item(), 1e-5)
-        scores = torch.rand(50, vocab_size, generator=generator, dtype=torch.float64) * (high - low) + low
-        losses = F.cross_entropy(scores, label.expand(50), reduction="none")
-        yield "no scores within the bounds go below it", bool((losses >= least - 1e-5).all())
-
-
 class _Recitation:
     """Stands for a model: after <bos> and any beginning of its text it finds the next word likeliest, else word 0."""
 
@@ -107,7 +64,7 @@ class _Recitation:
         return logits
 
 
-def grade_07_5(answer: Answer) -> Checks:
+def grade_07_2(answer: Answer) -> Checks:
     """Models that recite; in the last case <bos> and <eos> are other numbers."""
     for text, bos, eos, max_new, expected, claim in (
         ([2], 1, 2, 3, [2], "it stops after <eos>, and returns it"),
@@ -121,7 +78,7 @@ def grade_07_5(answer: Answer) -> Checks:
         yield claim, close(answer(_Recitation(bos, text), bos, eos, max_new), expected, 0)
 
 
-def grade_07_6(answer: Answer) -> Checks:
+def grade_07_3(answer: Answer) -> Checks:
     """Against the model on each sentence alone, one step at a time; and the sentences encoded are counted."""
     for source, targets, pad_id in (
         ([5], [[1, 2]], 0), ([5, 6], [[1, 3, 2]], 0), ([5, 6], [[1, 3, 2], [1, 4, 2]], 0),
@@ -139,3 +96,25 @@ def grade_07_6(answer: Answer) -> Checks:
         expected = torch.tensor(totals, dtype=torch.float64)
         yield "each number is the log-probability of a target, padding left out", close(got, expected, 1e-9)
         yield "one source is encoded, once", sum(encoded) == 1
+
+
+def grade_07_4(answer: Answer) -> Checks:
+    """Two steps of plain gradient descent, against steps whose loss is summed label by label."""
+    for source, target, pad_id in (
+        ([[5, 6]], [[1, 7, 2]], 0), ([[5, 6], [4, 0]], [[1, 7, 2], [1, 2, 0]], 0),
+        ([[5, 6, 4], [4, 3, 3]], [[1, 7, 5, 2], [1, 0, 2, 3]], 3),
+    ):  # fmt: skip
+        model, twin = deepcopy(_model(pad_id)), deepcopy(_model(pad_id))
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
+        for step in ("the first step", "the second step"):
+            log_p = twin(torch.tensor(source), torch.tensor(target)).log_softmax(dim=-1)
+            pairs = [(b, i) for b, row in enumerate(target) for i in range(len(row) - 1) if row[i + 1] != pad_id]
+            loss = -torch.stack([log_p[b, i, target[b][i + 1]] for b, i in pairs]).mean()
+            gradients = torch.autograd.grad(loss, list(twin.parameters()))
+            with torch.no_grad():
+                for parameter, gradient in zip(twin.parameters(), gradients):
+                    parameter.sub_(0.5 * gradient)
+            got = answer(model, optimizer, torch.tensor(source), torch.tensor(target))
+            yield "the loss is the mean over the labels that are not padding", close(got, loss.item(), 1e-9)
+            moved = zip(model.parameters(), twin.parameters())
+            yield f"{step} moves the parameters by its own gradient, once", all(close(p, q, 1e-9) for p, q in moved)
