@@ -42,6 +42,7 @@ class Unscaled(Transformer):
     """Our model without the factor √d_model behind its embeddings."""
 
     def embed(self, tokens: Tensor, embedding: nn.Embedding, offset: int = 0) -> Tensor:
+        """As in `Transformer`, but for the factor."""
         return self.dropout(self.positions(embedding(tokens), offset=offset))
 
 

@@ -180,7 +180,9 @@ def test_a_main_page_can_be_finished_in_an_evening(chapter):
 @pytest.mark.parametrize("page", IN_DEPTH, ids=lambda path: path.stem)
 def test_every_page_in_depth_says_who_should_read_it(page):
     text = page.read_text(encoding="utf-8")
-    assert re.search(r"^\(ch-[\w-]+\)=\n# .*\n\n```\{admonition\} In depth\nFor readers who(?:se)? ", text, re.MULTILINE)
+    assert re.search(
+        r"^\(ch-[\w-]+\)=\n# .*\n\n```\{admonition\} In depth\nFor readers who(?:se)? ", text, re.MULTILINE
+    )
     exercises_and_solutions(page)
 
 
