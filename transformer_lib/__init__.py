@@ -36,8 +36,9 @@ from transformer_lib.training.config import TrainingConfig, inverse_sqrt_schedul
 from transformer_lib.training.loop import train
 from transformer_lib.training.loss import translation_loss
 from transformer_lib.translation import Translator, evaluate_bleu
-from transformer_lib.variants.families import DecoderOnly, EncoderOnly, ModernDecoderOnly, mask_tokens
+from transformer_lib.variants.families import DecoderOnly, EncoderOnly, mask_tokens
 from transformer_lib.variants.modern_blocks import SwiGLU, rotary
+from transformer_lib.variants.modern_decoder import ModernDecoderOnly
 
 __all__ = [
     "Batch",

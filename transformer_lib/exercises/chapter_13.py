@@ -3,9 +3,9 @@
 """The graders of chapter 13."""
 
 import torch
+from torch import nn
 
 from transformer_lib.exercises import Answer, Checks, close
-from transformer_lib.variants.modern_blocks import rotary
 
 
 def grade_13_1(answer: Answer) -> Checks:
@@ -48,60 +48,32 @@ def grade_13_3(answer: Answer) -> Checks:
 
 
 def grade_13_4(answer: Answer) -> Checks:
-    """The scores of their rotation with their weights are those of ours with the reordered ones."""
+    """Nothing changes at first, two steps change something, and the change is the scaled product."""
     generator = torch.Generator().manual_seed(0)
-    for d_k in (2, 4, 6, 16):
-        query, key = (torch.randn(d_k, 3, generator=generator, dtype=torch.float64) for _ in range(2))
-        x = torch.randn(5, 3, generator=generator, dtype=torch.float64)
-        angle = torch.arange(5.0, dtype=torch.float64)[:, None] * 10000.0 ** (-torch.arange(0, d_k, 2).double() / d_k)
-
-        def theirs(y: torch.Tensor, angle: torch.Tensor = angle) -> torch.Tensor:
-            low, high = y.chunk(2, dim=-1)
-            return torch.cat([low * angle.cos() - high * angle.sin(), high * angle.cos() + low * angle.sin()], dim=-1)
-
-        ours_q, ours_k = answer(query.clone()), answer(key.clone())
-        shapes = [getattr(weight, "shape", None) for weight in (ours_q, ours_k)]
-        yield "the shape stays", shapes == [query.shape, key.shape]
-        pairs = ((ours_q, query), (ours_k, key))
-        same = all(sorted(ours.tolist()) == sorted(theirs.tolist()) for ours, theirs in pairs)
-        yield "the rows are those of the library, in some order", same
-        scores = rotary(x @ ours_q.double().T) @ rotary(x @ ours_k.double().T).T
-        yield "all scores are those of the library", close(scores, theirs(x @ query.T) @ theirs(x @ key.T).T, 1e-9)
-
-
-def grade_13_5(answer: Answer) -> Checks:
-    """Row by row: the mean of the heads in the group; equal heads stay."""
-    generator = torch.Generator().manual_seed(0)
-    for heads, groups, d_k in ((1, 1, 1), (2, 1, 1), (2, 2, 2), (4, 2, 1), (4, 2, 3), (6, 3, 2)):
-        each = heads // groups
-        weight = torch.randn(groups, 1, d_k, 2, generator=generator, dtype=torch.float64)
-        same = weight.expand(groups, each, d_k, 2).reshape(heads * d_k, 2)
-        claim = "if the heads of each group are equal, they become the group"
-        yield claim, close(answer(same.clone(), heads, groups), weight.reshape(groups * d_k, 2), 1e-12)
-        weight = torch.randn(heads, d_k, 2, generator=generator, dtype=torch.float64)
-        rows = [sum(weight[g * each + i] for i in range(each)) / each for g in range(groups)]
-        got = answer(weight.reshape(heads * d_k, 2), heads, groups)
-        yield "a group is the mean of its heads", close(got, torch.cat([torch.as_tensor(row) for row in rows]), 1e-12)
-
-
-def grade_13_6(answer: Answer) -> Checks:
-    """Ends go to 0 and 255, the error is at most half a step, constants come back."""
-    generator = torch.Generator().manual_seed(0)
-    cases = [torch.tensor([[2.0, 2.0]]), torch.tensor([[0.0, 0.0]]), torch.tensor([[5.0, 6.0, 5.999]])]
-    cases += [torch.randn(3, 4, generator=generator), torch.randn(2, 3, 64, generator=generator) + 9]
-    for x in (case.double() for case in cases):
-        result = answer(x.clone())
-        pair = isinstance(result, tuple) and len(result) == 2 and callable(result[1])
-        yield "it returns a tensor and a function", pair and isinstance(result[0], torch.Tensor)
-        numbers, back = result
-        yield "the tensor holds bytes, as many as x numbers", numbers.dtype == torch.uint8 and numbers.shape == x.shape
-        low, high = x.amin(dim=-1, keepdim=True), x.amax(dim=-1, keepdim=True)
-        ends = ((x == low) & (low < high) & (numbers != 0)) | ((x == high) & (low < high) & (numbers != 255))
-        yield "the smallest becomes 0, the largest 255", not bool(ends.any())
-        again = back(numbers)
-        yield "the function gives floats of the shape of x", isinstance(again, torch.Tensor) and again.shape == x.shape
-        within = (again.double() - x).abs() <= (high - low) / 510 + 1e-12
-        yield "no entry moves by more than half a step", bool(within.all())
-        for byte, end in ((0, low), (255, high)):
-            claim = f"the function turns bytes {byte} into the {'smallest' if byte == 0 else 'largest'}"
-            yield claim, close(back(torch.full_like(numbers, byte)).double(), end.expand(x.shape), 1e-5)
+    for wide, tall, rank, alpha in ((3, 2, 1, 1.0), (6, 5, 2, 8.0), (4, 7, 3, 2.0)):
+        linear = nn.Linear(wide, tall, dtype=torch.float64)
+        for parameter in linear.parameters():
+            nn.init.normal_(parameter, generator=generator)
+        before = [parameter.detach().clone() for parameter in linear.parameters()]
+        x = torch.randn(20, wide, generator=generator, dtype=torch.float64)
+        was = linear(x).detach()
+        module = answer(linear, rank, alpha)
+        yield "the answer is a module", isinstance(module, nn.Module)
+        yield "before training, the output is that of the linear map", close(module(x), was, 1e-12)
+        learned = [parameter for parameter in module.parameters() if parameter.requires_grad]
+        shapes = sorted(tuple(parameter.shape) for parameter in learned)
+        claim = "two matrices are learned, of shapes (r, d_in) and (d_out, r)"
+        yield claim, shapes == sorted([(rank, wide), (tall, rank)])
+        for _ in range(2):
+            module.zero_grad()
+            module(x).square().sum().backward()
+            with torch.no_grad():
+                for parameter in learned:
+                    if parameter.grad is not None:
+                        parameter -= 1e-3 * parameter.grad
+        yield "two steps of gradient descent change the output", not close(module(x), was, 1e-9)
+        kept = [close(parameter.detach(), old, 0) for parameter, old in zip(linear.parameters(), before)]
+        yield "the weight and the bias of the linear map stay", all(kept)
+        first, second = learned if learned[0].shape == (rank, wide) else learned[::-1]
+        correction = alpha / rank * x @ first.T @ second.T
+        yield "the correction is alpha / r times B A x", close(module(x), was + correction, 1e-9)

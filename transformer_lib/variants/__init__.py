@@ -1,7 +1,8 @@
 # Generated from the front matter of chapters/*.md: edit the chapter, not this file, then run `make export`.
 """The public names of this package."""
 
-from transformer_lib.variants.families import DecoderOnly, EncoderOnly, ModernDecoderOnly, mask_tokens
+from transformer_lib.variants.families import DecoderOnly, EncoderOnly, mask_tokens
 from transformer_lib.variants.modern_blocks import SwiGLU, rotary
+from transformer_lib.variants.modern_decoder import ModernDecoderOnly
 
 __all__ = ["DecoderOnly", "EncoderOnly", "ModernDecoderOnly", "SwiGLU", "mask_tokens", "rotary"]

@@ -1,10 +1,9 @@
 # Generated from chapters/13_variants.md: edit the chapter, not this file, then run `make export`.
 
-"""Three families from one set of components: encoder-only and decoder-only models, also with newer components."""
+"""Three families from the same layers: encoder-only and decoder-only models."""
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 import torch
@@ -16,9 +15,7 @@ from transformer_lib.decoding.sampling import filtered_probabilities, require_sa
 from transformer_lib.decoding.search_state import SearchState, require_finite
 from transformer_lib.masks import causal_mask, padding_mask
 from transformer_lib.model import Encoder, TransformerConfig, evaluation
-from transformer_lib.multi_head import MultiHeadAttention
 from transformer_lib.positions import LearnedPositionalEncoding
-from transformer_lib.variants.modern_blocks import SwiGLU, rotary
 
 
 class _OneStack(nn.Module):
@@ -215,33 +212,3 @@ class DecoderOnly(_OneStack):
                 ended = ended | (new == eos_id) if eos_id is not None else ended
                 state.append(new)
         return state.tokens.clone()  # copied outside, so that a model may be trained on it
-
-
-class ModernDecoderOnly(DecoderOnly):
-    """`DecoderOnly` with newer components: RMSNorm, rotary grouped-query attention, SwiGLU, no biases.
-
-    On the same weights it computes what Llama does (Touvron et al. 2023, section 2.2).
-
-    Args:
-        config: as in `DecoderOnly`, with `norm_first=True`; `d_ff` is the SwiGLU's inner width. `max_len` does not
-            count: rotary positions have no table that ends.
-        num_groups: key and value heads; None = as many as heads.
-
-    Raises:
-        ValueError: `config.norm_first` is False, num_groups does not divide the heads, or a head's width is odd.
-    """
-
-    def __init__(self, config: TransformerConfig, *, num_groups: int | None = None) -> None:
-        if not config.norm_first:
-            raise ValueError("the newer components come in pre-norm order: expected norm_first=True; got False")
-        if config.d_model // config.num_heads % 2:
-            raise ValueError(
-                f"rotary positions need an even d_model / num_heads; got {config.d_model} / {config.num_heads}"
-            )
-        super().__init__(
-            config,
-            learned_positions=False,  # attention itself knows them
-            attention=partial(MultiHeadAttention, bias=False, num_groups=num_groups, positions=rotary),
-            feed_forward=SwiGLU,
-            norm=partial(nn.RMSNorm, eps=1e-6),
-        )
