@@ -90,7 +90,7 @@ def _training_data(corpus: str | None, **languages: str | None) -> tuple[Paralle
 
 
 def _goes_on(out: Path, resume: bool) -> bool:
-    """Whether to go on with a run in the directory; a InputError if there is one, and we cannot or may not."""
+    """Whether to go on with a run in the directory; an InputError if there is one, and we cannot or may not."""
     if out.exists() and not out.is_dir():
         raise InputError(f"--out {out} is a file: expected a directory, or a name that is still free")
     if resume and (out / "state.safetensors").exists():
@@ -111,7 +111,7 @@ def train_translator(
     resume: bool = False,
     device: str = "cpu",
 ) -> list[dict[str, float]]:
-    """Train a translator from its first sentence to the last update, as the command `train` does.
+    """Train a translator from its first sentence to the last step, as the command `train` does.
 
     Args:
         corpus: sentences to train on.
@@ -126,7 +126,7 @@ def train_translator(
         The log of `train`.
 
     Raises:
-        InputError: `out` holds a run that may or can not go on, there is no usable pair, or what `train` refuses.
+        InputError: `out` holds a run that cannot be resumed, there is no usable pair, or what `train` refuses.
         ValueError: a setting is out of its range.
         KeyboardInterrupt: after Ctrl-C or SIGTERM.
     """
@@ -222,12 +222,12 @@ def _commands() -> None:
     type=click.Choice(sorted(PRESETS)),
     help="tiny: a try; small: tens of thousands of pairs; base: a GPU (tiny for toy, else small)",
 )
-@click.option("--resume", is_flag=True, help="go on with the run in --out")
+@click.option("--resume", is_flag=True, help="resume the run in --out")
 @click.option(
     "--minutes", type=click.FloatRange(min=0, min_open=True), help="time of this call (30 if --steps is missing)"
 )
-@click.option("--steps", type=_COUNT, help="updates, counted from the run's beginning")
-@click.option("--evaluate-every", type=_COUNT, help="updates between two validations (250 with small, else 500)")
+@click.option("--steps", type=_COUNT, help="steps, counted from the run's beginning")
+@click.option("--evaluate-every", type=_COUNT, help="steps between two validations (250 with small, else 500)")
 @click.option("--average", type=_COUNT, help="keep the mean of the last N checkpoints (10 with small, else 1)")
 @click.option("--patience", type=_COUNT, help="stop after N validations without a better one")
 @click.option("--seed", type=click.IntRange(0, 2**63 - 1), default=0, help="of weights, order and dropout (0)")

@@ -194,7 +194,7 @@ class Decoder(nn.Module):
 class Memory(NamedTuple):
     """What the encoder hands to the decoder: the source's states, and which of its positions may be attended to.
 
-    Attributes:
+    Args:
         states: the encoder's output (batch, source length, d_model).
         mask: boolean, True = may attend, broadcastable to (batch, heads, target length, source length).
     """

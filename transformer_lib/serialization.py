@@ -53,7 +53,7 @@ def atomic_path(path: str | Path) -> Iterator[Path]:
                 part.chmod(mode)  # some writers make their files private; and somebody may have made the old one so
                 os.fsync(file.fileno())
             part.replace(path)
-            _push_names(path.parent)
+            _flush_names(path.parent)
         finally:
             part.unlink(missing_ok=True)
     except (OSError, safetensors.SafetensorError) as error:  # safetensors wraps the operating system's errors
@@ -65,8 +65,8 @@ def _cannot_write(path: Path, error: Exception) -> InputError:
     return InputError(f"cannot write {path}: {reason}; free some space or choose another place")
 
 
-def _push_names(folder: Path) -> None:
-    """Push a folder's list of names to the disk, where the system can: a rename is safe from a power cut only then."""
+def _flush_names(folder: Path) -> None:
+    """Flush a folder's list of names to the disk, where the system can: a rename is safe from a power cut only then."""
     with suppress(OSError):
         names = os.open(folder, os.O_RDONLY)
         try:

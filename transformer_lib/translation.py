@@ -23,7 +23,7 @@ from transformer_lib.serialization import InputError, atomic_write, load_weights
 
 
 class Attention(NamedTuple):
-    """Where a translation looked: tokens of both sides, and weights (layers, heads, target length, source length)."""
+    """Tokens of both sides, and cross-attention weights (layers, heads, target length, source length)."""
 
     source: list[str]
     target: list[str]
@@ -97,7 +97,7 @@ class Translator:
             save_weights(folder / "model.safetensors", self.model)
 
     def check_config(self, path: str | Path) -> None:
-        """Raise a InputError if the model stored in a directory has another configuration than this one."""
+        """Raise an InputError if the model stored in a directory has another configuration than this one."""
         ours, theirs = asdict(self.model.config), asdict(_read_config(Path(path)))
         different = [f"{name} = {theirs[name]}, not {ours[name]}" for name in ours if ours[name] != theirs[name]]
         if different:
@@ -157,15 +157,15 @@ class Translator:
         return [hypotheses[0].tokens for hypotheses in found]
 
     def attention(self, sentence: str, translation: str | None = None) -> Attention:
-        """Translate one sentence and record where each decoder layer looked in the source.
+        """Translate one sentence and record the cross-attention weights of each decoder layer.
 
         Args:
             sentence: not blank. One that is longer than the model's `max_len` is cut, with a warning.
-            translation: look at the source with this one, whoever wrote it, cut likewise; None = with the model's own.
+            translation: record the weights for this one, whoever wrote it, cut likewise; None = for the model's own.
 
         Returns:
             The tokens of source and translation, and the weights (layers, heads, target length, source length); row i
-            is the look with which target token i was predicted.
+            is the one with which target token i was predicted.
 
         Raises:
             ValueError: the sentence is blank.
@@ -223,7 +223,7 @@ def _read_config(folder: Path) -> TransformerConfig:
 
 
 def _require_plausible(config: TransformerConfig, weights: Path) -> None:
-    """Raise a InputError before a wrong number in config.json asks for more memory than there is."""
+    """Raise an InputError before a wrong number in config.json asks for more memory than there is."""
     layers, widths = config.num_encoder_layers + config.num_decoder_layers, 4 * config.d_model + 2 * config.d_ff
     fewest = config.d_model * (config.source_vocab_size + layers * widths)  # not all parameters, but most
     if weights.is_file() and fewest > weights.stat().st_size:  # a parameter takes a byte at the very least

@@ -131,7 +131,7 @@ class ModelUnderTest(UnderTest):
 
     @cached_property
     def module(self) -> nn.Module:
-        """The module that most properties look at: in float64, because leaks are small, if all of it computes so.
+        """The module that most properties look at, in float64 if all of it computes so, because leaks are small.
 
         If some matrix gets no gradient, five small steps come first: a weight that starts at zero hides what lies
         behind it.

@@ -24,7 +24,7 @@ class _Folder:
                 self.stored.append(self.names)
             self.now[file] = data
             self.contents.setdefault(file, set()).update(data[:length] for length in range(len(data) + 1))
-        elif kind == "push":
+        elif kind == "flush":
             file = self.names[words[0]]
             self.contents[file] = {self.now[file]}
         elif kind == "rename":
@@ -35,7 +35,7 @@ class _Folder:
             names[new] = names.pop(old)
             self.names = names
             self.stored.append(names)
-        elif (kind, words) == ("push names", ()):
+        elif (kind, words) == ("flush names", ()):
             self.stored = [self.names]
         else:
             raise ValueError(f"there is no step {kind!r}")
