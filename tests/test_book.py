@@ -24,7 +24,7 @@ PAGES = sorted((ROOT / "_build" / "html").rglob("*.html"))
 FRONT_MATTER = {"index", "bench", "equivalence", "gallery", "topics", "notation", "glossary", "api", "bibliography"}
 
 FIRST_EDITION = {  # pages that have not been shortened yet
-    "07_model", "08_checks", "08b_parts", "08c_gallery", "13_variants", "14_translation", "14b_multi30k", "A1_command_line", "A2_files",
+    "07_model", "13_variants", "14_translation", "14b_multi30k", "A1_command_line", "A2_files",
 }  # fmt: skip
 
 each_chapter = pytest.mark.parametrize("chapter", CHAPTERS, ids=lambda path: path.stem)
@@ -87,7 +87,12 @@ def test_pages_in_depth_stand_under_their_chapter():
     for chapter, names in under.items():
         number, own = re.match(r"(book/\d+)([a-z]?)_", chapter).groups()
         letters = [name.partition("_")[0].removeprefix(number) for name in names]
-        assert "".join(letters) == "_abcdefgh".partition(own or "_")[2][: len(names)], chapter
+        if chapter == "book/08_checks":  # until chapters are numbered anew: 08b was a chapter
+            assert letters == ["b", "ba", "bb"]
+        elif chapter == "book/08c_gallery":
+            assert letters == ["ca", "cb"]
+        else:
+            assert "".join(letters) == "_abcdefgh".partition(own or "_")[2][: len(names)], chapter
 
 
 def test_the_preface_lists_every_chapter_under_its_part():
