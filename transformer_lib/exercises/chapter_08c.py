@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from transformer_lib.exercises import Answer, Checks
+from transformer_lib.exercises import Answer, Checks, close
 
 
 def _loss(kind: str) -> Callable[[Tensor, Tensor], Tensor]:
@@ -77,3 +77,13 @@ def grade_08c_2(answer: Answer) -> Checks:
                 )
                 yield f"the answer is {bool(copied)} where {what}", isinstance(found, bool) and found == bool(copied)
     yield "the answer is False for a single layer", answer(_layers(1, "", (0, 0), 1.0)) is False
+
+
+def grade_08c_3(answer: Answer) -> Checks:
+    """Equal and unequal parts, one part, and parts without real tokens."""
+    generator = torch.Generator().manual_seed(0)
+    for counts in ([3], [2, 2], [2, 6], [1, 2, 3, 4], [5, 0], [0, 3, 0, 1]):
+        losses = torch.randn(sum(counts), 2, 3, generator=generator, dtype=torch.float64)  # a gradient for each token
+        gradients = [part.mean(dim=0) for part in losses.split(counts)]
+        found = answer(gradients, list(counts))
+        yield f"parts of {counts} real tokens give the gradient of the whole", close(found, losses.mean(dim=0), 1e-12)
