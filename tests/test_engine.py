@@ -11,9 +11,9 @@ import torch
 from test_translation import MAX_LEN, TOKENIZER, translator
 
 from transformer_lib.data import load_multi30k
-from transformer_lib.decoding.search_state import SearchState, evaluation
+from transformer_lib.decoding.search_state import SearchState
 from transformer_lib.engine import EngineTranslator, export
-from transformer_lib.model import Transformer
+from transformer_lib.model import Transformer, evaluation
 from transformer_lib.serialization import InputError
 from transformer_lib.translation import Translator, evaluate_bleu
 
@@ -53,7 +53,7 @@ def always_live(translator, sentence, beam_size=5, alpha=1.0):
     finished, live = [], [(0.0, [])]
     limit = min(2 * len(source) + 10, model.config.max_len)
     with evaluation(model):
-        state = SearchState(model, torch.tensor([[tokenizer.bos_id]]), torch.tensor([source]))
+        state = SearchState(model, torch.tensor([[tokenizer.bos_id]]), torch.tensor([source]), use_cache=True)
         for step in range(1, limit + 1):
             logits = state.logits()  # (live, vocabulary)
             logits[:, tokenizer.pad_id] = -math.inf
@@ -68,8 +68,7 @@ def always_live(translator, sentence, beam_size=5, alpha=1.0):
                 break
             kept = [candidate for candidate in candidates if candidate[2] != tokenizer.eos_id][:beam_size]
             live = [(total, [*live[row][1], token]) for total, row, token in kept]
-            state.reorder([row for _, row, _ in kept])
-            state.append(torch.tensor([token for _, _, token in kept]))
+            state.append(torch.tensor([token for _, _, token in kept]), [row for _, row, _ in kept])
     return " ".join(tokenizer.decode(max(finished, key=lambda hypothesis: hypothesis[0])[1]).split())
 
 
