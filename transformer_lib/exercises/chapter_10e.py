@@ -14,7 +14,7 @@ def grade_10e_1(answer: Answer) -> Checks:
         ([1.0], [1.0], [1.0]), ([0.5, 0.5], [0.5, 0.5], [0.25, 0.75]), ([0.5, 0.5], [0.25, 0.75], [0.5, 0.5]),
         ([1.0, 0.0], [0.5, 0.5], [0.0, 1.0]), ([0.2, 0.5, 0.3], [0.5, 0.3, 0.2], [0.1, 0.1, 0.8]),
     ]  # fmt: skip
-    cases += [tuple(torch.rand(3, 6, generator=generator, dtype=torch.float64).softmax(-1).tolist()) for _ in range(3)]  # type: ignore[misc]
+    cases += [tuple(torch.rand(3, 6, generator=generator, dtype=torch.float64).softmax(-1).tolist()) for _ in range(3)]
     for tiny, middle, large in cases:
         held = [q * min(1.0, p / q) if q else 0.0 for p, q in zip(middle, tiny)]  # drawn and kept by the first rule
         missing = [max(0.0, p - q) for p, q in zip(middle, tiny)]
