@@ -24,7 +24,7 @@ def number_pages(env: BuildEnvironment) -> list[str]:
         if number := number_of(docname):
             title, *sections = env.tocs[docname].findall(nodes.reference)
             title["secnumber"] = env.titles[docname]["secnumber"] = number
-            env.toc_secnumbers[docname] = {each["anchorname"]: () for each in sections} | {"": number}
+            env.toc_secnumbers[docname] = {"": number, **{each["anchorname"]: () for each in sections}}
     return [docname for docname, numbers in env.toc_secnumbers.items() if before.get(docname) != numbers]
 
 
