@@ -1,0 +1,182 @@
+// Things to touch: each widget takes the numbers that a cell of its page wrote, and computes what the page computes.
+// First what is computed, then what a widget is built of, then the widgets.
+(function () {
+"use strict";
+
+// --- What is computed -------------------------------------------------------------------------------------------
+
+const sum = (numbers) => numbers.reduce((total, number) => total + number, 0);
+const dot = (a, b) => sum(a.map((x, i) => x * b[i]));
+const columns = (matrix) => matrix[0].map((_, j) => matrix.map((row) => row[j]));
+const multiply = (a, b) => a.map((row) => columns(b).map((column) => dot(row, column)));
+
+// The weights of one query: a softmax over what the mask allows, and zeros if it allows nothing.
+function softmax(scores, mask = scores.map(() => true)) {
+  const largest = Math.max(...scores.filter((_, j) => mask[j]));
+  const exponentials = scores.map((score, j) => (mask[j] ? Math.exp(score - largest) : 0));
+  return exponentials.map((x) => (x ? x / sum(exponentials) : 0));
+}
+
+// Queries, keys, values, scores, weights and output of the tokens X, with scores divided by `divisor`.
+function attention({ X, W_Q, W_K, W_V }, divisor) {
+  const [Q, K, V] = [W_Q, W_K, W_V].map((W) => multiply(X, W));
+  const scores = multiply(Q, columns(K)).map((row) => row.map((score) => score / divisor));
+  const weights = scores.map((row) => softmax(row));
+  return { Q, K, V, scores, weights, output: multiply(weights, V) };
+}
+
+// --- What a widget is built of ----------------------------------------------------------------------------------
+
+// An element with attributes, listeners (functions) and children; texts stay texts.
+function make(tag, attributes, ...children) {
+  const element = document.createElement(tag);
+  for (const [name, value] of Object.entries(attributes ?? {}))
+    if (typeof value === "function") element.addEventListener(name, value);
+    else if (value !== false && value !== undefined) element.setAttribute(name, value === true ? "" : value);
+  element.append(...children);
+  return element;
+}
+
+const written = (number, digits) => number.toFixed(digits).replace(/^-(?=[0.]*$)/, "").replace("-", "−");
+const list = (numbers, digits) => numbers.map((number) => written(number, digits)).join(", ");
+const button = (label, click, attributes) => make("button", { type: "button", click, ...attributes }, label);
+
+function choice(label, options, change, chosen = 0) {
+  const items = options.map((option, i) => make("option", { value: i, selected: i === chosen }, option));
+  const select = make("select", { change: () => change(Number(select.value)) }, ...items);
+  return make("label", {}, label + " ", select);
+}
+
+// A slider with its value beside it in words; `moved` gets the value and returns the words.
+function slider(label, { min, max, step, value }, moved) {
+  const words = make("span", { class: "widget-value", "aria-hidden": "true" });
+  const input = make("input", { type: "range", min, max, step, value });
+  const move = () => {
+    words.textContent = moved(Number(input.value));
+    input.setAttribute("aria-valuetext", words.textContent);
+  };
+  input.addEventListener("input", move);
+  const element = make("label", { class: "widget-slider" }, make("span", {}, label + " "), input, words);
+  return { element, input, move };
+}
+
+// A table with a name for each row and column; `cell(i, j)` makes what is in a cell.
+function table(caption, rows, names, cell) {
+  const head = names && make("thead", {}, make("tr", {}, make("td"), ...names.map((name) => make("th", { scope: "col" }, name))));
+  const body = rows.map((row, i) =>
+    make("tr", {}, make("th", { scope: "row" }, row), ...cell(i).map((content) => make("td", {}, content))));
+  const inner = make("table", {}, make("caption", {}, caption), ...(head ? [head] : []), make("tbody", {}, ...body));
+  return make("div", { class: "widget-table" }, inner);
+}
+
+// A table of numbers that change: `show` writes them, each with a bar of its size in the colour of its role.
+function matrix(caption, rows, names, width, role, digits) {
+  const element = table(caption, rows, names, () => Array(width).fill(""));
+  const cells = [...element.querySelectorAll("tbody tr")].map((row) => [...row.querySelectorAll("td")]);
+  if (role) element.style.setProperty("--role", `var(--role-${role})`);
+  const show = (numbers) => {
+    const largest = Math.max(1e-9, ...numbers.flat().map(Math.abs));
+    cells.forEach((row, i) => row.forEach((cell, j) => {
+      cell.textContent = written(numbers[i][j], digits);
+      cell.style.setProperty("--size", role ? Math.abs(numbers[i][j]) / largest : 0);
+    }));
+  };
+  return { element, show, cells };
+}
+
+// A table of numbers that the reader changes; `read` gives them, or nothing where one is missing or out of range.
+function editable(caption, rows, names, numbers, role, change) {
+  const inputs = numbers.map((row, i) => row.map((value, j) => make("input", {
+    type: "number", value, min: -99, max: 99, step: "any", required: true, input: change,
+    "aria-label": `${caption}, ${rows[i]}, ${names ? names[j] : "column " + (j + 1)}`,
+  })));
+  const element = table(caption, rows, names, (i) => inputs[i]);
+  if (role) element.style.setProperty("--role", `var(--role-${role})`);
+  const read = () => inputs.flat().every((input) => input.validity.valid)
+    ? inputs.map((row) => row.map((input) => input.valueAsNumber)) : undefined;
+  const reset = () => inputs.forEach((row, i) => row.forEach((input, j) => { input.value = numbers[i][j]; }));
+  return { element, read, reset };
+}
+
+const row = (...children) => make("div", { class: "widget-row" }, ...children);
+
+// What is said to those who do not see the tables change; `say` waits until a slider or a key comes to rest.
+function speaker() {
+  const element = make("p", { class: "widget-says", role: "status", "aria-live": "polite" });
+  let timer;
+  const say = (words) => {
+    clearTimeout(timer);
+    timer = setTimeout(() => { element.textContent = words; }, element.textContent ? 300 : 0);
+  };
+  return { element, say };
+}
+
+// --- The widgets: each gets the page's numbers, and returns what stands in its box ------------------------------
+
+const WIDGETS = {};
+
+WIDGETS.attention = (given) => {
+  const { tokens, features } = given, d_k = given.W_Q[0].length, d_v = given.W_V[0].length;
+  const inputs = {
+    X: editable("tokens X", tokens, features, given.X, "", () => update()),
+    W_Q: editable("W_Q", features, null, given.W_Q, "query", () => update()),
+    W_K: editable("W_K", features, null, given.W_K, "key", () => update()),
+    W_V: editable("W_V", features, null, given.W_V, "value", () => update()),
+  };
+  const shown = {
+    Q: matrix("queries", tokens, null, d_k, "query", 1),
+    K: matrix("keys", tokens, null, d_k, "key", 1),
+    V: matrix("values", tokens, null, d_v, "value", 1),
+    scores: matrix("scores", tokens, tokens, tokens.length, "", 2),
+    weights: matrix("weights", tokens, tokens, tokens.length, "weight", 3),
+    output: matrix("output", tokens, null, d_v, "", 1),
+  };
+  const { element, say } = speaker();
+  let query = 0, divisor = given.divisor;
+  const scale = slider("scores are dot products divided by", { min: 0.25, max: 8, step: 0.25, value: divisor }, (value) => {
+    divisor = value;
+    update();
+    return written(value, 2) + (value ** 2 === d_k ? " = √d_k" : "");
+  });
+  function update() {
+    const read = Object.fromEntries(Object.entries(inputs).map(([name, input]) => [name, input.read()]));
+    if (!Object.values(read).every(Boolean)) return say("Each number must lie between −99 and 99.");
+    const result = attention(read, divisor);
+    for (const name in shown) {
+      shown[name].show(result[name]);
+      shown[name].cells.forEach((cells, i) => cells[0].parentElement.classList.toggle("chosen", i === query && !"KV".includes(name)));
+    }
+    say(`The query of “${tokens[query]}” has the scores ${list(result.scores[query], 2)}, ` +
+      `the weights ${list(result.weights[query], 3)}, and the output ${list(result.output[query], 1)}.`);
+  }
+  const reset = button("Back to the page's numbers", () => {
+    for (const input of Object.values(inputs)) input.reset();
+    scale.input.value = given.divisor;
+    scale.move();
+  });
+  const chosen = choice("read out the query of", tokens, (i) => { query = i; update(); });
+  scale.move();
+  return [
+    row(...Object.values(inputs).map((input) => input.element)),
+    row(scale.element, chosen, reset),
+    element,
+    row(...Object.values(shown).map((matrix) => matrix.element)),
+  ];
+};
+
+// --- Start ------------------------------------------------------------------------------------------------------
+
+// The widget takes the place of the table that stands in its box as long as no script runs.
+function start() {
+  for (const box of document.querySelectorAll(".widget")) {
+    const data = box.querySelector('script[type="application/json"]');
+    const content = WIDGETS[box.id.replace("widget-", "")](JSON.parse(data.textContent));
+    for (const still of box.querySelectorAll(".widget-still")) still.remove();
+    box.append(...content);
+  }
+}
+
+if (typeof module === "object") module.exports = { softmax, attention };
+else if (document.readyState === "loading") document.addEventListener("DOMContentLoaded", start);
+else start();
+})();

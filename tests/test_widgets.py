@@ -1,0 +1,51 @@
+"""What the book's widgets compute, in JavaScript, is what the library computes."""
+
+import json
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+import torch
+
+from transformer_lib.attention import scaled_dot_product_attention
+
+ROOT = Path(__file__).resolve().parent.parent
+STATIC = ROOT / "book" / "_static"
+
+needs_node = pytest.mark.skipif(shutil.which("node") is None, reason="there is no `node` on this machine")
+
+
+def ask(name, *calls):
+    """What the function of this name in widgets.js returns, for each list of arguments."""
+    program = """const widgets = require(process.argv[1]), [name, calls] = JSON.parse(process.argv[2]);
+        console.log(JSON.stringify(calls.map((call) => widgets[name](...call))));"""
+    command = ["node", "-e", program, str(STATIC / "widgets.js"), json.dumps([name, calls])]
+    return json.loads(subprocess.run(command, capture_output=True, check=True, encoding="utf-8").stdout)
+
+
+def close(found, expected, atol=1e-12):
+    """The same numbers to within the rounding of float64."""
+    return torch.allclose(torch.tensor(found, dtype=torch.float64), expected.double(), rtol=1e-12, atol=atol)
+
+
+@needs_node
+@pytest.mark.parametrize("divisor", [0.25, 2.0])
+def test_attention_by_hand(divisor):
+    generator = torch.Generator().manual_seed(0)
+    shapes = {"X": (3, 2), "W_Q": (2, 4), "W_K": (2, 4), "W_V": (2, 5)}
+    given = {name: 9 * torch.randn(shape, generator=generator, dtype=torch.float64) for name, shape in shapes.items()}
+    (found,) = ask("attention", [{name: matrix.tolist() for name, matrix in given.items()}, divisor])
+    query, key, value = (given["X"] @ given[name] for name in ("W_Q", "W_K", "W_V"))
+    output, weights = scaled_dot_product_attention(query * 2 / divisor, key, value)  # which divides by √4
+    for name, expected in (("Q", query), ("K", key), ("V", value), ("weights", weights), ("output", output)):
+        assert close(found[name], expected), name
+
+
+def test_the_roles_have_the_colours_of_the_figures():
+    styles = (STATIC / "widgets.css").read_text(encoding="utf-8")
+    light = dict(re.findall(r"--role-(\w+): #(\w+);", styles.partition("}")[0]))
+    colours = re.search(r"color', \[(.*?)\]", (ROOT / "book" / "matplotlibrc").read_text(encoding="utf-8"))[1]
+    assert " ".join(light) == "query key value weight mask encoder decoder gradient"
+    assert [colour.upper() for colour in light.values()] == re.findall(r"\w+", colours)
