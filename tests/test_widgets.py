@@ -43,6 +43,23 @@ def test_attention_by_hand(divisor):
         assert close(found[name], expected), name
 
 
+@needs_node
+def test_masked_weights():
+    generator = torch.Generator().manual_seed(0)
+    scores = torch.randn(5, 4, generator=generator, dtype=torch.float64)
+    mask = torch.rand(5, 4, generator=generator) < 0.5
+    mask[2], mask[3] = False, True
+    calls = list(zip(scores.tolist(), mask.tolist()))
+    value = torch.eye(4, dtype=torch.float64)
+    _, expected = scaled_dot_product_attention(
+        2 * scores[None, None], value[None, None], value[None, None], mask[None, None]
+    )
+    assert close(ask("softmax", *calls), expected[0, 0])
+    assert (expected[0, 0, 2] == 0).all()
+    filled = ask("softmax", *((row, allowed, -1e9) for row, allowed in calls))
+    assert close(filled, scores.masked_fill(~mask, -1e9).softmax(dim=-1))
+
+
 def test_the_roles_have_the_colours_of_the_figures():
     styles = (STATIC / "widgets.css").read_text(encoding="utf-8")
     light = dict(re.findall(r"--role-(\w+): #(\w+);", styles.partition("}")[0]))

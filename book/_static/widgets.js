@@ -10,11 +10,14 @@ const dot = (a, b) => sum(a.map((x, i) => x * b[i]));
 const columns = (matrix) => matrix[0].map((_, j) => matrix.map((row) => row[j]));
 const multiply = (a, b) => a.map((row) => columns(b).map((column) => dot(row, column)));
 
-// The weights of one query: a softmax over what the mask allows, and zeros if it allows nothing.
-function softmax(scores, mask = scores.map(() => true)) {
-  const largest = Math.max(...scores.filter((_, j) => mask[j]));
-  const exponentials = scores.map((score, j) => (mask[j] ? Math.exp(score - largest) : 0));
-  return exponentials.map((x) => (x ? x / sum(exponentials) : 0));
+// The weights of one query: a softmax in which `filling` stands for each score that the mask forbids. Without a filling,
+// a query that may attend to nothing has zeros.
+function softmax(scores, mask = scores.map(() => true), filling) {
+  if (filling === undefined && !mask.some(Boolean)) return scores.map(() => 0);
+  const filled = scores.map((score, j) => (mask[j] ? score : filling ?? -Infinity));
+  const largest = Math.max(...filled);
+  const exponentials = filled.map((score) => Math.exp(score - largest));
+  return exponentials.map((x) => x / sum(exponentials));
 }
 
 // Queries, keys, values, scores, weights and output of the tokens X, with scores divided by `divisor`.
@@ -78,7 +81,7 @@ function matrix(caption, rows, names, width, role, digits) {
     const largest = Math.max(1e-9, ...numbers.flat().map(Math.abs));
     cells.forEach((row, i) => row.forEach((cell, j) => {
       cell.textContent = written(numbers[i][j], digits);
-      cell.style.setProperty("--size", role ? Math.abs(numbers[i][j]) / largest : 0);
+      cell.style.setProperty("--size", role && Math.abs(numbers[i][j]) / largest || 0);
     }));
   };
   return { element, show, cells };
@@ -161,6 +164,41 @@ WIDGETS.attention = (given) => {
     row(scale.element, chosen, reset),
     element,
     row(...Object.values(shown).map((matrix) => matrix.element)),
+  ];
+};
+
+WIDGETS.masks = ({ tokens, exponentials, presets }) => {
+  const fillings = { "left out, as in this book": undefined, "replaced by −∞": -Infinity, "replaced by −1,000,000,000": -1e9 };
+  const names = Object.keys(presets), n = tokens.length;
+  const { element, say } = speaker();
+  let mask = [], last = n - 1, filling;
+  const cells = tokens.map((query, i) => tokens.map((key, j) => button("", () => {
+    mask[i][j] = !mask[i][j];
+    last = i;
+    update();
+  }, { class: "widget-cell", "aria-label": `query ${query}, key ${key}` })));
+  const left = matrix("exponentials of the scores", tokens, tokens, n, "", 0);
+  const weights = matrix("weights", tokens, tokens, n, "weight", 3);
+  function update() {
+    const shares = exponentials.map((row, i) => softmax(row.map(Math.log), mask[i], filling));
+    cells.forEach((row, i) => row.forEach((cell, j) => {
+      cell.textContent = mask[i][j] ? "✓" : "✗";
+      cell.setAttribute("aria-pressed", mask[i][j]);
+    }));
+    weights.show(shares);
+    const seen = tokens.filter((_, j) => mask[last][j]);
+    say(`The query ${tokens[last]} may attend to ${seen.length ? seen.join(", ") : "nothing"}; its weights are ${list(shares[last], 3)}.`);
+  }
+  const take = (name) => { mask = presets[name].map((row) => [...row]); last = n - 1; update(); };
+  const buttons = names.map((name) => button(name, () => take(name)));
+  const empty = button("forbid the last row", () => { mask[n - 1].fill(false); last = n - 1; update(); });
+  const fill = choice("forbidden scores are", Object.keys(fillings), (i) => { filling = Object.values(fillings)[i]; update(); });
+  take(names[names.length - 1]);
+  left.show(exponentials);
+  return [
+    row(...buttons, empty), row(fill),
+    row(left.element, table("mask: queries down, keys across", tokens, tokens, (i) => cells[i]), weights.element),
+    element,
   ];
 };
 
