@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from transformer_lib.attention import scaled_dot_product_attention
+from transformer_lib.positions import sinusoidal_table
 
 ROOT = Path(__file__).resolve().parent.parent
 STATIC = ROOT / "book" / "_static"
@@ -58,6 +59,12 @@ def test_masked_weights():
     assert (expected[0, 0, 2] == 0).all()
     filled = ask("softmax", *((row, allowed, -1e9) for row, allowed in calls))
     assert close(filled, scores.masked_fill(~mask, -1e9).softmax(dim=-1))
+
+
+@needs_node
+@pytest.mark.parametrize("d_model", [2, 8])
+def test_rows_of_positions(d_model):
+    assert close(ask("positionRow", *([position, d_model] for position in range(101))), sinusoidal_table(101, d_model))
 
 
 def test_the_roles_have_the_colours_of_the_figures():

@@ -28,6 +28,14 @@ function attention({ X, W_Q, W_K, W_V }, divisor) {
   return { Q, K, V, scores, weights, output: multiply(weights, V) };
 }
 
+// The row of a position in the sinusoidal table: sine and cosine of each clock's angle.
+function positionRow(position, d_model) {
+  return Array.from({ length: d_model }, (_, channel) => {
+    const angle = position * 10000 ** (-2 * Math.floor(channel / 2) / d_model);
+    return channel % 2 ? Math.cos(angle) : Math.sin(angle);
+  });
+}
+
 // --- What a widget is built of ----------------------------------------------------------------------------------
 
 // An element with attributes, listeners (functions) and children; texts stay texts.
@@ -39,6 +47,18 @@ function make(tag, attributes, ...children) {
   element.append(...children);
   return element;
 }
+
+// A drawing for the eyes alone; the same numbers stand in a table or a sentence.
+function draw(tag, attributes, ...children) {
+  const element = document.createElementNS("http://www.w3.org/2000/svg", tag);
+  for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
+  element.append(...children);
+  return element;
+}
+
+const picture = (width, height, ...children) =>
+  draw("svg", { viewBox: `0 0 ${width} ${height}`, width, height, "aria-hidden": "true" }, ...children);
+const line = (x1, y1, x2, y2, style) => draw("line", { x1, y1, x2, y2, class: style });
 
 const written = (number, digits) => number.toFixed(digits).replace(/^-(?=[0.]*$)/, "").replace("-", "−");
 const list = (numbers, digits) => numbers.map((number) => written(number, digits)).join(", ");
@@ -202,6 +222,39 @@ WIDGETS.masks = ({ tokens, exponentials, presets }) => {
   ];
 };
 
+WIDGETS.positions = ({ d_model, length, query, key }) => {
+  const clocks = Array.from({ length: d_model / 2 }, (_, i) => i), place = { p: query, q: key };
+  const { element, say } = speaker();
+  const hands = clocks.map(() => ({ p: line(50, 50, 50, 50, "hand"), q: line(50, 50, 50, 50, "hand dashed") }));
+  const face = (i) => picture(100, 116, draw("circle", { cx: 50, cy: 50, r: 46, class: "thin" }), hands[i].q, hands[i].p,
+    draw("text", { x: 50, y: 112 }, `speed ${10000 ** (-2 * i / d_model)}`));
+  const rows = matrix("The hands of p and q, and what each clock adds to the dot product",
+    clocks.map((i) => `clock ${i}`), ["sin p", "cos p", "sin q", "cos q", "adds"], 5, "", 2);
+  const curve = draw("polyline", { class: "curve" }), mark = draw("circle", { r: 5 });
+  const [x, y] = [(q) => 10 + 3 * q, (product) => 98 - 22 * product];
+  const plot = picture(20 + 3 * length, 140, line(10, 98, 10 + 3 * length, 98, "thin"), curve, mark,
+    draw("text", { x: 10 + 1.5 * length, y: 136 }, `dot product with each position q from 0 to ${length}`));
+  function update() {
+    const [p, q] = [place.p, place.q].map((position) => positionRow(position, d_model));
+    rows.show(clocks.map((i) => [p[2 * i], p[2 * i + 1], q[2 * i], q[2 * i + 1], dot(p.slice(2 * i, 2 * i + 2), q.slice(2 * i, 2 * i + 2))]));
+    for (const [name, numbers] of [["p", p], ["q", q]])
+      clocks.forEach((i) => {
+        hands[i][name].setAttribute("x2", 50 + 44 * numbers[2 * i]);
+        hands[i][name].setAttribute("y2", 50 - 44 * numbers[2 * i + 1]);
+      });
+    const products = Array.from({ length: length + 1 }, (_, other) => dot(p, positionRow(other, d_model)));
+    curve.setAttribute("points", products.map((product, other) => `${x(other)},${y(product)}`).join(" "));
+    mark.setAttribute("cx", x(place.q));
+    mark.setAttribute("cy", y(products[place.q]));
+    say(`Position ${place.p} has the row ${list(p, 2)}. Its dot product with the row of position ${place.q}, ` +
+      `${Math.abs(place.p - place.q)} away, is ${written(products[place.q], 2)}; with itself it is ${written(d_model / 2, 0)}.`);
+  }
+  const sliders = ["p", "q"].map((name) => slider(`position ${name}`, { min: 0, max: length, step: 1, value: place[name] },
+    (value) => { place[name] = value; update(); return `${value} (${name === "p" ? "solid" : "dashed"} hands)`; }));
+  for (const { move } of sliders) move();
+  return [row(...sliders.map((each) => each.element)), row(...clocks.map(face)), row(rows.element, plot), element];
+};
+
 // --- Start ------------------------------------------------------------------------------------------------------
 
 // The widget takes the place of the table that stands in its box as long as no script runs.
@@ -214,7 +267,7 @@ function start() {
   }
 }
 
-if (typeof module === "object") module.exports = { softmax, attention };
+if (typeof module === "object") module.exports = { softmax, attention, positionRow };
 else if (document.readyState === "loading") document.addEventListener("DOMContentLoaded", start);
 else start();
 })();
