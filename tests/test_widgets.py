@@ -10,6 +10,9 @@ import pytest
 import torch
 
 from transformer_lib.attention import scaled_dot_product_attention
+from transformer_lib.decoding import beam_search
+from transformer_lib.decoding.sampling import filtered_probabilities
+from transformer_lib.exercises.chapter_10 import WORDS, TableModel
 from transformer_lib.positions import sinusoidal_table
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -65,6 +68,45 @@ def test_masked_weights():
 @pytest.mark.parametrize("d_model", [2, 8])
 def test_rows_of_positions(d_model):
     assert close(ask("positionRow", *([position, d_model] for position in range(101))), sinusoidal_table(101, d_model))
+
+
+@needs_node
+@pytest.mark.parametrize("alpha", [0.0, 0.5, 1.0])
+def test_every_answer_of_a_beam_search(alpha):
+    """Tables of random probabilities, each with any number of slots; some searches end at the limit."""
+    generator, calls, expected = torch.Generator().manual_seed(0), [], []
+    for size in (1, 2, 3, 4) * 5:
+        rows = torch.rand(4, 4, generator=generator, dtype=torch.float64) * torch.tensor([1, 1, 1, 0.3])
+        rows[0, 3] = 0
+        chances = {
+            last: dict(zip(("A", "B", "C", "end"), row))
+            for last, row in zip(("start", "A", "B", "C"), (rows / rows.sum(dim=1, keepdim=True)).tolist())
+        }
+        calls.append([chances, size, alpha, 4])
+        options = {"bos_id": 1, "eos_id": 2, "beam_size": size, "length_penalty": alpha, "max_length": 4}
+        (found,) = beam_search(TableModel(chances), torch.tensor([[3]]), **options)
+        expected.append(found)
+    for answer, hypotheses in zip(ask("beamSearch", *calls), expected, strict=True):
+        words = [[WORDS[token] for token in each.tokens] + ["end"] * each.finished for each in hypotheses]
+        assert [each["words"] for each in answer["answers"]] == words
+        assert close(
+            [each["score"] for each in answer["answers"]],
+            torch.tensor([each.score for each in hypotheses], dtype=torch.float64),
+        )
+    assert {each.finished for hypotheses in expected for each in hypotheses} == {True, False}
+
+
+@needs_node
+def test_filtered_probabilities():
+    p = torch.randn(6, generator=torch.Generator().manual_seed(0), dtype=torch.float64).softmax(dim=0)
+    p = p.sort(descending=True).values
+    settings = [(1, 6, 1), (0.5, 6, 1), (2, 3, 1), (1, 6, 0.5), (0.7, 4, 0.8), (0.1, 1, 0.05)]
+    for setting, found in zip(
+        settings, ask("filtered", *([p.tolist(), *setting] for setting in settings)), strict=True
+    ):
+        expected, _ = filtered_probabilities(p.log()[None], *setting)
+        assert close(found[: setting[1]], expected[0])
+        assert found[setting[1] :] == [0] * (6 - setting[1])
 
 
 def test_the_roles_have_the_colours_of_the_figures():

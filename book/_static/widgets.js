@@ -36,6 +36,44 @@ function positionRow(position, d_model) {
   });
 }
 
+// A beam search in a table of next-token probabilities: what happens to each candidate in each step, and the answers.
+function beamSearch(table, size, alpha, maxLength) {
+  const steps = [], finished = [];
+  const better = (a, b) => b.score - a.score;
+  let live = [{ words: [], p: 1 }];
+  for (let length = 1; live.length; length++) {
+    const candidates = live.flatMap(({ words, p }) => Object.entries(table[words[words.length - 1] ?? "start"])
+      .filter(([, chance]) => chance > 0).map(([word, chance]) => ({ words: [...words, word], p: p * chance })));
+    candidates.sort((a, b) => b.p - a.p);
+    const slots = size - finished.length, score = (p) => Math.log(p) / length ** alpha;
+    candidates.forEach((each, i) => {
+      each.fate = i >= slots ? "dropped" : each.words[length - 1] === "end" ? "finished" : "live";
+      if (each.fate === "finished") finished.push({ words: each.words, score: score(each.p) });
+    });
+    live = candidates.filter((each) => each.fate === "live");
+    const best = Math.max(-Infinity, ...finished.map((each) => each.score));
+    const reach = live.length ? Math.log(live[0].p) / maxLength ** alpha : -Infinity;
+    steps.push({ candidates, best, reach });
+    if (best >= reach || length === maxLength) {
+      if (!finished.length) finished.push(...live.map(({ words, p }) => ({ words, score: score(p) })));
+      live = [];
+    }
+  }
+  return { steps, answers: finished.sort(better) };
+}
+
+// Probabilities, best first, after the temperature, then top-k, then top-p.
+function filtered(p, temperature, topK, topP) {
+  const scaled = softmax(p.map((x) => Math.log(x) / temperature), p.map((_, i) => i < topK));
+  let before = 0;
+  const kept = scaled.map((x) => {
+    const stays = before < topP;
+    before += x;
+    return stays ? x : 0;
+  });
+  return kept.map((x) => x / sum(kept));
+}
+
 // --- What a widget is built of ----------------------------------------------------------------------------------
 
 // An element with attributes, listeners (functions) and children; texts stay texts.
@@ -255,6 +293,60 @@ WIDGETS.positions = ({ d_model, length, query, key }) => {
   return [row(...sliders.map((each) => each.element)), row(...clocks.map(face)), row(rows.element, plot), element];
 };
 
+WIDGETS.beam = ({ table: chances, max_length }) => {
+  const alphas = [0, 0.5, 1], { element, say } = speaker(), shown = make("div", { class: "widget-row widget-steps" });
+  let size = 2, alpha = 1, search, at;
+  const next = button("next step", () => { at += 1; step(); }), restart = button("start again", () => again());
+  const again = () => {
+    search = beamSearch(chances, size, alpha, max_length);
+    at = 0;
+    shown.replaceChildren();
+    next.disabled = false;
+    say(`The search has ${size} ${size === 1 ? "slot" : "slots"}, and begins with nothing written.`);
+  };
+  function step() {
+    const { candidates, best, reach } = search.steps[at - 1];
+    const kept = candidates.filter((each) => each.fate !== "dropped"), rows = candidates.slice(0, kept.length + 3);
+    const list = table(`step ${at}`, rows.map((each) => each.words.join(" ")), ["probability", "outcome"],
+      (i) => [written(rows[i].p, 4), rows[i].fate]);
+    list.querySelectorAll("tbody tr").forEach((line, i) => line.classList.toggle("chosen", i < kept.length));
+    const more = candidates.length - rows.length;
+    shown.append(make("div", {}, list, ...(more > 0 ? [`and ${more} more dropped`] : [])));
+    const over = at === search.steps.length, answer = search.answers[0];
+    next.disabled = over;
+    if (over) restart.focus(); // a button that can no longer be pressed loses the keyboard's place
+    say(`Step ${at}: ${kept.map((each) => `${each.words.join(" ")} ${each.fate === "live" ? "stays live" : "is finished"}`).join(", ")}. ` +
+      (best > -Infinity ? `The best finished score is ${written(best, 3)}` : "Nothing has finished") +
+      (reach > -Infinity ? `; the best live one can still reach ${written(reach, 3)}. ` : "; nothing is live. ") +
+      (over ? `The search is over. The answer is ${answer.words.join(" ")}, with the score ${written(answer.score, 3)}.` : "The search goes on."));
+  }
+  const width = choice("slots", ["1 (greedy)", "2", "3", "4"], (i) => { size = i + 1; again(); }, 1);
+  const penalty = choice("length penalty α", alphas.map(String), (i) => { alpha = alphas[i]; again(); }, 2);
+  again();
+  return [row(width, penalty, next, restart), element, shown];
+};
+
+WIDGETS.sampling = ({ words, p }) => {
+  const { element, say } = speaker(), n = words.length, setting = { temperature: 1, k: n, share: 1 };
+  const bars = matrix("probabilities", words, ["by the model", "to draw with"], 2, "decoder", 3);
+  const model = filtered(p, 1, n, 1);
+  function update() {
+    const drawn = filtered(p, setting.temperature, setting.k, setting.share), kept = drawn.filter((x) => x > 0).length;
+    bars.show(model.map((x, i) => [x, drawn[i]]));
+    say(`${kept} of the ${n} tokens may be drawn; “${words[0]}” with the probability ${written(drawn[0], 3)}` +
+      (kept > 1 ? `, “${words[kept - 1]}” with ${written(drawn[kept - 1], 3)}.` : "."));
+  }
+  const dial = (name, label, range, said) =>
+    slider(label, { ...range, value: setting[name] }, (value) => { setting[name] = value; update(); return said(value); });
+  const dials = [
+    dial("temperature", "temperature τ", { min: 0.1, max: 3, step: 0.1 }, (value) => written(value, 1)),
+    dial("k", "top-k", { min: 1, max: n, step: 1 }, (value) => `k = ${value}`),
+    dial("share", "top-p", { min: 0.05, max: 1, step: 0.05 }, (value) => `P = ${written(value, 2)}`),
+  ];
+  for (const each of dials) each.move();
+  return [row(...dials.map((each) => each.element)), bars.element, element];
+};
+
 // --- Start ------------------------------------------------------------------------------------------------------
 
 // The widget takes the place of the table that stands in its box as long as no script runs.
@@ -267,7 +359,7 @@ function start() {
   }
 }
 
-if (typeof module === "object") module.exports = { softmax, attention, positionRow };
+if (typeof module === "object") module.exports = { softmax, attention, positionRow, beamSearch, filtered };
 else if (document.readyState === "loading") document.addEventListener("DOMContentLoaded", start);
 else start();
 })();
