@@ -10,9 +10,11 @@ import pytest
 import torch
 
 from transformer_lib.attention import scaled_dot_product_attention
+from transformer_lib.cost import attention_memory, count_parameters, decoding_flops, training_flops
 from transformer_lib.decoding import beam_search
 from transformer_lib.decoding.sampling import filtered_probabilities
 from transformer_lib.exercises.chapter_10 import WORDS, TableModel
+from transformer_lib.model import TransformerConfig
 from transformer_lib.positions import sinusoidal_table
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -107,6 +109,36 @@ def test_filtered_probabilities():
         expected, _ = filtered_probabilities(p.log()[None], *setting)
         assert close(found[: setting[1]], expected[0])
         assert found[setting[1] :] == [0] * (6 - setting[1])
+
+
+@needs_node
+def test_costs():
+    """Exactly those of the library, as long as they are whole numbers that a float64 holds."""
+    sizes = (
+        "d_model",
+        "num_heads",
+        "d_ff",
+        "num_encoder_layers",
+        "num_decoder_layers",
+        "source_vocab_size",
+        "target_vocab_size",
+    )
+    models = [
+        ((512, 8, 2048, 6, 6, 37000, 37000), "all", False, (25, 25, 1000)),
+        ((128, 4, 256, 4, 3, 10000, 9000), "target", False, (15, 20, 1)),
+        ((6, 3, 10, 1, 2, 11, 13), "none", True, (5, 4, 3)),
+        ((1024, 16, 4096, 6, 6, 37000, 37000), "all", True, (1, 7, 2)),
+    ]
+    calls, expected = [], []
+    for layout, tie, norm_first, (n, m, batch) in models:
+        options = dict(zip(sizes, layout)) | {"tie_embeddings": tie, "norm_first": norm_first}
+        calls.append([options | {"source_length": n, "target_length": m, "batch": batch}])
+        config = TransformerConfig(pad_id=0, max_len=512, **options)
+        kept = [attention_memory(n, layout[0], layout[1], batch=batch, fused=fused) for fused in (True, False)]
+        flops = training_flops(config, n, m, batch=batch), decoding_flops(config, n, m, batch=batch)
+        results = (count_parameters(config), *flops, *kept)
+        expected.append(dict(zip(("parameters", "training", "decoding", "fused", "readable"), results)))
+    assert ask("cost", *calls) == expected
 
 
 def test_the_roles_have_the_colours_of_the_figures():

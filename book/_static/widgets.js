@@ -74,6 +74,27 @@ function filtered(p, temperature, topK, topP) {
   return kept.map((x) => x / sum(kept));
 }
 
+// The formulas of transformer_lib.cost for a model and a batch without padding, and tokens that are written one by one.
+function cost(c) {
+  const [d, f, V, b] = [c.d_model, c.d_ff, c.target_vocab_size, c.batch], [n, m] = [c.source_length, c.target_length];
+  const [encoders, decoders] = [c.num_encoder_layers, c.num_decoder_layers];
+  const attention = 4 * (d * d + d), network = 2 * d * f + f + d, norm = 2 * d;
+  const tables = { none: c.source_vocab_size + 2 * V, target: c.source_vocab_size + V, all: V }[c.tie_embeddings] * d;
+  const parameters = encoders * (attention + network + 2 * norm) + decoders * (2 * attention + network + 3 * norm)
+    + (c.norm_first ? 2 * norm : 0) + tables;
+  const layer = 8 * d * d + 4 * d * f; // FLOPs a token: an attention's own projections, and the network
+  const encode = b * n * (encoders * (layer + 4 * n * d) + decoders * 4 * d * d); // with the memory's keys and values
+  const decode = (keys) => decoders * (layer + 4 * d * d + 4 * (keys + n) * d) + 2 * d * V; // a token that sees so many
+  const memory = (length, weights) => 4 * b * (5 * length * d + c.num_heads * weights);
+  return {
+    parameters,
+    training: 3 * (encode + b * m * decode(m)),
+    decoding: encode + b * m * decode((m + 1) / 2), // with a cache: 1, 2, …, m keys
+    fused: memory(n, n),
+    readable: memory(n, n * n),
+  };
+}
+
 // --- What a widget is built of ----------------------------------------------------------------------------------
 
 // An element with attributes, listeners (functions) and children; texts stay texts.
@@ -146,10 +167,10 @@ function matrix(caption, rows, names, width, role, digits) {
 }
 
 // A table of numbers that the reader changes; `read` gives them, or nothing where one is missing or out of range.
-function editable(caption, rows, names, numbers, role, change) {
+function editable(caption, rows, names, numbers, role, change, range = { min: -99, max: 99, step: "any" }) {
   const inputs = numbers.map((row, i) => row.map((value, j) => make("input", {
-    type: "number", value, min: -99, max: 99, step: "any", required: true, input: change,
-    "aria-label": `${caption}, ${rows[i]}, ${names ? names[j] : "column " + (j + 1)}`,
+    type: "number", value, ...range, required: true, input: change,
+    "aria-label": `${caption}, ${rows[i]}` + (row.length > 1 ? `, ${names ? names[j] : "column " + (j + 1)}` : ""),
   })));
   const element = table(caption, rows, names, (i) => inputs[i]);
   if (role) element.style.setProperty("--role", `var(--role-${role})`);
@@ -347,6 +368,59 @@ WIDGETS.sampling = ({ words, p }) => {
   return [row(...dials.map((each) => each.element)), bars.element, element];
 };
 
+WIDGETS.gallery = ({ cases }) => {
+  const { element, say } = speaker(), shown = make("div", { class: "widget-row" }), [width, height] = [300, 110];
+  let chosen = cases[0], wrong = false;
+  const bug = make("input", { type: "checkbox", role: "switch", change: () => { wrong = bug.checked; update(); } });
+  function update() {
+    const { names, down, words } = chosen, numbers = wrong ? chosen.wrong : chosen.right;
+    const largest = Math.max(...chosen.right, ...chosen.wrong), gap = width / names.length;
+    const bars = numbers.map((number, i) => draw("rect", { x: 10 + i * gap, y: height - 100 * number / largest,
+      width: 0.7 * gap, height: 100 * number / largest, class: wrong ? "bug" : "" }));
+    const rows = matrix(down, names, [wrong ? "with the bug" : "as it should be"], 1, "", 2);
+    rows.show(numbers.map((number) => [number]));
+    shown.replaceChildren(picture(20 + width, height + 2, ...bars, line(10, height, 10 + width, height, "thin")), rows.element);
+    say(words[Number(wrong)]);
+  }
+  const which = choice("case", cases.map((each) => each.title), (i) => { chosen = cases[i]; update(); });
+  update();
+  return [row(which, make("label", {}, bug, " with the bug")), shown, element];
+};
+
+WIDGETS.cost = ({ sizes, tie_embeddings, machines, share }) => {
+  const { element, say } = speaker(), names = Object.keys(sizes), ties = ["none", "target", "all"], peaks = Object.entries(machines);
+  const rows = ["parameters", "weights, gradients, Adam", "kept by one attention of the encoder, fused kernel", "… readable formula",
+    "FLOPs of a training step", "time of a training step", "time of 100,000 steps", "FLOPs to write the target, cached"];
+  const inputs = editable("sizes", names.map((name) => name.replaceAll("_", " ")), null, names.map((name) => [sizes[name]]), "",
+    () => update(), { min: 1, max: 1e6, step: 1 });
+  const results = table("what it costs", rows, null, () => [""]), cells = [...results.querySelectorAll("td")];
+  let tie = tie_embeddings, machine = 0, reached = share;
+  const bytes = (n) => (n < 2 ** 30 ? `${written(n / 2 ** 20, 1)} MiB` : `${written(n / 2 ** 30, 1)} GiB`);
+  const power = (n) => `${written(n / 10 ** Math.floor(Math.log10(n)), 2)} · 10^${Math.floor(Math.log10(n))}`;
+  const time = (s) => (s < 1 ? `${written(1000 * s, 2)} ms` : s < 3600 ? `${written(s, 1)} s` : `${written(s / 3600, 1)} h`);
+  function update() {
+    const read = inputs.read();
+    const given = read && { ...Object.fromEntries(names.map((name, i) => [name, read[i][0]])), tie_embeddings: tie };
+    if (!read) return say("Each size must be a whole number from 1 to 1,000,000.");
+    if (given.d_model % given.num_heads) return say(`The heads share the width: ${given.num_heads} does not divide ${given.d_model}.`);
+    if (tie === "all" && given.source_vocab_size !== given.target_vocab_size) return say("One table for all needs equal vocabularies.");
+    const found = cost(given), step = found.training / (reached * peaks[machine][1]);
+    const texts = [found.parameters.toLocaleString("en"), bytes(16 * found.parameters), bytes(found.fused), bytes(found.readable),
+      power(found.training), time(step), time(1e5 * step), power(found.decoding)];
+    texts.forEach((text, i) => { cells[i].textContent = text; });
+    say(`${texts[0]} parameters; a training step takes ${texts[5]} on ${peaks[machine][0]} at ${written(100 * reached, 0)} % of its peak.`);
+  }
+  const tied = choice("tied embeddings", ties, (i) => { tie = ties[i]; update(); }, ties.indexOf(tie));
+  const processor = choice("processor", peaks.map(([name]) => name), (i) => { machine = i; update(); });
+  const part = slider("it reaches", { min: 0.05, max: 1, step: 0.05, value: share }, (value) => {
+    reached = value;
+    update();
+    return `${written(100 * value, 0)} % of its peak`;
+  });
+  part.move();
+  return [row(tied, processor, part.element), row(inputs.element, results), element];
+};
+
 // --- Start ------------------------------------------------------------------------------------------------------
 
 // The widget takes the place of the table that stands in its box as long as no script runs.
@@ -359,7 +433,7 @@ function start() {
   }
 }
 
-if (typeof module === "object") module.exports = { softmax, attention, positionRow, beamSearch, filtered };
+if (typeof module === "object") module.exports = { softmax, attention, positionRow, beamSearch, filtered, cost };
 else if (document.readyState === "loading") document.addEventListener("DOMContentLoaded", start);
 else start();
 })();
