@@ -10,8 +10,8 @@ const dot = (a, b) => sum(a.map((x, i) => x * b[i]));
 const columns = (matrix) => matrix[0].map((_, j) => matrix.map((row) => row[j]));
 const multiply = (a, b) => a.map((row) => columns(b).map((column) => dot(row, column)));
 
-// The weights of one query: a softmax in which `filling` stands for each score that the mask forbids. Without a filling,
-// a query that may attend to nothing has zeros.
+// The weights of one query: a softmax in which `filling` stands for each score that the mask forbids. Without a
+// filling, a query that may attend to nothing has zeros.
 function softmax(scores, mask = scores.map(() => true), filling) {
   if (filling === undefined && !mask.some(Boolean)) return scores.map(() => 0);
   const filled = scores.map((score, j) => (mask[j] ? score : filling ?? -Infinity));
@@ -144,7 +144,8 @@ function slider(label, { min, max, step, value }, moved) {
 
 // A table with a name for each row and column; `cell(i, j)` makes what is in a cell.
 function table(caption, rows, names, cell) {
-  const head = names && make("thead", {}, make("tr", {}, make("td"), ...names.map((name) => make("th", { scope: "col" }, name))));
+  const titles = names?.map((name) => make("th", { scope: "col" }, name));
+  const head = names && make("thead", {}, make("tr", {}, make("td"), ...titles));
   const body = rows.map((row, i) =>
     make("tr", {}, make("th", { scope: "row" }, row), ...cell(i).map((content) => make("td", {}, content))));
   const inner = make("table", {}, make("caption", {}, caption), ...(head ? [head] : []), make("tbody", {}, ...body));
@@ -215,7 +216,8 @@ WIDGETS.attention = (given) => {
   };
   const { element, say } = speaker();
   let query = 0, divisor = given.divisor;
-  const scale = slider("scores are dot products divided by", { min: 0.25, max: 8, step: 0.25, value: divisor }, (value) => {
+  const range = { min: 0.25, max: 8, step: 0.25, value: divisor };
+  const scale = slider("scores are dot products divided by", range, (value) => {
     divisor = value;
     update();
     return written(value, 2) + (value ** 2 === d_k ? " = √d_k" : "");
@@ -226,7 +228,8 @@ WIDGETS.attention = (given) => {
     const result = attention(read, divisor);
     for (const name in shown) {
       shown[name].show(result[name]);
-      shown[name].cells.forEach((cells, i) => cells[0].parentElement.classList.toggle("chosen", i === query && !"KV".includes(name)));
+      shown[name].cells.forEach(([first], i) =>
+        first.parentElement.classList.toggle("chosen", i === query && !"KV".includes(name)));
     }
     say(`The query of “${tokens[query]}” has the scores ${list(result.scores[query], 2)}, ` +
       `the weights ${list(result.weights[query], 3)}, and the output ${list(result.output[query], 1)}.`);
@@ -247,7 +250,9 @@ WIDGETS.attention = (given) => {
 };
 
 WIDGETS.masks = ({ tokens, exponentials, presets }) => {
-  const fillings = { "left out, as in this book": undefined, "replaced by −∞": -Infinity, "replaced by −1,000,000,000": -1e9 };
+  const fillings = {
+    "left out, as in this book": undefined, "replaced by −∞": -Infinity, "replaced by −1,000,000,000": -1e9,
+  };
   const names = Object.keys(presets), n = tokens.length;
   const { element, say } = speaker();
   let mask = [], last = n - 1, filling;
@@ -266,12 +271,16 @@ WIDGETS.masks = ({ tokens, exponentials, presets }) => {
     }));
     weights.show(shares);
     const seen = tokens.filter((_, j) => mask[last][j]);
-    say(`The query ${tokens[last]} may attend to ${seen.length ? seen.join(", ") : "nothing"}; its weights are ${list(shares[last], 3)}.`);
+    say(`The query ${tokens[last]} may attend to ${seen.length ? seen.join(", ") : "nothing"}; ` +
+      `its weights are ${list(shares[last], 3)}.`);
   }
   const take = (name) => { mask = presets[name].map((row) => [...row]); last = n - 1; update(); };
   const buttons = names.map((name) => button(name, () => take(name)));
   const empty = button("forbid the last row", () => { mask[n - 1].fill(false); last = n - 1; update(); });
-  const fill = choice("forbidden scores are", Object.keys(fillings), (i) => { filling = Object.values(fillings)[i]; update(); });
+  const fill = choice("forbidden scores are", Object.keys(fillings), (i) => {
+    filling = Object.values(fillings)[i];
+    update();
+  });
   take(names[names.length - 1]);
   left.show(exponentials);
   return [
@@ -285,7 +294,8 @@ WIDGETS.positions = ({ d_model, length, query, key }) => {
   const clocks = Array.from({ length: d_model / 2 }, (_, i) => i), place = { p: query, q: key };
   const { element, say } = speaker();
   const hands = clocks.map(() => ({ p: line(50, 50, 50, 50, "hand"), q: line(50, 50, 50, 50, "hand dashed") }));
-  const face = (i) => picture(100, 116, draw("circle", { cx: 50, cy: 50, r: 46, class: "thin" }), hands[i].q, hands[i].p,
+  const rim = () => draw("circle", { cx: 50, cy: 50, r: 46, class: "thin" });
+  const face = (i) => picture(100, 116, rim(), hands[i].q, hands[i].p,
     draw("text", { x: 50, y: 112 }, `speed ${10000 ** (-2 * i / d_model)}`));
   const rows = matrix("The hands of p and q, and what each clock adds to the dot product",
     clocks.map((i) => `clock ${i}`), ["sin p", "cos p", "sin q", "cos q", "adds"], 5, "", 2);
@@ -295,7 +305,10 @@ WIDGETS.positions = ({ d_model, length, query, key }) => {
     draw("text", { x: 10 + 1.5 * length, y: 136 }, `dot product with each position q from 0 to ${length}`));
   function update() {
     const [p, q] = [place.p, place.q].map((position) => positionRow(position, d_model));
-    rows.show(clocks.map((i) => [p[2 * i], p[2 * i + 1], q[2 * i], q[2 * i + 1], dot(p.slice(2 * i, 2 * i + 2), q.slice(2 * i, 2 * i + 2))]));
+    rows.show(clocks.map((i) => {
+      const [a, b] = [p, q].map((numbers) => numbers.slice(2 * i, 2 * i + 2));
+      return [...a, ...b, dot(a, b)];
+    }));
     for (const [name, numbers] of [["p", p], ["q", q]])
       clocks.forEach((i) => {
         hands[i][name].setAttribute("x2", 50 + 44 * numbers[2 * i]);
@@ -306,10 +319,15 @@ WIDGETS.positions = ({ d_model, length, query, key }) => {
     mark.setAttribute("cx", x(place.q));
     mark.setAttribute("cy", y(products[place.q]));
     say(`Position ${place.p} has the row ${list(p, 2)}. Its dot product with the row of position ${place.q}, ` +
-      `${Math.abs(place.p - place.q)} away, is ${written(products[place.q], 2)}; with itself it is ${written(d_model / 2, 0)}.`);
+      `${Math.abs(place.p - place.q)} away, is ${written(products[place.q], 2)}; ` +
+      `with itself it is ${written(d_model / 2, 0)}.`);
   }
-  const sliders = ["p", "q"].map((name) => slider(`position ${name}`, { min: 0, max: length, step: 1, value: place[name] },
-    (value) => { place[name] = value; update(); return `${value} (${name === "p" ? "solid" : "dashed"} hands)`; }));
+  const range = (name) => ({ min: 0, max: length, step: 1, value: place[name] });
+  const sliders = ["p", "q"].map((name) => slider(`position ${name}`, range(name), (value) => {
+    place[name] = value;
+    update();
+    return `${value} (${name === "p" ? "solid" : "dashed"} hands)`;
+  }));
   for (const { move } of sliders) move();
   return [row(...sliders.map((each) => each.element)), row(...clocks.map(face)), row(rows.element, plot), element];
 };
@@ -336,10 +354,12 @@ WIDGETS.beam = ({ table: chances, max_length }) => {
     const over = at === search.steps.length, answer = search.answers[0];
     next.disabled = over;
     if (over) restart.focus(); // a button that can no longer be pressed loses the keyboard's place
-    say(`Step ${at}: ${kept.map((each) => `${each.words.join(" ")} ${each.fate === "live" ? "stays live" : "is finished"}`).join(", ")}. ` +
+    const fates = kept.map((each) => `${each.words.join(" ")} ${each.fate === "live" ? "stays live" : "is finished"}`);
+    say(`Step ${at}: ${fates.join(", ")}. ` +
       (best > -Infinity ? `The best finished score is ${written(best, 3)}` : "Nothing has finished") +
       (reach > -Infinity ? `; the best live one can still reach ${written(reach, 3)}. ` : "; nothing is live. ") +
-      (over ? `The search is over. The answer is ${answer.words.join(" ")}, with the score ${written(answer.score, 3)}.` : "The search goes on."));
+      (over ? `The search is over. The answer is ${answer.words.join(" ")}, with the score ${written(answer.score, 3)}.`
+        : "The search goes on."));
   }
   const width = choice("slots", ["1 (greedy)", "2", "3", "4"], (i) => { size = i + 1; again(); }, 1);
   const penalty = choice("length penalty α", alphas.map(String), (i) => { alpha = alphas[i]; again(); }, 2);
@@ -358,7 +378,11 @@ WIDGETS.sampling = ({ words, p }) => {
       (kept > 1 ? `, “${words[kept - 1]}” with ${written(drawn[kept - 1], 3)}.` : "."));
   }
   const dial = (name, label, range, said) =>
-    slider(label, { ...range, value: setting[name] }, (value) => { setting[name] = value; update(); return said(value); });
+    slider(label, { ...range, value: setting[name] }, (value) => {
+      setting[name] = value;
+      update();
+      return said(value);
+    });
   const dials = [
     dial("temperature", "temperature τ", { min: 0.1, max: 3, step: 0.1 }, (value) => written(value, 1)),
     dial("k", "top-k", { min: 1, max: n, step: 1 }, (value) => `k = ${value}`),
@@ -379,7 +403,8 @@ WIDGETS.gallery = ({ cases }) => {
       width: 0.7 * gap, height: 100 * number / largest, class: wrong ? "bug" : "" }));
     const rows = matrix(down, names, [wrong ? "with the bug" : "as it should be"], 1, "", 2);
     rows.show(numbers.map((number) => [number]));
-    shown.replaceChildren(picture(20 + width, height + 2, ...bars, line(10, height, 10 + width, height, "thin")), rows.element);
+    const floor = line(10, height, 10 + width, height, "thin");
+    shown.replaceChildren(picture(20 + width, height + 2, ...bars, floor), rows.element);
     say(words[Number(wrong)]);
   }
   const which = choice("case", cases.map((each) => each.title), (i) => { chosen = cases[i]; update(); });
@@ -388,27 +413,32 @@ WIDGETS.gallery = ({ cases }) => {
 };
 
 WIDGETS.cost = ({ sizes, tie_embeddings, machines, share }) => {
-  const { element, say } = speaker(), names = Object.keys(sizes), ties = ["none", "target", "all"], peaks = Object.entries(machines);
-  const rows = ["parameters", "weights, gradients, Adam", "kept by one attention of the encoder, fused kernel", "… readable formula",
+  const { element, say } = speaker(), names = Object.keys(sizes), peaks = Object.entries(machines);
+  const ties = ["none", "target", "all"];
+  const rows = ["parameters", "weights, gradients, Adam", "an attention of the encoder keeps, fused kernel", "the same, readable formula",
     "FLOPs of a training step", "time of a training step", "time of 100,000 steps", "FLOPs to write the target, cached"];
-  const inputs = editable("sizes", names.map((name) => name.replaceAll("_", " ")), null, names.map((name) => [sizes[name]]), "",
-    () => update(), { min: 1, max: 1e6, step: 1 });
+  const labels = names.map((name) => name.replaceAll("_", " ")), start = names.map((name) => [sizes[name]]);
+  const inputs = editable("sizes", labels, null, start, "", () => update(), { min: 1, max: 1e6, step: 1 });
   const results = table("what it costs", rows, null, () => [""]), cells = [...results.querySelectorAll("td")];
   let tie = tie_embeddings, machine = 0, reached = share;
   const bytes = (n) => (n < 2 ** 30 ? `${written(n / 2 ** 20, 1)} MiB` : `${written(n / 2 ** 30, 1)} GiB`);
-  const power = (n) => `${written(n / 10 ** Math.floor(Math.log10(n)), 2)} · 10^${Math.floor(Math.log10(n))}`;
+  const raised = (digits) => [...digits].map((digit) => "⁰¹²³⁴⁵⁶⁷⁸⁹"[digit]).join("");
+  const power = (n) => n.toExponential(2).replace(/e\+(\d+)/, (_, digits) => " · 10" + raised(digits));
   const time = (s) => (s < 1 ? `${written(1000 * s, 2)} ms` : s < 3600 ? `${written(s, 1)} s` : `${written(s / 3600, 1)} h`);
   function update() {
     const read = inputs.read();
     const given = read && { ...Object.fromEntries(names.map((name, i) => [name, read[i][0]])), tie_embeddings: tie };
     if (!read) return say("Each size must be a whole number from 1 to 1,000,000.");
-    if (given.d_model % given.num_heads) return say(`The heads share the width: ${given.num_heads} does not divide ${given.d_model}.`);
-    if (tie === "all" && given.source_vocab_size !== given.target_vocab_size) return say("One table for all needs equal vocabularies.");
+    if (given.d_model % given.num_heads)
+      return say(`The heads share the width: ${given.num_heads} does not divide ${given.d_model}.`);
+    if (tie === "all" && given.source_vocab_size !== given.target_vocab_size)
+      return say("One table for all needs equal vocabularies.");
     const found = cost(given), step = found.training / (reached * peaks[machine][1]);
-    const texts = [found.parameters.toLocaleString("en"), bytes(16 * found.parameters), bytes(found.fused), bytes(found.readable),
-      power(found.training), time(step), time(1e5 * step), power(found.decoding)];
+    const kept = [16 * found.parameters, found.fused, found.readable].map(bytes);
+    const texts = [found.parameters.toLocaleString("en"), ...kept, power(found.training), time(step), time(1e5 * step), power(found.decoding)];
     texts.forEach((text, i) => { cells[i].textContent = text; });
-    say(`${texts[0]} parameters; a training step takes ${texts[5]} on ${peaks[machine][0]} at ${written(100 * reached, 0)} % of its peak.`);
+    say(`${texts[0]} parameters; a training step takes ${texts[5]} on ${peaks[machine][0]} ` +
+      `at ${written(100 * reached, 0)} % of its peak.`);
   }
   const tied = choice("tied embeddings", ties, (i) => { tie = ties[i]; update(); }, ties.indexOf(tie));
   const processor = choice("processor", peaks.map(([name]) => name), (i) => { machine = i; update(); });
