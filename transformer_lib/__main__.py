@@ -284,7 +284,7 @@ def _translate(model: str, beam: int, device: str, sentences: tuple[str, ...]) -
 @click.option("--split", help="with --corpus: its part, such as test_2016_flickr")
 @_model
 def _evaluate(split: str | None, model: str, beam: int, device: str, **data: str | None) -> None:
-    """Score a translator: BLEU and chrF as JSON."""
+    """Score a translator: BLEU, chrF and TER as JSON."""
     corpus = data["corpus"]
     if corpus is not None and split is None:
         parts = "such as test for toy, test_2016_flickr for multi30k"
