@@ -407,13 +407,13 @@ def test_a_report_as_text_json_and_table():
     report = Report((Finding("one", "pass", "moves by 0"), Finding("two", "fail", "a < b", "x & y", "future")))
     assert not report.holds
     assert report.failed == ["two"]
-    for part in ("one", "moves by 0", "a < b", "x & y", "gallery: 08c_", "1 pass, 1 fail, 0 not applicable"):
+    for part in ("one", "moves by 0", "a < b", "x & y", "gallery: 13_", "1 pass, 1 fail, 0 not applicable"):
         assert part in str(report)
     found = json.loads(report.to_json())
     assert (found["schema"], found["holds"]) == (1, False)
     wanted = {"name": "two", "verdict": "fail", "evidence": "a < b", "cause": "x & y", "case": "future"}
     assert wanted.items() <= found["findings"][1].items()
-    assert found["findings"][1]["page"] == "08c_gallery.html#room-future"
+    assert found["findings"][1]["page"] == "13_gallery.html#room-future"
     suite = ElementTree.fromstring(report.to_junit())
     assert [len(case) for case in suite] == [0, 1]
     assert suite[1][0].attrib == {"message": "a < b"}
@@ -421,7 +421,7 @@ def test_a_report_as_text_json_and_table():
     page = BeautifulSoup(report._repr_html_(), "html.parser")
     rows = [[cell.get_text() for cell in row.select("td")] for row in page.select("tbody tr")]
     assert rows == [["two", "FAIL", "a < b", "x & y (gallery: future)"], ["one", "pass", "moves by 0", ""]]
-    assert page.select_one("a")["href"] == "08c_gallery.html#room-future"
+    assert page.select_one("a")["href"] == "13_gallery.html#room-future"
 
 
 def test_what_may_follow_from_a_fault_stands_under_it():

@@ -1,4 +1,4 @@
-# Generated from chapters/A1_command_line.md: edit the chapter, not this file, then run `make export`.
+# Generated from chapters/A_command_line.md: edit the chapter, not this file, then run `make export`.
 
 """The command line: python -m transformer_lib train | translate | evaluate | export | check."""
 
@@ -349,7 +349,7 @@ def _check(factory: str, sizes: tuple[int, int], as_json: str | None, as_junit: 
             return Adapted(MyModel(source_vocab_size, target_vocab_size), call)
 
     chapters/12d_adapters.md has five more. The two trainings take most of a minute on a quiet machine. Status 0: all
-    hold; 1: one does not; 2: it cannot be run. chapters/08_checks.md says what a pass does not prove.
+    hold; 1: one does not; 2: it cannot be run. chapters/12_checks.md says what a pass does not prove.
     """  # noqa: D301, for click \b means: leave these lines as they are
     module, colon, name = factory.partition(":")
     if not (module and colon and name):
