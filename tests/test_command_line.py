@@ -2,6 +2,7 @@
 
 import errno
 import io
+import itertools
 import json
 import os
 import signal
@@ -10,7 +11,6 @@ import sys
 import threading
 import warnings
 from copy import deepcopy
-from itertools import pairwise
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -282,7 +282,7 @@ def test_one_pair_in_twenty_is_put_aside_and_500_at_most(run, tmp_path, monkeypa
     train, val = ([tokenizer.decode(pair[0]) for pair in seen[name]] for name in ("pairs", "val_pairs"))
     assert (len(train), len(val)) == (count - aside, aside)
     assert {*train, *val} == {f"a {n}" for n in range(count)}
-    assert len({int(b[2:]) - int(a[2:]) for a, b in pairwise(val)}) <= 1
+    assert len({int(b[2:]) - int(a[2:]) for a, b in itertools.pairwise(val)}) <= 1
 
 
 def test_a_directory_as_corpus(run, fails, monkeypatch, tmp_path):
@@ -716,8 +716,8 @@ class Terminal(io.StringIO):
         return True
 
 
-def test_check_counts_the_steps_of_a_training(run, mine, monkeypatch, capsys):
-    """On a terminal in a line that is wiped, elsewhere in lines of their own."""
+def test_check_counts_the_steps_of_a_training(run, mine, monkeypatch):
+    """Elsewhere in lines of their own, on a terminal in a line that is wiped before the verdict."""
 
     def learns(_):
         parameter = torch.nn.Parameter(torch.zeros(1))
@@ -731,14 +731,15 @@ def test_check_counts_the_steps_of_a_training(run, mine, monkeypatch, capsys):
     wanted = "pass           learns: it has learnt\n1 pass, 0 fail, 0 not applicable\n"
     told = "learns: 500 training steps\nlearns: 1000 training steps\n"
     assert run("check", f"{mine}:good") == (0, wanted, f"a module that talks\n{told}")
+    seconds = itertools.count()
+    monkeypatch.setattr("tqdm.std.time", lambda: next(seconds))  # so that there is time to draw each step
     terminal = Terminal()
+    monkeypatch.setattr(sys, "stdout", terminal)
     monkeypatch.setattr(sys, "stderr", terminal)
     assert command_line.main(["check", f"{mine}:good"]) == 0
-    assert capsys.readouterr().out == wanted
-    shown = terminal.getvalue().split("\r")
-    assert any(line.startswith("learns: 0 training steps, ") for line in shown)
-    assert shown[-1] == ""
-    assert not shown[-2].strip()  # wiped
+    lines = terminal.getvalue().split("\n")
+    assert "\rlearns: 1100 training steps, " in lines[0]
+    assert [line.rpartition("\r")[2] for line in lines] == wanted.split("\n")
 
 
 def test_check_shows_where_the_factory_raised(run, mine):
