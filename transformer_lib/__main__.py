@@ -1,6 +1,6 @@
 # Generated from chapters/A_command_line.md: edit the chapter, not this file, then run `make export`.
 
-"""The command line: python -m transformer_lib train | translate | evaluate | export | check."""
+"""The command line: python -m transformer_lib train | translate | evaluate | export | check | progress."""
 
 from __future__ import annotations
 
@@ -33,6 +33,7 @@ from transformer_lib.data import (
     toy_corpus,
 )
 from transformer_lib.engine import export
+from transformer_lib.exercises.progress import progress
 from transformer_lib.model import Transformer, TransformerConfig
 from transformer_lib.serialization import InputError, atomic_write, one_line
 from transformer_lib.training import TrainingConfig, train
@@ -416,6 +417,21 @@ def _is_ours(error: BaseException) -> bool:
     """Whether the suite itself raised the error, and not the model that it called."""
     *_, (frame, _) = traceback.walk_tb(error.__traceback__)
     return frame.f_globals["__name__"].startswith(check_transformer.__module__)
+
+
+@_commands.command("progress")
+@click.argument("folder", default=".", metavar="[FOLDER]")
+def _progress(folder: str) -> None:
+    """List the exercises in the notebooks of FOLDER: passed, failed, not attempted."""
+    counts = {"passed": 0, "failed": 0, "not attempted": 0}
+    for notebook, verdicts in progress(folder).items():
+        parts = []
+        for verdict in counts:
+            names = [exercise for exercise, told in verdicts.items() if told == verdict]
+            counts[verdict] += len(names)
+            parts += [f"{verdict}: {', '.join(names)}"] if names else []
+        click.echo(f"{notebook:24} {'; '.join(parts)}")
+    click.echo(f"{'all':24} " + "; ".join(f"{verdict}: {count}" for verdict, count in counts.items()))
 
 
 def _say(message: object) -> None:
