@@ -365,7 +365,7 @@ def _check(factory: str, sizes: tuple[int, int], as_json: str | None, as_junit: 
         except (Exception, SystemExit) as error:
             raise InputError(f"cannot import {factory}: {one_line(error)}") from error
         try:
-            with _progress(out) as told:
+            with _tell_progress(out) as told:
                 report = check_transformer(build, **told, **options)
         except (Exception, SystemExit) as error:
             if not _is_ours(error):
@@ -382,7 +382,7 @@ def _check(factory: str, sizes: tuple[int, int], as_json: str | None, as_junit: 
 
 
 @contextmanager
-def _progress(out: TextIO) -> Iterator[dict[str, Any]]:
+def _tell_progress(out: TextIO) -> Iterator[dict[str, Any]]:
     """What tells of each property as it is tried, and counts the steps of the trainings."""
     from tqdm import tqdm  # here, so that other commands start fast
 
