@@ -70,7 +70,7 @@ class Finding:
 
     @property
     def page(self) -> str:
-        """Where the book shows such a bug: a page, and a place on it."""
+        """The page of the book that shows such a bug, with the place on it; empty if there is none."""
         return f"13_gallery.html#room-{self.case}" if self.case else ""
 
 
