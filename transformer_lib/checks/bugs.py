@@ -235,7 +235,7 @@ class NotStored(ReferenceModel):
         self.register_buffer("positions", torch.randn(table.shape), persistent=False)
 
 
-@case("target-padding", "A target without a padding mask", "sentences", "target padding on the left")
+@case("target-padding", "A target without a padding mask", "sentences")
 class NoTargetPadding(ReferenceModel):
     def target_mask(self, target: Tensor) -> Tensor:
         length = target.size(1)
