@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from copy import deepcopy
 from functools import cached_property
-from itertools import chain, count
+from itertools import count
 from typing import Any
 
 import torch
@@ -194,13 +194,14 @@ class ModelUnderTest(UnderTest):
 
     @cached_property
     def lengths(self) -> list[int]:
-        """Sizes of sentences to try: a short one, a longer one, the longest that the model says it accepts, and those
-        that it runs at, at and beyond every size that it keeps, up to 256: a table or a mask may end there.
+        """Lengths of sentences to try: short ones, the longest that the model says it accepts, and beyond every size.
+
+        These sizes are those of the tensors and the whole numbers that the model keeps: a table or a mask may end
+        there. Up to 256, and only where the model runs.
         """
-        modules = [*self.module.modules()]
-        numbers = (value for module in modules for value in vars(module).values() if isinstance(value, int | Tensor))
-        kept = chain(self.module.parameters(), self.module.buffers(), numbers)
-        sizes = {n for value in kept for n in (value.shape if isinstance(value, Tensor) else [value])}
+        kept = [value for module in self.module.modules() for value in vars(module).values()]
+        tensors = [*self.module.parameters(), *self.module.buffers(), *(x for x in kept if isinstance(x, Tensor))]
+        sizes = {n for tensor in tensors for n in tensor.shape} | {n for n in kept if isinstance(n, int)}
         limit = 256 if self.max_len is None else min(self.max_len, 256)
         found = {LONGEST} if self.max_len is None else {LONGEST, limit}
         for size in sorted(n for n in sizes if LONGEST < n <= limit):
@@ -229,10 +230,10 @@ class ModelUnderTest(UnderTest):
         return self.tokens(rows, source), self.tokens(rows, target, target=True)
 
     def every_token(self, *, target: bool = False) -> Tensor:
-        """The tokens of a side that are no padding, at most 80 of them, in rows (10, 8) and in random order."""
+        """The tokens of a side that are no padding, at most 80 of them, in random order, a sentence each: (80, 1)."""
         size = (self.target_vocab_size if target else self.source_vocab_size) - 1
         tokens = torch.cat([torch.randperm(size, generator=self.generator) for _ in range(80 // size + 1)])[:80]
-        return (tokens + (tokens >= self.pad_id)).view(10, 8)
+        return (tokens + (tokens >= self.pad_id)).view(80, 1)
 
     def other(self, tokens: Tensor, *, target: bool = False) -> Tensor:
         """Draw tokens that differ from these in every place, and are no padding."""
