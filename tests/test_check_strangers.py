@@ -164,6 +164,10 @@ class Window(ReferenceModel):
         return super().target_mask(target).triu(-2)
 
 
+class OneDeep(ReferenceModel):
+    depth = 1
+
+
 class Registers(ReferenceModel):
     """Every sentence begins with two learned vectors, which the memory keeps (Darcet et al. 2023)."""
 
@@ -189,7 +193,7 @@ class StochasticDepth(ReferenceModel):
 
 RIGHT = [
     Softmax32, KeepsWeights, Lazy, Experts, ReZero, RelativeBias, SharedMap, LayerDrop, ZeroBias, NoTargetMask, Window,
-    Registers, StochasticDepth,
+    OneDeep, Registers, StochasticDepth,
 ]  # fmt: skip
 
 
@@ -331,6 +335,22 @@ class DividedByLength(ReferenceModel):
         return super().place(length) * (8 / self.share)
 
 
+class MaskOfTwenty(ReferenceModel):
+    """The size of the mask is a number that the suite can see."""
+
+    def __init__(self, *sizes):
+        super().__init__(*sizes)
+        self.limit = 20
+
+    def target_mask(self, target):
+        return self.source_mask(target) if target.size(1) > self.limit else super().target_mask(target)
+
+
+class WrongTargetAxis(ReferenceModel):
+    def target_mask(self, target):
+        return NoTargetMask.target_mask(self, target) & self.source_mask(target).transpose(-2, -1)
+
+
 class CausalEncoder(ReferenceModel):
     def encoder_layer(self, layer, x, mask):
         return super().encoder_layer(layer, x, mask & torch.ones(x.size(1), x.size(1)).tril().bool().to(x.device))
@@ -449,6 +469,8 @@ WRONG = {
     Pad0: ("sizes and padding are those asked for", "fixed"),
     Swapped: ("sizes and padding are those asked for", "swapped"),
     DividedByLength: ("source padding on the right", "padded length"),
+    MaskOfTwenty: ("causality", "causal mask"),
+    WrongTargetAxis: ("target padding on the left", "wrong axis"),
     CausalEncoder: ("memory is whole", "one side only"),
     CausalMemory: ("memory is whole", "cross-attention"),
     ClippedIds: ("tokens are told apart", "cut off"),

@@ -30,7 +30,7 @@ def max_difference(new: Tensor, old: Tensor) -> float:
     if new.shape != old.shape or not (new.isfinite().all() and old.isfinite().all()):
         return math.inf
     spread = old.std().item() if old.numel() > 1 else 0.0
-    return (new - old).abs().max().item() / (spread if spread > 0 else 1.0)
+    return (new - old).abs().max().item() / (spread if spread > 0 else 1.0) if old.numel() else 0.0
 
 
 class UnderTest:
