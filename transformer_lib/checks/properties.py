@@ -474,11 +474,8 @@ def logits_not_probabilities(model: ModelUnderTest) -> Outcome:
     for answers, mode in ((logits, "evaluation"), (model.in_training(*pair), "training")):
         zero = (answers == 0).flatten(0, 1)
         if (zero.any(0) & ~zero.all(0)).any():
-            return (
-                False,
-                f"in {mode}, {zero.double().mean():.0%} of the answers are exactly 0",
-                "a ReLU or dropout behind the output",
-            )
+            words = f"in {mode}, {zero.double().mean():.0%} of the answers are exactly 0"
+            return False, words, "a ReLU or dropout stands behind the output"
     holds = not probabilities and bool(logits.isfinite().all())
     return holds, range_ + (", and each row sums to 1" if probabilities else "")
 
@@ -506,11 +503,12 @@ def parameters_shared_on_purpose(model: ModelUnderTest) -> Outcome:
 def layers_have_residual_connections(model: ModelUnderTest) -> Outcome:
     """With any matrix in a stack of layers silenced, the source, or each position's own target token, is still heard.
 
-    Proves: something leads round each of them. Layers are members of a list with three matrices or more; those of
-    the encoder are those that the target does not move. Cannot: say that the input is carried unchanged.
+    Proves: something leads round each of them. Layers are members of a list of one class, with three matrices or
+    more; those of the encoder are those that the target does not move. Cannot: say that the input is carried unchanged.
     """
     lists = [module for module in model.module.modules() if isinstance(module, nn.ModuleList | nn.Sequential)]
-    members = [(layer, _matrix_modules(layer)) for each in lists for layer in each]
+    alike = [each for each in lists if len({type(layer) for layer in each}) == 1]
+    members = [(layer, _matrix_modules(layer)) for each in alike for layer in each]
     layers = [[module for module in inside if module is not layer] for layer, inside in members if len(inside) > 2]
     names = {module: name for name, module in model.module.named_modules()}
     source, target = model.pair(1)
