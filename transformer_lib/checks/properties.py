@@ -101,14 +101,15 @@ def source_sensitivity(model: ModelUnderTest) -> Outcome:
     """
     rows = []
     for length in model.lengths:
-        source, target = model.pair(3, length)
+        source, target = model.pair(3, length, min(length, LONGEST))
         real = length - 2 if length <= LONGEST else length
         source[:, real:] = model.pad_id
         rows += _influence(model, (source, target), [j for j in _few(length) if j < real], target=False).values()
     moves = [move for row in rows for move in row]
     outcome = model.more_than_rounding(moves, "the least that one real source token moves the logits of a position is")
     deaf = "some target positions do not hear all of the source: a causal mask on cross-attention"
-    return outcome if min(map(max, rows)) <= model.tolerance else (*outcome[:2], deaf)
+    short = rows[:15]  # those of the first two lengths
+    return outcome if min(map(max, short)) <= model.tolerance else (*outcome[:2], deaf)
 
 
 @register_property(PROPERTIES, "a causal mask on cross-attention, or only a part of the memory is handed on")
