@@ -414,8 +414,8 @@ def tokens_hear_each_other(layer: LayerUnderTest) -> Outcome:
 def mask_is_obeyed(layer: LayerUnderTest) -> Outcome:
     """Under a causal mask no later token moves an output, and every earlier one does."""
     seen, most = layer.influences(ours.causal_mask(5))
-    moves, evidence = layer.more_than_rounding(seen, "allowed ones by")
-    return moves and most <= layer.tolerance, f"forbidden tokens move outputs by {layer.describe(most)}, {evidence}"
+    holds, evidence, *_ = layer.more_than_rounding(seen, "allowed ones by")
+    return holds and most <= layer.tolerance, f"forbidden tokens move outputs by {layer.describe(most)}, {evidence}"
 
 
 @register_property(LAYER, "sentences or tokens are mixed: a wrong reshape, or a norm over the wrong axis", "batch")

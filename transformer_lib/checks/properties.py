@@ -99,7 +99,7 @@ def source_sensitivity(model: ModelUnderTest) -> Outcome:
     Proves: the decoder hears every source position from every position of its own. Cannot: show that it hears the
     right thing.
     """
-    rows = []
+    rows: list[list[float]] = []
     for length in model.lengths:
         source, target = model.pair(3, length, min(length, LONGEST))
         real = length - 2 if length <= LONGEST else length
@@ -261,7 +261,7 @@ def target_padding_on_the_left(model: ModelUnderTest) -> Outcome:
     """
     source, target = model.pair()
     left = torch.cat([model.padding(3, 3), target], dim=1)
-    word = model.other(model.padding(1, 1), target=True).item()
+    word = int(model.other(model.padding(1, 1), target=True))
     as_word = torch.where(left == model.pad_id, word, left)
     if _moved_by_padding(model, source, left, slice(3, None), word, as_word) <= model.tolerance:
         raise NotApplicable("in the target, padding is read like any word; it must stand on the right")
@@ -527,7 +527,8 @@ def layers_have_residual_connections(model: ModelUnderTest) -> Outcome:
             model(source[:1], target)
         return found
 
-    first, second, whole, moves = outputs(target[:1]), outputs(target[2:]), heard(None), {}
+    first, second, whole = outputs(target[:1]), outputs(target[2:]), heard(None)
+    moves: dict[str, float] = {}
     for layer in layers:
         called = [module for module in layer if module in first and module in second]
         in_decoder = any(max_difference(second[module], first[module]) > model.tolerance for module in called)
