@@ -54,7 +54,7 @@ class Experts(ReferenceModel):
         super().__init__(*sizes)
         relu = nn.ReLU()  # one for all, so it is always heard from
         for layer in [*self.encoder, *self.decoder]:
-            experts = [nn.Sequential(nn.Linear(16, 32), relu, nn.Linear(32, 16)) for _ in range(4)]
+            experts = [nn.Sequential(nn.Linear(16, 32), relu, nn.Dropout(), nn.Linear(32, 16)) for _ in range(4)]
             del layer["feed"]["up"], layer["feed"]["down"]
             layer["feed"]["router"], layer["feed"]["experts"] = nn.Linear(16, 4), nn.ModuleList(experts)
 
@@ -126,6 +126,15 @@ class SharedMap(ReferenceModel):
         return part["o"](self.join(self.weights(self.scores(q, k), mask) @ v))
 
 
+class TwoNames(ReferenceModel):
+    """A helper keeps the encoder under a second name, and never calls it."""
+
+    def __init__(self, *sizes):
+        super().__init__(*sizes)
+        self.helper = nn.Module()
+        self.helper.watched = self.encoder
+
+
 class LayerDrop(ReferenceModel):
     """In training a layer is left out now and then, by Python's random numbers."""
 
@@ -192,7 +201,7 @@ class StochasticDepth(ReferenceModel):
 
 
 RIGHT = [
-    Softmax32, KeepsWeights, Lazy, Experts, ReZero, RelativeBias, SharedMap, LayerDrop, ZeroBias, NoTargetMask, Window,
+    Softmax32, KeepsWeights, Lazy, Experts, ReZero, RelativeBias, SharedMap, TwoNames, LayerDrop, ZeroBias, NoTargetMask, Window,
     OneDeep, Registers, StochasticDepth,
 ]  # fmt: skip
 

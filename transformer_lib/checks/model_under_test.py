@@ -188,9 +188,20 @@ class ModelUnderTest(UnderTest):
         return deepcopy(self.module).train()
 
     def in_training(self, source: Tensor, target: Tensor) -> Tensor:
-        """Call the module in training mode, with the same random numbers each time."""
+        """Call the module in training mode, with the same random numbers each time, and without dropout.
+
+        An expert draws for the tokens that it gets, so with dropout what one token draws depends on where others go.
+        """
         with seeded(self.seed):
-            return self.logits(self.training_module, source, target)
+            return self.logits(self._without_dropout, source, target)
+
+    @cached_property
+    def _without_dropout(self) -> nn.Module:
+        module = deepcopy(self.training_module)
+        for part in module.modules():
+            if isinstance(part, nn.Dropout):
+                part.eval()
+        return module
 
     @cached_property
     def lengths(self) -> list[int]:

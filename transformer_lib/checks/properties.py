@@ -4,7 +4,7 @@
 
 import itertools
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from typing import Any
@@ -485,14 +485,17 @@ def logits_not_probabilities(model: ModelUnderTest) -> Outcome:
 def parameters_shared_on_purpose(model: ModelUnderTest) -> Outcome:
     """No parameter is used under two names, except a table tied to another table of a vocabulary's size.
 
-    Proves: nothing else is shared as an object. Cannot: see a module that `forward` calls twice under one name, nor
-    copies that merely start out equal.
+    Proves: nothing else is shared as an object. A module that has two names, and is called once, is used under one.
+    Cannot: see a module that `forward` calls twice under one name, nor copies that merely start out equal.
     """
-    names = defaultdict(list)
+    calls, names = Counter[nn.Module](), defaultdict[nn.Parameter, dict[nn.Module | str, str]](dict)
+    with register_module_forward_pre_hook(lambda module, _: calls.update([module])):
+        model(*model.pair())
     for name, parameter in model.module.named_parameters(remove_duplicate=False):
-        names[parameter].append(name)
+        owner = model.module.get_submodule(name.rpartition(".")[0])
+        names[parameter].setdefault(owner if calls[owner] == 1 else name, name)
     sizes = {model.source_vocab_size, model.target_vocab_size}
-    shared = [(group, parameter) for parameter, group in names.items() if len(group) > 1]
+    shared = [([*group.values()], parameter) for parameter, group in names.items() if len(group) > 1]
     wrong = [group for group, parameter in shared if not (parameter.dim() and parameter.size(0) in sizes)]
     if wrong:
         return False, f"{len(wrong)} parameters stand in several places, such as {' = '.join(wrong[0][:2])}"
