@@ -342,7 +342,8 @@ def every_output(change: Callable[[int, nn.Module, Tensor], Tensor | None]) -> I
 
     def watch(module: nn.Module, _: tuple, output: Any) -> Any:
         first, *rest = output if isinstance(output, tuple) and output else (output,)
-        new = change(next(numbers), module, first) if isinstance(first, Tensor) else None
+        seen = isinstance(first, Tensor) and not first.is_nested  # torch's encoder may put out nested tensors
+        new = change(next(numbers), module, first) if seen else None
         return (new, *rest) if new is not None and isinstance(output, tuple) else new
 
     with register_module_forward_hook(watch):

@@ -309,7 +309,7 @@ def sizes_and_padding_are_those_asked_for(model: ModelUnderTest) -> Outcome:
             refusal = one_line(error)
             continue
         source, target = other.pair()
-        source[0, 0], target[0, 0] = size - 1, target_size - 1
+        source[0, 0], target[0, 0] = (n - 2 if pad_id == n - 1 else n - 1 for n in (size, target_size))
         try:
             other.logits(module, source, target)
         except Exception as error:
@@ -426,7 +426,8 @@ def _factors(model: nn.Module, source: Tensor, target: Tensor) -> dict[nn.Module
 
     def watch(module: nn.Module, inputs: tuple[Any, ...], output: Any) -> None:
         x = inputs[0] if inputs and isinstance(inputs[0], Tensor) else torch.zeros(0)
-        if isinstance(output, Tensor) and output.shape == x.shape and x.is_floating_point():
+        whole = isinstance(output, Tensor) and not (output.is_nested or x.is_nested)
+        if whole and output.shape == x.shape and x.is_floating_point():
             x, y = x[x != 0], output[x != 0]
             kept = y != 0
             factors = (y / x)[kept]
