@@ -201,8 +201,8 @@ class StochasticDepth(ReferenceModel):
 
 
 RIGHT = [
-    Softmax32, KeepsWeights, Lazy, Experts, ReZero, RelativeBias, SharedMap, TwoNames, LayerDrop, ZeroBias, NoTargetMask, Window,
-    OneDeep, Registers, StochasticDepth,
+    Softmax32, KeepsWeights, Lazy, Experts, ReZero, RelativeBias, SharedMap, TwoNames, LayerDrop, ZeroBias,
+    NoTargetMask, Window, OneDeep, Registers, StochasticDepth,
 ]  # fmt: skip
 
 

@@ -187,13 +187,13 @@ class ModelUnderTest(UnderTest):
         self(*self.pair())  # without gradients: a kept output that has a graph could not be copied
         return deepcopy(self.module).train()
 
-    def in_training(self, source: Tensor, target: Tensor) -> Tensor:
-        """Call the module in training mode, with the same random numbers each time, and without dropout.
+    def in_training(self, source: Tensor, target: Tensor, *, dropout: bool = False) -> Tensor:
+        """Call the module in training mode, with the same random numbers each time, and by default without dropout.
 
         An expert draws for the tokens that it gets, so with dropout what one token draws depends on where others go.
         """
         with seeded(self.seed):
-            return self.logits(self._without_dropout, source, target)
+            return self.logits(self.training_module if dropout else self._without_dropout, source, target)
 
     @cached_property
     def _without_dropout(self) -> nn.Module:

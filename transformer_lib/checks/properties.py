@@ -473,7 +473,7 @@ def logits_not_probabilities(model: ModelUnderTest) -> Outcome:
     total = logits.sum(dim=-1)
     probabilities = bool(logits.min() >= 0) and (total - 1).abs().max().item() < 1e-3
     range_ = f"answers lie between {logits.min():.2g} and {logits.max():.2g}"
-    for answers, mode in ((logits, "evaluation"), (model.in_training(*pair), "training")):
+    for answers, mode in ((logits, "evaluation"), (model.in_training(*pair, dropout=True), "training")):
         zero = (answers == 0).flatten(0, 1)
         if (zero.any(0) & ~zero.all(0)).any():
             words = f"in {mode}, {zero.double().mean():.0%} of the answers are exactly 0"
