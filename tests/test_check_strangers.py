@@ -9,7 +9,7 @@ from torch import nn
 
 from transformer_lib.checks import check_transformer
 from transformer_lib.checks.model_under_test import Adapted, ModelUnderTest, hugging_face
-from transformer_lib.checks.properties import TRAINED_PROPERTIES
+from transformer_lib.checks.properties import PROPERTIES, TRAINED_PROPERTIES
 from transformer_lib.checks.reference_model import ReferenceModel
 from transformer_lib.checks.report import NotApplicable, examine
 
@@ -232,6 +232,11 @@ def test_t5_passes_with_its_softmax_and_norm_in_float32():
 @pytest.mark.parametrize("seed", [2, 3])
 def test_t5_learns_to_copy_though_slowly(seed):
     assert examine(ModelUnderTest(t5, seed=seed), TRAINED_PROPERTIES[1:]).holds
+
+
+@pytest.mark.parametrize("entry", PROPERTIES, ids=lambda entry: entry.name)
+def test_each_property_stands_on_its_own(entry):
+    assert examine(ModelUnderTest(ReferenceModel, max_len=32), [entry]).findings[0].verdict == "pass"
 
 
 def test_a_leak_behind_a_gate_or_a_softmax_in_float32_is_still_found():
