@@ -8,23 +8,6 @@ from docutils import nodes
 from docutils.core import publish_doctree
 
 
-@pytest.mark.parametrize(
-    ("page", "number"),
-    [
-        ("book/00_preface", "0"),
-        ("book/00b_rounding", "0b"),
-        ("book/07_model", "7"),
-        ("book/10_decoding", "10"),
-        ("book/12ba_properties", "12ba"),
-        ("book/C_toy_grammar", "C"),
-        ("book/tour", ""),
-        ("book/api", ""),
-    ],
-)
-def test_the_number_of_a_page_is_that_of_its_file(page, number):
-    assert theme.number(page) == number
-
-
 @pytest.mark.parametrize("url", ["", theme.PLACEHOLDER, theme.PLACEHOLDER + "/"])
 def test_no_button_leads_to_a_placeholder(url):
     options = {"repository_url": url, "use_edit_page_button": True, "launch_buttons": {"colab_url": "https://colab"}}
