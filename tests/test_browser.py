@@ -60,7 +60,7 @@ class Tab:
         self.complaints = []
         self.page.on("console", lambda message: message.type in ("error", "warning") and self.complain(message.text))
         self.page.on("pageerror", lambda error: self.complain(str(error)))
-        self.page.on("requestfailed", lambda request: self.complain(f"not loaded: {request.url}"))
+        self.page.on("requestfailed", lambda request: self.complain(f"not loaded: {request.url}, {request.failure}"))
         self.page.on("request", lambda request: request.url.startswith("http") and self.complain(request.url))
 
     def complain(self, text):

@@ -6,7 +6,7 @@ the buttons that lead to the repository are there once `_config.yml` names one t
 
 import re
 from functools import cache
-from html import escape
+from html import escape, unescape
 from pathlib import Path
 from typing import Any
 
@@ -111,10 +111,11 @@ def where_you_are(app: Sphinx, page: str, doctree: nodes.document) -> str:
 
 
 def description(doctree: nodes.document) -> str:
-    """The first sentences of a page's text, at most 200 letters."""
+    """The first sentences of a page's text, at most 200 letters; a formula would be its source."""
     for section in doctree.findall(nodes.section):
         for child in section.children:
-            if isinstance(child, nodes.paragraph) and len(text := " ".join(child.astext().split())) > 40:
+            text = " ".join(child.astext().split())
+            if isinstance(child, nodes.paragraph) and len(text) > 40 and not any(child.findall(nodes.math)):
                 sentences = re.match(r".{1,200}(?<=[.?!])(?= |$)", text)
                 return sentences[0] if sentences else text[:197] + "…"
     return ""
@@ -124,7 +125,7 @@ def complete_the_page(app: Sphinx, page: str, template: str, context: dict[str, 
     """Add what a link to the page shows elsewhere, and the line of chapters; drop names and roles that are wrong."""
     if doctree is None:
         return
-    title = re.sub(r"<[^>]*>", "", context["title"])
+    title = unescape(re.sub(r"<[^>]*>", "", context["title"]))
     tags = {
         "og:type": "article",
         "og:site_name": app.config.html_title,
