@@ -99,7 +99,8 @@ FACTS = r"""() => {
     errors: document.querySelectorAll("mjx-merror, .problematic").length,
     stops: document.querySelectorAll("mjx-container[tabindex]").length,
     ids: [...document.querySelectorAll("[id]")].map(element => element.id),
-    links: [...new Set([...document.querySelectorAll("a[href]")].map(link => link.href))],
+    links: [...new Set([...document.querySelectorAll("a[href]")]
+      .map(link => new URL(link.getAttribute("href"), document.baseURI).href))],
   };
 }"""
 
