@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from copy import copy
 from dataclasses import asdict, dataclass
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from transformer_lib import serialization
-from transformer_lib.data import Batch, token_batches
+from transformer_lib.data import Batch, PairStore, token_batches
 from transformer_lib.model import Transformer
 from transformer_lib.serialization import InputError
 from transformer_lib.training.config import TrainingConfig, adamw
@@ -82,7 +83,12 @@ class Checkpointer:
     """
 
     def __init__(
-        self, model: Transformer, optimizer: Optimizer, config: TrainingConfig, pairs: Pairs, folder: str | Path | None
+        self,
+        model: Transformer,
+        optimizer: Optimizer,
+        config: TrainingConfig,
+        pairs: Pairs | PairStore,
+        folder: str | Path | None,
     ) -> None:
         self.model, self.optimizer, self.config = model, optimizer, config
         self.folder = None if folder is None else Path(folder)
@@ -161,12 +167,15 @@ class Checkpointer:
             serialization.save_state(path, self.model, self.optimizer, progress, recent=self.recent_weights)
 
 
-def _settings(config: TrainingConfig, pairs: Pairs) -> dict[str, Any]:
+def _settings(config: TrainingConfig, pairs: Pairs | PairStore) -> dict[str, Any]:
     """What may not change on the way, as JSON gives it back: a schedule by some of its rates, pairs by a checksum."""
     free = ("steps", "minutes", "evaluate_every", "recompute", "average", "patience")
     settings = {name: value for name, value in asdict(config).items() if name not in free}
     settings["schedule"] = [config.schedule(2**n, peak=1.0, warmup=100) for n in range(17)]
-    settings["pairs"] = zlib.crc32(repr([(list(source), list(target)) for source, target in pairs]).encode())
+    if isinstance(pairs, PairStore):
+        settings["pairs"] = pairs.checksum
+    else:
+        settings["pairs"] = zlib.crc32(repr([(list(source), list(target)) for source, target in pairs]).encode())
     return json.loads(json.dumps(settings))
 
 
@@ -185,29 +194,31 @@ def stop_signals(folder: str | Path | None, noted: list[int]) -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def _batches(pairs: Pairs, config: TrainingConfig, pad_id: int, state: TrainingState) -> Iterator[Batch]:
+def _batches(pairs: Pairs | PairStore, config: TrainingConfig, pad_id: int, state: TrainingState) -> Iterator[Batch]:
     """Batches without end from where the run stands; moves the state along."""
+    batches_of = pairs.batches if isinstance(pairs, PairStore) else partial(token_batches, pairs)
     while True:
-        batches = token_batches(pairs, config.batch_tokens, pad_id=pad_id, seed=config.seed, epoch=state.epoch)
-        for batch in islice(batches, state.batch, None):
+        place = {"seed": config.seed, "epoch": state.epoch, "start": state.batch}
+        for batch in batches_of(config.batch_tokens, pad_id=pad_id, **place):
             state.batch += 1
             yield batch
         state.epoch, state.batch = state.epoch + 1, 0
 
 
-def _require_usable(pairs: Pairs, batch_tokens: int, max_len: int) -> None:
+def _require_usable(pairs: Pairs | PairStore, batch_tokens: int, max_len: int) -> None:
     """Refuse before the first step what would stop the run in the middle."""
-    for source, target in pairs:
-        if max(len(source), len(target)) > batch_tokens or max(len(source), len(target) - 1) > max_len:
+    shapes = pairs.shapes if isinstance(pairs, PairStore) else [(len(source), len(target)) for source, target in pairs]
+    for n, m in shapes:
+        if max(n, m) > batch_tokens or max(n, m - 1) > max_len:
             limits = f"at most batch_tokens = {batch_tokens} tokens, and the model's max_len = {max_len}"
-            raise InputError(f"expected pairs of {limits}; got {len(source)} and {len(target)}")
-        if len(target) < 2:
-            raise InputError(f"expected targets of 2 tokens or more, <bos> … <eos>; got {target}")
+            raise InputError(f"expected pairs of {limits}; got {n} and {m}")
+        if m < 2:
+            raise InputError(f"expected targets of 2 tokens or more, <bos> … <eos>; got {m}")
 
 
 def train(
     model: Transformer,
-    pairs: Pairs,
+    pairs: Pairs | PairStore,
     config: TrainingConfig,
     *,
     val_pairs: Pairs = (),
@@ -224,7 +235,7 @@ def train(
 
     Args:
         model: the model; it is moved to `device`, changed in place, and left in training mode.
-        pairs: (source, target) token lists, as `encode_pairs` gives them; at least one.
+        pairs: (source, target) token lists, as `encode_pairs` gives them, at least one; or a `PairStore`.
         config: how to train.
         val_pairs: pairs for validation; may be empty.
         out: directory for `model.safetensors` (the best on `val_pairs`, or the last without them), `log.jsonl` and
@@ -250,7 +261,8 @@ def train(
         raise ValueError("expected at least one pair to train on; got none")
     if config.patience is not None and not val_pairs:
         raise ValueError("patience waits for a better validation loss: give val_pairs")
-    _require_usable([*pairs, *val_pairs], config.batch_tokens, model.config.max_len)
+    for some in (pairs, val_pairs):
+        _require_usable(some, config.batch_tokens, model.config.max_len)
     steps, patience, pad_id = config.steps or math.inf, config.patience or math.inf, model.config.pad_id
     deadline = time.monotonic() + 60 * (config.minutes or math.inf)
     read_every = READ_EVERY.get(torch.device(device).type, 1)
