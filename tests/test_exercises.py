@@ -14,18 +14,18 @@ import transformer_lib.exercises
 from transformer_lib.exercises import close, grade, show
 
 ROOT = Path(__file__).resolve().parent.parent
-LABEL = re.compile(r"^:label: ex-([A\d]\d[a-z]*-\d)$", re.MULTILINE)
+LABEL = re.compile(r"^:label: ex-((?:\d\d[a-z]?|[A-Z])-\d)$", re.MULTILINE)
 GRADED = [
     path
     for path in sorted((ROOT / "chapters").glob("*.md"))
     if "transformer_lib/exercises/chapter_" in path.read_text("utf-8")
 ]
 EXERCISES = [name for path in GRADED for name in LABEL.findall(path.read_text("utf-8"))]
-VERDICTS = re.compile(r"^([A\d]\d[a-z]*-\d): (not attempted|passed|failed: .+)$", re.MULTILINE)
+VERDICTS = re.compile(r"^((?:\d\d[a-z]?|[A-Z])-\d): (not attempted|passed|failed: .+)$", re.MULTILINE)
 
 
 def number(path):
-    """A chapter's number: 08, 08b, A1."""
+    """A page's number: 08, 08b, A."""
     return path.stem.partition("_")[0]
 
 
