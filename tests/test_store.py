@@ -80,9 +80,7 @@ def test_the_store_gives_the_batches_of_the_list(budget, both):
     """Without a seed the very same; with one the same shapes, and every pair once."""
     pairs, store = both
     assert same(store.batches(budget), token_batches(pairs, budget))
-    ours, theirs = (
-        list(f(budget, seed=3, epoch=1)) for f in (store.batches, lambda *a, **o: token_batches(pairs, *a, **o))
-    )
+    ours, theirs = list(store.batches(budget, seed=3)), list(token_batches(pairs, budget, seed=3))
     assert Counter(map(shapes_of, ours)) == Counter(map(shapes_of, theirs))
     assert listed(ours) == listed(theirs)
     for batch in ours:
@@ -133,12 +131,16 @@ def test_a_place_is_shuffled_alike_alone_and_among_others(size, key):
     assert [index_shuffle(index[i : i + 1], size, key)[0] for i in range(3)] == together.tolist()
 
 
+def test_the_mixing_is_that_of_splitmix64():
+    """Its published first number from the seed 1234567, which the golden ratio is added to before."""
+    state = np.array([1234567 + 0x9E3779B97F4A7C15], np.uint64)
+    assert store_module._mix(state).tolist() == [6457827717110365317]
+
+
 def test_each_place_comes_first_about_as_often():
     for size in (5, 16, 17):
         first = Counter(int(index_shuffle(np.zeros(1, int), size, str(key))[0]) for key in range(200 * size))
-        assert (
-            sum((first[place] - 200) ** 2 / 200 for place in range(size)) < 2 * size + 20
-        )  # fixed keys: no luck in it
+        assert sum((first[place] - 200) ** 2 / 200 for place in range(size)) < 2 * size + 20
 
 
 def test_a_store_is_built_once_and_again_when_something_differs(texts, tmp_path, monkeypatch):
@@ -182,14 +184,14 @@ def test_bad_texts_are_named_before_anything_is_written(tmp_path, monkeypatch):
     corpus = LargeCorpus(source, target, tmp_path / "store")
     data = target.read_bytes()
     target.write_bytes(data + b"\none more")
-    with pytest.raises(InputError, match="600 in .*a and 601 in .*b"):
+    with pytest.raises(InputError, match=r"600 in .*a and 601 in .*b"):
         opened(corpus)
     lines = b"".join([b"%d\n" % number for number in range(300_000)])  # more than is read at once
     target.write_bytes(lines + b"\xe4\n")
     with pytest.raises(InputError, match="b, line 300001: expected UTF-8; got the byte 0xe4"):
         opened(corpus)
     target.unlink()
-    with pytest.raises(InputError, match="cannot read .*b"):
+    with pytest.raises(InputError, match=r"cannot read .*b"):
         opened(corpus)
     assert not (tmp_path / "store").exists()
     source.write_text("\n")
@@ -299,8 +301,7 @@ def test_450_000_pairs_in_little_memory(tmp_path):
     """Building and a thousand batches; beyond what 45,000 need, only the mapped file and some slack."""
     program = """if True:
         import resource, sys
-        from itertools import islice
-        from transformer_lib.data import LargeCorpus
+                from transformer_lib.data import LargeCorpus
         store = LargeCorpus(*sys.argv[1:4]).open(max_len=256, vocab_size=2000)
         for batch in islice(store.batches(4096, seed=0), 1000):
             pass
