@@ -97,6 +97,8 @@ def test_the_order_depends_on_seed_and_epoch_and_any_batch_can_come_first(both):
     assert len({str([listed([batch]) for batch in order]) for order in orders.values()}) == 4
     compositions = {str(sorted(str(sorted(listed([batch]).items())) for batch in order)) for order in orders.values()}
     assert len(compositions) == 4  # not only the batches are shuffled, but also who shares one
+    widths = [max(side.size(1) for side in batch) for batch in orders[0, 0]]
+    assert widths != sorted(widths)
     for start in (1, 5, len(orders[0, 1])):
         assert same(store.batches(101, seed=0, epoch=1, start=start), orders[0, 1][start:])
 
