@@ -1,6 +1,6 @@
 # Generated from chapters/A_command_line.md: edit the chapter, not this file, then run `make export`.
 
-"""The command line: python -m transformer_lib train | translate | evaluate | export | check."""
+"""The command line: python -m transformer_lib train | translate | evaluate | export | check | progress."""
 
 from __future__ import annotations
 
@@ -11,17 +11,18 @@ import os
 import sys
 import traceback
 import warnings
-from collections.abc import Callable, Mapping
-from contextlib import redirect_stdout
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, redirect_stdout
 from functools import reduce
 from io import TextIOWrapper
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import click
 import torch
+from torch.optim.optimizer import register_optimizer_step_post_hook
 
-from transformer_lib.checks import check_transformer
+from transformer_lib.checks import Finding, check_transformer
 from transformer_lib.data import (
     LargeCorpus,
     PairStore,
@@ -35,8 +36,9 @@ from transformer_lib.data import (
 )
 from transformer_lib.data.store import held_out_step
 from transformer_lib.engine import export
+from transformer_lib.exercises.progress import progress
 from transformer_lib.model import Transformer, TransformerConfig
-from transformer_lib.serialization import InputError, one_line
+from transformer_lib.serialization import InputError, atomic_write, one_line
 from transformer_lib.training import TrainingConfig, train
 from transformer_lib.training.distributed import is_first_process, process_group
 from transformer_lib.translation import Translator, evaluate_bleu
@@ -337,37 +339,125 @@ def _standard_input() -> list[str]:
 
 @_commands.command("check")
 @click.argument("factory", metavar="MODULE:FACTORY")
-@click.option("--json", "as_json", is_flag=True, help="print JSON")
 @click.option(
     "--no-training", "training", is_flag=True, flag_value=False, default=True, help="leave out what trains the model"
 )
-@click.option("--max-len", type=click.IntRange(1, 2**20), help="the longest sequence the model accepts")
+@click.option(
+    "--sizes",
+    nargs=2,
+    type=click.IntRange(8, 2**20),
+    default=(29, 29),
+    metavar="SOURCE TARGET",
+    help="numbers of tokens (29 29)",
+)
 @click.option("--pad-id", type=int, default=0, help="the padding token (0)")
-def _check(factory: str, as_json: bool, **options: Any) -> int:
+@click.option("--max-len", type=click.IntRange(1, 2**20), help="the longest sequence the model accepts")
+@click.option("--seed", type=click.IntRange(0, 2**32), default=0, help="of weights, inputs and trainings (0)")
+@click.option(
+    "--json", "as_json", type=_Name(), metavar="FILE", help="also write the report as JSON; - is the standard output"
+)
+@click.option(
+    "--junit", "as_junit", type=_Name(), metavar="FILE", help="also write it as JUnit's XML; - is the standard output"
+)
+def _check(factory: str, sizes: tuple[int, int], as_json: str | None, as_junit: str | None, **options: Any) -> int:
     """Hold a Transformer of your own to its properties.
 
     FACTORY(source_vocab_size, target_vocab_size, pad_id) returns a small model. It is called as model(source, target)
     with whole numbers (batch, length), the target shifted right, makes its masks itself, and returns logits (batch,
-    target length, target_vocab_size). The two trainings take most of a minute on a quiet machine. Status 0: all hold;
-    1: one does not; 2: it cannot be run. chapters/12_checks.md says what a pass does not prove.
-    """
+    target length, target_vocab_size). A model that is called in another way gets an adapter, such as this one in
+    mine.py, for `check mine:build`:
+
+    \b
+        from transformer_lib.checks import Adapted
+    \b
+        def build(source_vocab_size, target_vocab_size, pad_id):
+            def call(model, source, target):
+                return model(source, source != pad_id, target)
+            return Adapted(MyModel(source_vocab_size, target_vocab_size), call)
+
+    chapters/12d_adapters.md has five more. The two trainings take most of a minute on a quiet machine. Status 0: all
+    hold; 1: one does not; 2: it cannot be run. chapters/12_checks.md says what a pass does not prove.
+    """  # noqa: D301, for click \b means: leave these lines as they are
     module, colon, name = factory.partition(":")
     if not (module and colon and name):
         raise InputError(f"expected module:factory, such as mymodel:build; got {factory!r}")
     if os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())
+    options |= {"source_vocab_size": sizes[0], "target_vocab_size": sizes[1]}
+    out = sys.stderr if "-" in (as_json, as_junit) else sys.stdout
     with redirect_stdout(sys.stderr):
         try:
             build = getattr(importlib.import_module(module), name)
         except (Exception, SystemExit) as error:
             raise InputError(f"cannot import {factory}: {one_line(error)}") from error
         try:
-            report = check_transformer(build, **options)
+            with _tell_progress(out) as told:
+                report = check_transformer(build, **told, **options)
         except (Exception, SystemExit) as error:
+            if not _is_ours(error):
+                _say(traceback.format_exc().rstrip())
             called = "called as model(source, target) with whole numbers (batch, length)"
             raise InputError(f"cannot run {factory}, {called}: {one_line(error)}") from error
-    click.echo(report.to_json() if as_json else report)
+    click.echo("\n".join(["", *report.fault_lines, report.summary] if report.faults else [report.summary]), file=out)
+    for file, text in ((as_json, report.to_json()), (as_junit, report.to_junit())):
+        if file == "-":
+            click.echo(text)
+        elif file:
+            atomic_write(file, text + "\n")
     return 0 if report.holds else 1
+
+
+@contextmanager
+def _tell_progress(out: TextIO) -> Iterator[dict[str, Any]]:
+    """What tells of each property as it is tried, and counts the steps of the trainings."""
+    from tqdm import tqdm  # here, so that other commands start fast
+
+    name, steps = "", 0
+
+    def start(property_name: str) -> None:
+        nonlocal name, steps
+        name, steps = property_name, 0
+        bar.reset()
+        bar.set_description(name)
+
+    def count(*_: object) -> None:
+        nonlocal steps
+        steps += 1
+        bar.update()
+        if bar.disable and steps % 500 == 0:
+            _say(f"{name}: {steps} training steps")
+
+    def done(finding: Finding) -> None:
+        bar.clear()
+        click.echo(str(finding).partition("\n")[0], file=out)
+
+    hook = register_optimizer_step_post_hook(count)
+    try:
+        with tqdm(bar_format="{desc}{n_fmt} training steps, {elapsed}", leave=False, disable=None) as bar:
+            yield {"on_start": start, "on_finding": done}
+    finally:
+        hook.remove()
+
+
+def _is_ours(error: BaseException) -> bool:
+    """Whether the suite itself raised the error, and not the model that it called."""
+    *_, (frame, _) = traceback.walk_tb(error.__traceback__)
+    return frame.f_globals["__name__"].startswith(check_transformer.__module__)
+
+
+@_commands.command("progress")
+@click.argument("folder", default=".", metavar="[FOLDER]")
+def _progress(folder: str) -> None:
+    """List the exercises in the notebooks of FOLDER: passed, failed, not attempted."""
+    counts = {"passed": 0, "failed": 0, "not attempted": 0}
+    for notebook, verdicts in progress(folder).items():
+        parts = []
+        for verdict in counts:
+            names = [exercise for exercise, told in verdicts.items() if told == verdict]
+            counts[verdict] += len(names)
+            parts += [f"{verdict}: {', '.join(names)}"] if names else []
+        click.echo(f"{notebook:24} {'; '.join(parts)}")
+    click.echo(f"{'all':24} " + "; ".join(f"{verdict}: {count}" for verdict, count in counts.items()))
 
 
 def _say(message: object) -> None:
