@@ -131,7 +131,8 @@ class Recurrent(nn.Module):
 
 def test_a_recurrent_network_passes():
     """The properties say what must not be wrong, not what a model is."""
-    assert check(Recurrent).holds
+    report = check(Recurrent)
+    assert report.holds, report
 
 
 class Together(nn.Module):
@@ -213,7 +214,8 @@ def reads_the_sentence_before(model, source, target):
 
 BROKEN = {
     "shifted again": (
-        adapted(lambda m, s, t: m(s, F.pad(t, (1, -1), value=1))), "present seen, target padding on the left",
+        adapted(lambda m, s, t: m(s, F.pad(t, (1, -1), value=1))),
+        "present seen, tokens are told apart, target padding on the left",
     ),
     "divided by the length": (adapted(lambda m, s, t: m(s, t) / t.size(1)), "target padding on the right"),
     "multiplied away": (MultipliedAway, "gradient reaches everything"),

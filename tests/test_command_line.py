@@ -134,7 +134,7 @@ def test_train_translate_evaluate(run, own, tmp_path):
     assert out.splitlines() == Translator.from_pretrained(folder).translate(["a dog", "the cat"])
     status, out, err = run("evaluate", "--model", folder, *own)
     assert (status, err) == (0, "")
-    assert json.loads(out).keys() == {"bleu", "chrf", "signature"}
+    assert json.loads(out).keys() == {"bleu", "chrf", "ter", "signature"}
     assert len(out.splitlines()) == 1
 
 
@@ -365,7 +365,7 @@ def test_evaluate_gives_the_scores_of_the_translations(run, own, model, tmp_path
     write(tmp_path / "corpus" / "test.de", GERMAN[:4])
     write(tmp_path / "corpus" / "test.en", ENGLISH[:4])
     status, out, _ = run("evaluate", "--model", model, "--corpus", "corpus", "--split", "test")
-    assert (status, json.loads(out).keys()) == (0, {"bleu", "chrf", "signature"})
+    assert (status, json.loads(out).keys()) == (0, {"bleu", "chrf", "ter", "signature"})
 
 
 @pytest.mark.parametrize("options", [[], ["--quantization", "int8"]])
