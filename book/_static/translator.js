@@ -40,8 +40,9 @@ class Tokenizer {
   }
 
   decode(ids) {
-    const text = ids.filter((id) => id > EOS).map((id) => this.pieces[id]).join("");
-    return new TextDecoder("utf-8", { ignoreBOM: true }).decode(Uint8Array.from(text, (letter) => this.bytes.get(letter)));
+    const letters = ids.filter((id) => id > EOS).map((id) => this.pieces[id]).join("");
+    const bytes = Uint8Array.from(letters, (letter) => this.bytes.get(letter));
+    return new TextDecoder("utf-8", { ignoreBOM: true }).decode(bytes);
   }
 }
 

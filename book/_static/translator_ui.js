@@ -115,16 +115,15 @@ class Live {
 
   // --- One translation ---
 
-  settings() {
-    return { ...this.broken, off: [...this.off] };
-  }
-
   async run(force = []) {
     const text = this.input.value, run = (this.current = {});
     this.stop.hidden = true;
     if (!/\P{White_Space}/u.test(text)) return this.finish("Please type a sentence.");
-    if (text.length > LONGEST) return this.finish(`Please use at most ${LONGEST} characters; this text has ${text.length}.`);
-    const settings = this.settings(), changed = Object.keys(this.broken).length > 0 || this.off.size > 0 || force.length > 0;
+    if (text.length > LONGEST) {
+      return this.finish(`Please use at most ${LONGEST} characters; this text has ${text.length}.`);
+    }
+    const settings = { ...this.broken, off: [...this.off] };
+    const changed = Object.keys(this.broken).length > 0 || this.off.size > 0 || force.length > 0;
     this.stop.hidden = false;
     this.status.textContent = "Translating …";
     if (changed && !this.trained.has(text)) {
@@ -166,7 +165,13 @@ class Live {
 
   // A token that goes on with the word before it stands close to it.
   joined(tokens, i) {
-    return i > 0 && tokens[i] !== globalThis.TestedTransformer.EOS && !/^\s/.test(this.translator.tokenizer.decode([tokens[i]]));
+    if (i === 0 || tokens[i] === globalThis.TestedTransformer.EOS) return false;
+    return !/^\s/.test(this.translator.tokenizer.decode([tokens[i]]));
+  }
+
+  // The translation, and dots if it is not finished.
+  written(hypothesis) {
+    return make("span", { lang: "de" }, ` ${this.translator.text(hypothesis.tokens)}${hypothesis.finished ? "" : " …"}`);
   }
 
   // The name of a token that might stand here: a piece that would go on with a word is told from a new word.
@@ -181,14 +186,15 @@ class Live {
     const [best] = this.hypotheses;
     const words = best.tokens.map((token, i) =>
       make("span", { className: this.joined(best.tokens, i) ? "live-token joined" : "live-token" }, this.piece(token)));
+    const hypotheses = this.hypotheses.map((hypothesis) =>
+      make("li", {}, make("span", { className: "live-score" }, signed(hypothesis.score)), this.written(hypothesis)));
+    const progress = make("div", { className: "live-progress" },
+      make("p", { className: "live-label" }, "German"),
+      make("div", { className: "live-tokens live-target", lang: "de" }, ...words),
+      make("p", { className: "live-label" }, "Hypotheses"),
+      make("ol", { className: "live-hypotheses" }, ...hypotheses));
     this.output.hidden = false;
     this.output.setAttribute("aria-busy", "true");
-    const list = make("ol", { className: "live-hypotheses" }, ...this.hypotheses.map((hypothesis) =>
-      make("li", {}, make("span", { className: "live-score" }, signed(hypothesis.score)),
-        make("span", { lang: "de" }, ` ${this.translator.text(hypothesis.tokens)}${hypothesis.finished ? "" : " …"}`))));
-    const progress = make("div", { className: "live-progress" },
-      make("p", { className: "live-label" }, "German"), make("div", { className: "live-tokens live-target", lang: "de" }, ...words),
-      make("p", { className: "live-label" }, "Hypotheses"), list);
     const parts = this.output.querySelector(".live-parts");
     if (parts) parts.hidden = true;
     this.output.querySelector(".live-progress")?.remove();
@@ -196,7 +202,8 @@ class Live {
   }
 
   show() {
-    const key = this.output.contains(document.activeElement) || document.activeElement === document.body ? this.key : null;
+    const focused = document.activeElement; // what had the focus is made anew, and gets it again
+    const key = this.output.contains(focused) || focused === document.body ? this.key : null;
     const reference = make("p", {}, "As trained: ", make("span", { lang: "de" }, this.reference ?? ""));
     const parts = make("div", { className: "live-parts" }, ...(this.reference === null ? [] : [reference]),
       ...this.sourceTokens(), this.targetTokens(), this.choices(), this.list(), ...(this.full ? this.heads() : []));
@@ -219,7 +226,8 @@ class Live {
     const group = make("fieldset", { className: "live-tokens live-target" },
       make("legend", {}, "German: choose a token to see where the model looked when it chose this token"));
     tokens.forEach((token, i) => {
-      const radio = make("input", { type: "radio", name: "live-token", checked: i === this.at, "data-key": `token-${i}` });
+      const radio = make("input", { type: "radio", name: "live-token", checked: i === this.at,
+        "data-key": `token-${i}` });
       const label = make("label", { className: this.joined(tokens, i) ? "live-token joined" : "live-token" }, radio,
         make("span", { lang: token === globalThis.TestedTransformer.EOS ? "en" : "de" }, this.piece(token)));
       radio.addEventListener("change", () => {
@@ -263,8 +271,8 @@ class Live {
         this.key = radio.dataset.key;
         this.show();
       });
-      group.append(make("label", {}, radio, make("span", { className: "live-score" }, signed(hypothesis.score)),
-        make("span", { lang: "de" }, ` ${this.translator.text(hypothesis.tokens)}${hypothesis.finished ? "" : " …"}`)));
+      const score = make("span", { className: "live-score" }, signed(hypothesis.score));
+      group.append(make("label", {}, radio, score, this.written(hypothesis)));
     });
     return group;
   }
@@ -312,7 +320,8 @@ class Live {
           cell.style.setProperty("--share", share);
           cell.firstChild.textContent = percent(share);
         });
-        most.textContent = off ? "switched off" : `${this.from[best(looked[i][j])]} ${percent(looked[i][j][best(looked[i][j])])}`;
+        const first = best(looked[i][j]);
+        most.textContent = off ? "switched off" : `${this.from[first]} ${percent(looked[i][j][first])}`;
       }
     }
   }
