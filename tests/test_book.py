@@ -3,6 +3,7 @@
 import ast
 import json
 import re
+import string
 import subprocess
 import sys
 from html.parser import HTMLParser
@@ -76,18 +77,42 @@ def test_contents_and_chapters_agree():
 
 
 def test_pages_in_depth_stand_under_their_chapter():
-    """02a, 02b and so on, in this order, under 02; 14ba, and then 14c, under 14b: neither elsewhere nor forgotten."""
+    """02a, 02b and so on, in this order, under 02: neither elsewhere nor forgotten."""
     chapters = [chapter for part in yaml.safe_load(read("_toc.yml"))["parts"] for chapter in part["chapters"]]
     under = {entry["file"]: listed(entry["sections"]) for entry in chapters if "sections" in entry}
     assert sorted(name for names in under.values() for name in names) == [f"book/{page.stem}" for page in IN_DEPTH]
     for chapter, names in under.items():
-        number = re.match(r"book/\d+", chapter)[0]
-        assert names == sorted(names), chapter
-        assert all(re.match(rf"{number}[a-z]+_", name) for name in names), chapter
+        number = re.match(r"book/\d\d", chapter)[0]
+        letters = [name.removeprefix(number)[:2] for name in names]
+        assert letters == [f"{letter}_" for letter in string.ascii_lowercase[: len(names)]], chapter
+
+
+def test_the_chapters_stand_in_the_order_of_their_numbers():
+    chapters = [entry["file"] for part in yaml.safe_load(read("_toc.yml"))["parts"] for entry in part["chapters"]]
+    numbered = [name for name in chapters if re.match(r"book/(\d\d|[A-Z])_", name)]
+    assert numbered == [f"book/{chapter.stem}" for chapter in MAIN]
+    numbers = [name[5:].partition("_")[0] for name in numbered]
+    assert numbers == [f"{number:02}" for number in range(18)] + ["A", "B", "C"]
+
+
+def test_a_page_shows_the_number_of_its_file():
+    """In its title, its figures, its formulas and its exercises: "2.a.1" on 02a_gradient."""
+    seen = set()
+    for path in CHAPTERS:
+        page = ROOT / "_build" / "html" / "book" / f"{path.stem}.html"
+        if not page.exists() or path.stem == "epilogue":
+            continue
+        number = ".".join(re.match(r"0?(\d+|[A-Z])([a-z]?)_", path.stem).groups()).rstrip(".")
+        article = BeautifulSoup(page.read_text(encoding="utf-8"), "html.parser").select_one("article.bd-article")
+        assert article.select_one("h1 .section-number").get_text(strip=True) == number
+        for shown in article.select("figure .caption-number, p.admonition-title .caption-number"):
+            seen.add(shown.get_text(strip=True).partition(" ")[0])
+            assert re.search(rf" {re.escape(number)}\.\d+$", shown.get_text(strip=True)), (path.stem, shown)
+    assert seen >= {"Fig.", "Exercise"} or not PAGES
 
 
 def test_the_preface_lists_every_chapter_under_its_part():
-    row = re.compile(r"^\| ([^|]+) \| (\{ref\}`ch-[^|]+) \|", re.MULTILINE)
+    row = re.compile(r"^\| ([^|]+) \| (\{numref\}`ch-[^|]+) \|", re.MULTILINE)
     path = {part: re.findall(r"`(ch-[\w-]+)`", cell) for part, cell in row.findall(read("chapters/00_preface.md"))}
     labels = {f"book/{c.stem}": re.search(r"^\((ch-[\w-]+)\)=$", c.read_text("utf-8"), re.MULTILINE)[1] for c in MAIN}
     parts = yaml.safe_load(read("_toc.yml"))["parts"]
@@ -205,7 +230,7 @@ def test_every_chapter_has_the_parts_of_a_chapter(chapter):
 def test_chapters_with_graded_exercises_have_their_depth(chapter):
     """A numbered formula, a figure, a box of pitfalls, the limits of what is claimed, the papers."""
     text = chapter.read_text(encoding="utf-8")
-    plumbing = chapter.stem.startswith("A")  # an appendix has nothing to derive and nothing to plot
+    plumbing = chapter.stem[0].isalpha()  # an appendix has nothing to derive and nothing to plot
     assert plumbing or ":label: eq-" in text
     assert plumbing or "name: fig-" in text
     assert "```{admonition} Pitfalls\n:class: warning\n" in text.partition("\n## What goes wrong\n")[2]

@@ -412,7 +412,7 @@ def test_a_report_as_text_json_and_table():
     assert (found["schema"], found["holds"]) == (1, False)
     wanted = {"name": "two", "verdict": "fail", "evidence": "a < b", "cause": "x & y", "case": "future"}
     assert wanted.items() <= found["findings"][1].items()
-    assert found["findings"][1]["page"] == "08c_gallery.html#room-future"
+    assert found["findings"][1]["page"] == "13_gallery.html#room-future"
     suite = ElementTree.fromstring(report.to_junit())
     assert [len(case) for case in suite] == [0, 1]
     assert suite[1][0].attrib == {"message": "a < b"}

@@ -1,4 +1,4 @@
-# Generated from chapters/A1_command_line.md: edit the chapter, not this file, then run `make export`.
+# Generated from chapters/A_command_line.md: edit the chapter, not this file, then run `make export`.
 
 """The command line: python -m transformer_lib train | translate | evaluate | export | check."""
 
@@ -323,7 +323,7 @@ def _check(factory: str, as_json: bool, **options: Any) -> int:
     FACTORY(source_vocab_size, target_vocab_size, pad_id) returns a small model. It is called as model(source, target)
     with whole numbers (batch, length), the target shifted right, makes its masks itself, and returns logits (batch,
     target length, target_vocab_size). The two trainings take most of a minute on a quiet machine. Status 0: all hold;
-    1: one does not; 2: it cannot be run. chapters/08_checks.md says what a pass does not prove.
+    1: one does not; 2: it cannot be run. chapters/12_checks.md says what a pass does not prove.
     """
     module, colon, name = factory.partition(":")
     if not (module and colon and name):

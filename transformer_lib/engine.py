@@ -1,4 +1,4 @@
-# Generated from chapters/14c_engines.md: edit the chapter, not this file, then run `make export`.
+# Generated from chapters/17e_engines.md: edit the chapter, not this file, then run `make export`.
 
 """The trained translator in another engine: CTranslate2, which does nothing but translate."""
 

@@ -1,4 +1,4 @@
-# Generated from chapters/A2_files.md: edit the chapter, not this file, then run `make export`.
+# Generated from chapters/B_files.md: edit the chapter, not this file, then run `make export`.
 
 """Files that are either whole or not there, weights without pickle, and errors that say what to do."""
 

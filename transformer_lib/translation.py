@@ -1,4 +1,4 @@
-# Generated from chapters/14_translation.md: edit the chapter, not this file, then run `make export`.
+# Generated from chapters/11_translation.md: edit the chapter, not this file, then run `make export`.
 
 """A translator: a model, its tokenizer, and the scores of what it says."""
 

@@ -1,4 +1,4 @@
-# Generated from chapters/08_checks.md: edit the chapter, not this file, then run `make export`.
+# Generated from chapters/12_checks.md: edit the chapter, not this file, then run `make export`.
 
 """A test suite for anybody's Transformer: which properties hold, with evidence, likely cause and the gallery's case."""
 

@@ -1,4 +1,4 @@
-# Generated from chapters/08ca_cases.md: edit the chapter, not this file, then run `make export`.
+# Generated from chapters/13a_cases.md: edit the chapter, not this file, then run `make export`.
 
 """The gallery of silent bugs: each case is the reference model with one bug, and names the properties that notice."""
 

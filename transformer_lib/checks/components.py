@@ -1,4 +1,4 @@
-# Generated from chapters/08b_parts.md: edit the chapter, not this file, then run `make export`.
+# Generated from chapters/12a_parts.md: edit the chapter, not this file, then run `make export`.
 
 """Properties of the components, held to this book's own: attention, heads, positions, masks, layers."""
 

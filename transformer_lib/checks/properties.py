@@ -1,4 +1,4 @@
-# Generated from chapters/08ba_properties.md: edit the chapter, not this file, then run `make export`.
+# Generated from chapters/12b_properties.md: edit the chapter, not this file, then run `make export`.
 
 """The properties of a model: who sees whom, parameters and gradients, and two short trainings."""
 

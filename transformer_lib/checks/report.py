@@ -1,4 +1,4 @@
-# Generated from chapters/08_checks.md: edit the chapter, not this file, then run `make export`.
+# Generated from chapters/12_checks.md: edit the chapter, not this file, then run `make export`.
 
 """A property of a model, what a check found, and how it is told."""
 
@@ -71,7 +71,7 @@ class Finding:
     @property
     def page(self) -> str:
         """Where the book shows such a bug."""
-        return f"08c_gallery.html#room-{self.case}" if self.case else ""
+        return f"13_gallery.html#room-{self.case}" if self.case else ""
 
 
 @dataclass(frozen=True, repr=False)

@@ -1,4 +1,4 @@
-# Generated from chapters/09_data.md: edit the chapter, not this file, then run `make export`.
+# Generated from chapters/08_data.md: edit the chapter, not this file, then run `make export`.
 
 """Batches of token ids: sentences of nearly equal length, padded on the right."""
 

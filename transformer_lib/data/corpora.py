@@ -1,4 +1,4 @@
-# Generated from chapters/09c_corpora.md: edit the chapter, not this file, then run `make export`.
+# Generated from chapters/08c_corpora.md: edit the chapter, not this file, then run `make export`.
 
 """Corpora: sentences and their translations, from the toy grammar, from files, from Multi30k."""
 

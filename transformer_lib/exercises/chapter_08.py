@@ -1,125 +1,114 @@
-# Generated from chapters/08_checks.md: edit the chapter, not this file, then run `make export`.
+# Generated from chapters/08_data.md: edit the chapter, not this file, then run `make export`.
 
-"""Graders of the exercises on properties of whole models."""
+"""The graders of chapter 08."""
 
-import math
-from collections.abc import Callable
+import random
+from collections import Counter
+from fractions import Fraction
 
 import torch
-from torch import Tensor
 
-from transformer_lib.exercises import Answer, Checks
+from transformer_lib.exercises import Answer, Checks, close
 
 
 def grade_08_1(answer: Answer) -> Checks:
-    """Every single wrong cell, of tables of two, three and five tokens."""
-    for n in (2, 3, 5):
-        causal = torch.ones(n, n, dtype=torch.float64).tril()
-        yield "a lower triangle without zeros is causal", answer(causal) == "causal"
-        yield "rounding above the diagonal is no leak", answer(causal + 1e-12) == "causal"
-        yield "small numbers count", answer(causal * 1e-6) == "causal"
-        for i in range(n):
-            for j in range(n):
-                table, spoilt = causal.clone(), causal.clone()
-                table[i, j] = 1e-6 if j > i else 1e-12
-                word = "leak" if j > i else "deaf"
-                yield f"one wrong cell, row {i} and column {j}, makes it {word}", answer(table) == word
-                for value in (math.nan, math.inf):
-                    spoilt[i, j] = value
-                    yield f"{value} in row {i} and column {j} makes it broken", answer(spoilt) == "broken"
-        both = torch.ones(n, n, dtype=torch.float64)
-        both[1, 0] = 0
-        yield "a leak is named before deafness", answer(both) == "leak"
-        both[0, 0] = math.nan
-        yield "with NaN in it, a leak is broken", answer(both) == "broken"
+    """One cell at a time, with fractions."""
+    for batches in ([[1]], [[2, 2]], [[1, 2]], [[3, 4, 9]], [[1, 2], [5, 5]], [[1, 9], [1]], [[4, 4, 1], [2], [7, 3]]):
+        real = [column < length for batch in batches for length in batch for column in range(max(batch))]
+        yield "a number: padding cells by all cells", close(answer(batches), float(1 - Fraction(sum(real), len(real))))
 
 
 def grade_08_2(answer: Answer) -> Checks:
-    """Groups of every size; equal values that are not shared; names in any order."""
-    one, other, third = torch.ones(2), torch.ones(2), torch.tensor([1.0, 2.0])
-    cases: list[tuple[str, dict[str, Tensor], list[list[str]]]] = [
-        ("one tensor is shared with nobody", {"a": third}, []),
-        ("one tensor under two names is shared", {"a": third, "b": third}, [["a", "b"]]),
-        ("equal numbers are not shared", {"a": one, "b": other}, []),
-        ("two views of one memory are two objects", {"a": one, "b": one.detach()}, []),
-        ("two empty tensors are two objects", {"a": torch.ones(0), "b": torch.ones(0)}, []),
-        ("names come in alphabetical order", {"b": third, "a": third}, [["a", "b"]]),
-        ("three names are one group", {"b": one, "c": one, "a": one}, [["a", "b", "c"]]),
-        ("groups come in order", {"d": one, "c": other, "b": one, "a": other}, [["a", "c"], ["b", "d"]]),
-        ("what stands alone is left out", {"a": one, "b": other, "c": one, "d": third}, [["a", "c"]]),
+    """One pair, then two, then many; each pair is known by its tokens."""
+    rng = random.Random(4)
+    shapes = [
+        [(1, 1)],
+        [(0, 1)],
+        [(1, 0)],
+        [(3, 1)],
+        [(1, 3)],
+        [(0, 3)],
+        [(2, 2), (1, 1)],
+        [(0, 1), (1, 1)],
+        [(3, 1), (1, 1)],
     ]
-    for claim, parameters, wanted in cases:
-        found = answer(parameters)
-        yield claim, isinstance(found, list) and found == wanted
+    shapes += [[(1, 1), (1, 0), (0, 1), (1, 2)], [(rng.randint(0, 3), rng.randint(0, 3)) for _ in range(40)]]
+    for shape in shapes:
+        sources = [[number] * size for number, (size, _) in enumerate(shape, start=3)]
+        targets = [[number] * size for number, (_, size) in enumerate(shape, start=3)]
+        found = answer(sources, targets, 2)
+        formed = (
+            isinstance(found, tuple) and len(found) == 2 and isinstance(found[0], list) and isinstance(found[1], dict)
+        )
+        yield "the answer is (a list, a dictionary)", formed
+        wanted = [pair for pair in zip(sources, targets) if pair[0] and pair[1] and max(map(len, pair)) <= 2]
+        yield "source and target of a pair stay together", all(len({*s, *t}) == 1 for s, t in found[0])
+        yield "the usable pairs, in their order", found[0] == wanted
+        empty = sum(0 in sizes for sizes in shape)
+        yield "what is missing is counted", found[1] == {"empty": empty, "too long": len(shape) - empty - len(wanted)}
 
 
-def _says(found: object, wanted: bool) -> bool:
-    """Whether an answer is this truth value: a bool, or a boolean tensor without dimensions."""
-    if isinstance(found, Tensor) and found.dtype == torch.bool and found.dim() == 0:
-        found = found.item()
-    return isinstance(found, bool) and found == wanted
-
-
-def _mixing(kind: str, only: int | None = None) -> Callable[[Tensor], Tensor]:
-    """A model of (batch, length) that mixes sentences in one way; with `only`, only if both sizes are that number."""
-
-    def model(x: Tensor) -> Tensor:
-        y = x.cumsum(dim=1)
-        if x.size(0) == 1 or kind == "honest" or (only is not None and x.shape != (only, only)):
-            return y
-        if kind == "square":
-            return y + x.T if x.size(0) == x.size(1) else y
-        if kind == "the one before":
-            return torch.cat([y[:1], y[1:] + y[:-1] / 8])
-        if kind == "the one after":
-            return torch.cat([y[:-1] + y[1:] / 8, y[-1:]])
-        if kind == "the last row":
-            return torch.cat([y[:-1], y[-1:] + y[:1] / 8])
-        if kind == "the fifth row of eight":
-            return torch.cat([y[:4], y[4:5] + y[:1] / 8, y[5:]]) if x.size(0) == 8 else y
-        return y / x.mean()
-
-    return model
+def _fewest_cells(lengths: list[int], budget: int) -> tuple[int, int]:
+    """Cells and batches of sorting by length."""
+    cells, batches, rows = 0, 0, 0
+    ordered = sorted(lengths)
+    for place, length in enumerate(ordered):
+        rows += 1
+        if place + 1 == len(ordered) or (rows + 1) * ordered[place + 1] > budget:
+            cells, batches, rows = cells + rows * length, batches + 1, 0
+    return cells, batches
 
 
 def grade_08_3(answer: Answer) -> Checks:
-    """Honest and mixing models of several kinds."""
-    kinds = "mean", "the one before", "the one after", "square", "the last row", "the fifth row of eight"
-    for kind in ("honest", *kinds, "honest"):
-        wanted = kind != "honest"
-        yield f"{wanted} for a model of the kind: {kind}", _says(answer(_mixing(kind)), wanted)
-    for size in range(2, 9):
-        found = answer(_mixing("square", size))
-        yield f"True for a model that mixes {size} sentences of {size} numbers only", _says(found, True)
-
-
-def _listener(kind: str, pad: int) -> Callable[[Tensor], Tensor]:
-    """A model that sums a random vector for each token, by a mask that may be wrong."""
-    table = torch.randn(10, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    places = {"first": slice(1), "second": slice(1, 2), "last": slice(-1, None)}
-
-    def model(tokens: Tensor) -> Tensor:
-        real = (tokens != pad)[0]
-        heard = real.clone()
-        deaf_if = {"on the left": not real[0], "on the right": not real[-1], "without padding": bool(real.all())}
-        if kind == "inverted":
-            heard = ~real if not real.all() else real
-        elif kind in places:
-            heard[real.nonzero()[places[kind]]] = False
-        elif deaf_if.get(kind, False):
-            heard[:] = False
-        elif kind == "honest, of two kinds of words":
-            tokens = (tokens == (pad + 1) % 10).long()
-        place = torch.arange(1, tokens.size(1) + 1, dtype=torch.float64)[:, None]
-        return (table[tokens[0]] * place * heard[:, None]).sum(dim=0)
-
-    return model
+    """Few sentences first; each batch by itself, then all together."""
+    rng = random.Random(5)
+    cases = [
+        ([1], 1),
+        ([2, 2], 4),
+        ([1, 2], 3),
+        ([3, 1], 4),
+        ([1, 4, 1], 4),
+        ([5, 1, 5, 1], 10),
+        ([2, 3, 4, 3, 2], 9),
+        ([], 4),
+    ]
+    cases += [([rng.randint(1, 12) for _ in range(60)], budget) for budget in (12, 24, 100, 1000)]
+    for lengths, budget in cases:
+        found = answer(lengths, budget)
+        formed = isinstance(found, list) and all(isinstance(batch, list) and batch for batch in found)
+        yield "the answer is a list of lists, none of them empty", formed
+        yield (
+            "every index stands in one batch",
+            sorted(index for batch in found for index in batch) == list(range(len(lengths))),
+        )
+        sizes = [len(batch) * max(lengths[index] for index in batch) for batch in found]
+        yield "rows times the longest are within the budget", all(size <= budget for size in sizes)
+        cells, batches = _fewest_cells(lengths, budget)
+        yield "there is no more padding than when sorted", sum(sizes) <= cells
+        yield "there are no more batches than needed in that order", len(found) <= batches
 
 
 def grade_08_4(answer: Answer) -> Checks:
-    """Honest and deaf models; the padding token is not always 0."""
-    for pad in (0, 9, 4):
-        deaf = "inverted", "first", "second", "last", "on the left", "on the right", "without padding"
-        for kind in ("honest", *deaf, "honest, of two kinds of words"):
-            wanted = kind in deaf
-            yield f"{wanted} for a model of the kind: {kind}", _says(answer(_listener(kind, pad), pad), wanted)
+    """A permutation, repeatable, of its own for each seed and epoch, and without a trace."""
+    before, torchs = random.getstate(), torch.get_rng_state()
+    try:
+        for n in (0, 1, 2, 5, 40):
+            order = answer(n, 0, 0)
+            yield "each number from 0 to n - 1 once", isinstance(order, list) and Counter(order) == Counter(range(n))
+            random.seed(n)
+            state, states = random.getstate(), torch.manual_seed(n).get_state()
+            yield "the same order again, after other numbers have been drawn", answer(n, 0, 0) == order
+            untouched = random.getstate() == state and torch.equal(torch.get_rng_state(), states)
+            yield "the program's own random numbers are where they were", untouched
+        orders: dict[tuple[int, ...], tuple[int, int]] = {}
+        for seed, epoch in ((0, 0), (0, 1), (1, 0), (1, 1), (1, 12), (11, 2), (2, 3), (3, 2), (0, 100), (0, 1000)):
+            other = orders.setdefault(tuple(answer(12, seed, epoch)), (seed, epoch))
+            yield (
+                f"seed and epoch {seed}, {epoch} have another order than {other[0]}, {other[1]}",
+                other == (seed, epoch),
+            )
+        places = Counter(answer(4, seed, 0)[0] for seed in range(200))
+        yield "each batch may come first", min(places[index] for index in range(4)) > 20
+    finally:
+        random.setstate(before)
+        torch.set_rng_state(torchs)

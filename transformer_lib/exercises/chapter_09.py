@@ -1,114 +1,67 @@
-# Generated from chapters/09_data.md: edit the chapter, not this file, then run `make export`.
+# Generated from chapters/09_training.md: edit the chapter, not this file, then run `make export`.
 
-"""The graders of chapter 09."""
+"""The graders of chapter 09: the loss and the step."""
 
-import random
-from collections import Counter
-from fractions import Fraction
+import math
 
 import torch
+import torch.nn.functional as F
 
 from transformer_lib.exercises import Answer, Checks, close
 
 
 def grade_09_1(answer: Answer) -> Checks:
-    """One cell at a time, with fractions."""
-    for batches in ([[1]], [[2, 2]], [[1, 2]], [[3, 4, 9]], [[1, 2], [5, 5]], [[1, 9], [1]], [[4, 4, 1], [2], [7, 3]]):
-        real = [column < length for batch in batches for length in batch for column in range(max(batch))]
-        yield "a number: padding cells by all cells", close(answer(batches), float(1 - Fraction(sum(real), len(real))))
+    """The loss of the very probabilities that the target asks for, by torch."""
+    for V in (2, 3, 20, 1000):
+        for epsilon in (0.0, 0.5, 0.1):
+            q = torch.full((V,), epsilon / V, dtype=torch.float64)
+            q[0] += 1 - epsilon
+            lowest = F.cross_entropy(q.clamp(min=1e-300).log()[None], torch.tensor([0]), label_smoothing=epsilon)
+            claim = f"it is the loss of the probabilities that the target asks for, V = {V} and epsilon = {epsilon}"
+            yield claim, close(answer(V, epsilon), lowest, 1e-9)
 
 
 def grade_09_2(answer: Answer) -> Checks:
-    """One pair, then two, then many; each pair is known by its tokens."""
-    rng = random.Random(4)
-    shapes = [
-        [(1, 1)],
-        [(0, 1)],
-        [(1, 0)],
-        [(3, 1)],
-        [(1, 3)],
-        [(0, 3)],
-        [(2, 2), (1, 1)],
-        [(0, 1), (1, 1)],
-        [(3, 1), (1, 1)],
-    ]
-    shapes += [[(1, 1), (1, 0), (0, 1), (1, 2)], [(rng.randint(0, 3), rng.randint(0, 3)) for _ in range(40)]]
-    for shape in shapes:
-        sources = [[number] * size for number, (size, _) in enumerate(shape, start=3)]
-        targets = [[number] * size for number, (_, size) in enumerate(shape, start=3)]
-        found = answer(sources, targets, 2)
-        formed = (
-            isinstance(found, tuple) and len(found) == 2 and isinstance(found[0], list) and isinstance(found[1], dict)
-        )
-        yield "the answer is (a list, a dictionary)", formed
-        wanted = [pair for pair in zip(sources, targets) if pair[0] and pair[1] and max(map(len, pair)) <= 2]
-        yield "source and target of a pair stay together", all(len({*s, *t}) == 1 for s, t in found[0])
-        yield "the usable pairs, in their order", found[0] == wanted
-        empty = sum(0 in sizes for sizes in shape)
-        yield "what is missing is counted", found[1] == {"empty": empty, "too long": len(shape) - empty - len(wanted)}
-
-
-def _fewest_cells(lengths: list[int], budget: int) -> tuple[int, int]:
-    """Cells and batches of sorting by length."""
-    cells, batches, rows = 0, 0, 0
-    ordered = sorted(lengths)
-    for place, length in enumerate(ordered):
-        rows += 1
-        if place + 1 == len(ordered) or (rows + 1) * ordered[place + 1] > budget:
-            cells, batches, rows = cells + rows * length, batches + 1, 0
-    return cells, batches
+    """Inputs and labels are the target without its last and without its first column."""
+    for rows in ([[1, 2]], [[1, 5, 2]], [[1, 5, 6, 2], [1, 7, 2, 0]]):
+        target = torch.tensor(rows)
+        result = answer(target.clone())
+        yield "it returns two tensors", isinstance(result, tuple | list) and len(result) == 2
+        claim = "the labels are all tokens but the start tokens, each where it is asked for"
+        yield claim, close(result[1], target[:, 1:], 0.0)
+        yield "at each position the input is the token before the label", close(result[0], target[:, :-1], 0.0)
 
 
 def grade_09_3(answer: Answer) -> Checks:
-    """Few sentences first; each batch by itself, then all together."""
-    rng = random.Random(5)
-    cases = [
-        ([1], 1),
-        ([2, 2], 4),
-        ([1, 2], 3),
-        ([3, 1], 4),
-        ([1, 4, 1], 4),
-        ([5, 1, 5, 1], 10),
-        ([2, 3, 4, 3, 2], 9),
-        ([], 4),
-    ]
-    cases += [([rng.randint(1, 12) for _ in range(60)], budget) for budget in (12, 24, 100, 1000)]
-    for lengths, budget in cases:
-        found = answer(lengths, budget)
-        formed = isinstance(found, list) and all(isinstance(batch, list) and batch for batch in found)
-        yield "the answer is a list of lists, none of them empty", formed
-        yield (
-            "every index stands in one batch",
-            sorted(index for batch in found for index in batch) == list(range(len(lengths))),
-        )
-        sizes = [len(batch) * max(lengths[index] for index in batch) for batch in found]
-        yield "rows times the longest are within the budget", all(size <= budget for size in sizes)
-        cells, batches = _fewest_cells(lengths, budget)
-        yield "there is no more padding than when sorted", sum(sizes) <= cells
-        yield "there are no more batches than needed in that order", len(found) <= batches
+    """Tokens with gradients of their own, dealt out to processes."""
+    generator = torch.Generator().manual_seed(0)
+    for counts in ([1], [1, 1], [1, 3], [2, 0], [0, 4, 1], [5, 2, 7, 1]):
+        tokens = torch.randn(sum(counts), 2, generator=generator, dtype=torch.float64)  # a gradient for each token
+        gradients = [part.mean(dim=0) for part in tokens.split(counts)]
+        result = answer([gradient.clone() for gradient in gradients], list(counts))
+        yield "the answer is the mean over all tokens", close(result, tokens.mean(dim=0), 1e-12)
+    broken = torch.full((2,), math.nan, dtype=torch.float64)
+    result = answer([torch.ones(2, dtype=torch.float64), broken.clone()], [1, 3])
+    yield "what is not a number shows, if it comes from tokens", close(result, broken)
 
 
 def grade_09_4(answer: Answer) -> Checks:
-    """A permutation, repeatable, of its own for each seed and epoch, and without a trace."""
-    before, torchs = random.getstate(), torch.get_rng_state()
-    try:
-        for n in (0, 1, 2, 5, 40):
-            order = answer(n, 0, 0)
-            yield "each number from 0 to n - 1 once", isinstance(order, list) and Counter(order) == Counter(range(n))
-            random.seed(n)
-            state, states = random.getstate(), torch.manual_seed(n).get_state()
-            yield "the same order again, after other numbers have been drawn", answer(n, 0, 0) == order
-            untouched = random.getstate() == state and torch.equal(torch.get_rng_state(), states)
-            yield "the program's own random numbers are where they were", untouched
-        orders: dict[tuple[int, ...], tuple[int, int]] = {}
-        for seed, epoch in ((0, 0), (0, 1), (1, 0), (1, 1), (1, 12), (11, 2), (2, 3), (3, 2), (0, 100), (0, 1000)):
-            other = orders.setdefault(tuple(answer(12, seed, epoch)), (seed, epoch))
-            yield (
-                f"seed and epoch {seed}, {epoch} have another order than {other[0]}, {other[1]}",
-                other == (seed, epoch),
-            )
-        places = Counter(answer(4, seed, 0)[0] for seed in range(200))
-        yield "each batch may come first", min(places[index] for index in range(4)) > 20
-    finally:
-        random.setstate(before)
-        torch.set_rng_state(torchs)
+    """All words allowed: torch's smoothing. Some: a loop over tokens and allowed words; padding and -inf left out."""
+    generator = torch.Generator().manual_seed(0)
+    for epsilon in (0.0, 0.3):
+        for rows in ([[1]], [[1, 2]], [[1, 0], [2, 1]]):
+            labels = torch.tensor(rows)
+            logits = torch.randn(*labels.shape, 4, generator=generator, dtype=torch.float64)
+            expected = F.cross_entropy(logits.mT, labels, ignore_index=0, label_smoothing=epsilon)
+            result = answer(logits.clone(), labels.clone(), torch.ones(4, dtype=torch.bool), 0, epsilon)
+            yield f"with all words allowed it is PyTorch's loss, epsilon = {epsilon}", close(result, expected, 1e-12)
+    allowed = torch.tensor([False, True, True, False])
+    logits = torch.randn(1, 2, 4, generator=generator, dtype=torch.float64)
+    log_p = logits.log_softmax(dim=-1)[0]
+    expected = -(0.7 * log_p[0, 1] + 0.15 * (log_p[0, 1] + log_p[0, 2]))  # the second label is padding
+    result = answer(logits.clone(), torch.tensor([[1, 0]]), allowed, 0, 0.3)
+    yield "only allowed words share epsilon = 0.3, and padding does not count", close(result, expected, 1e-12)
+    logits[..., ~allowed] = -math.inf
+    expected = F.cross_entropy(logits[0, :, 1:3], torch.tensor([0, 1]), label_smoothing=0.3)
+    result = answer(logits.clone(), torch.tensor([[1, 2]]), allowed, 0, 0.3)
+    yield "words that are not allowed may have logits of minus infinity", close(result, expected, 1e-12)

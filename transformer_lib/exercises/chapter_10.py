@@ -1,67 +1,111 @@
-# Generated from chapters/10_training.md: edit the chapter, not this file, then run `make export`.
+# Generated from chapters/10_decoding.md: edit the chapter, not this file, then run `make export`.
 
-"""The graders of chapter 10: the loss and the step."""
+"""Graders of the exercises of chapter 10."""
 
 import math
+from collections.abc import Callable
+from itertools import product
+from types import SimpleNamespace
+from typing import Any
 
 import torch
-import torch.nn.functional as F
+from torch import Tensor, nn
 
+from transformer_lib.cache import KeyValueCache
+from transformer_lib.decoding import beam_search
 from transformer_lib.exercises import Answer, Checks, close
+from transformer_lib.model import Memory
+
+WORDS = ["pad", "start", "end", "A", "B", "C"]
+Table = dict[str, dict[str, float]]
+Chances = Callable[[tuple[str, ...]], dict[str, float]]  # the probabilities of what follows these words
+
+
+class TableModel(nn.Module):
+    """The toy model with the interface of a Transformer: its hidden state is the last token."""
+
+    def __init__(self, table: Table) -> None:
+        super().__init__()
+        rows = [[table.get(last, {}).get(token, 0.0) for token in WORDS] for last in WORDS]
+        self.log_table = torch.tensor(rows, dtype=torch.float64).log()  # (6, 6), log 0 = minus infinity
+        self.config = SimpleNamespace(pad_id=0, target_vocab_size=6, num_decoder_layers=1, max_len=50)
+
+    def encode(self, source_tokens: Tensor) -> Memory:
+        """The source does not matter."""
+        return Memory(source_tokens, source_tokens)
+
+    def decode(self, target_tokens: Tensor, memory: Memory, **_: Any) -> Tensor:
+        """The hidden state is the token."""
+        return target_tokens
+
+    def output_projection(self, hidden: Tensor) -> Tensor:
+        """The logits are a row of the table."""
+        return self.log_table[hidden]
 
 
 def grade_10_1(answer: Answer) -> Checks:
-    """The loss of the very probabilities that the target asks for, by torch."""
-    for V in (2, 3, 20, 1000):
-        for epsilon in (0.0, 0.5, 0.1):
-            q = torch.full((V,), epsilon / V, dtype=torch.float64)
-            q[0] += 1 - epsilon
-            lowest = F.cross_entropy(q.clamp(min=1e-300).log()[None], torch.tensor([0]), label_smoothing=epsilon)
-            claim = f"it is the loss of the probabilities that the target asks for, V = {V} and epsilon = {epsilon}"
-            yield claim, close(answer(V, epsilon), lowest, 1e-9)
+    """What a real cache holds."""
+    for rows, layers, heads, d_k, target, source in (
+        (1, 1, 1, 1, 1, 1), (1, 1, 1, 1, 2, 1), (1, 1, 1, 1, 1, 2), (1, 2, 1, 3, 1, 1), (2, 1, 2, 3, 4, 5),
+        (3, 4, 2, 5, 6, 7),
+    ):  # fmt: skip
+        cache = KeyValueCache(layers)
+        for layer in cache.layers:
+            for part, length in ((layer.self_attention, target), (layer.cross_attention, source)):
+                part.update(torch.zeros(rows, heads, length, d_k), torch.zeros(rows, heads, length, d_k))
+        held = sum(
+            t.numel() for layer in cache.layers for part in layer for t in (part.key, part.value) if t is not None
+        )
+        yield f"a cache holds {held} numbers", close(answer(rows, layers, heads * d_k, target, source), held, 0)
+
+
+def _is_table(table: Any) -> bool:
+    if not isinstance(table, dict) or set(table) != {"start", "A", "B", "C"}:
+        return False
+    rows = list(table.values())
+    named = all(isinstance(row, dict) and set(row) == {"A", "B", "C", "end"} for row in rows)
+    return named and all(all(x >= 0 for x in row.values()) and close(sum(row.values()), 1.0) for row in rows)
+
+
+def every_sentence(chances: Chances, max_length: int) -> list[tuple[float, tuple[str, ...]]]:
+    """All sentences that end, and their probabilities, best first."""
+    found = []
+    for words in (words for n in range(max_length) for words in product("ABC", repeat=n)):
+        steps = enumerate((*words, "end"))
+        found.append((math.prod(chances(words[:before])[word] for before, word in steps), words))
+    return sorted(found, reverse=True)
+
+
+def by_last_word(table: Table) -> Chances:
+    """The probabilities that a table gives."""
+    return lambda words: table[words[-1] if words else "start"]
 
 
 def grade_10_2(answer: Answer) -> Checks:
-    """Inputs and labels are the target without its last and without its first column."""
-    for rows in ([[1, 2]], [[1, 5, 2]], [[1, 5, 6, 2], [1, 7, 2, 0]]):
-        target = torch.tensor(rows)
-        result = answer(target.clone())
-        yield "it returns two tensors", isinstance(result, tuple | list) and len(result) == 2
-        claim = "the labels are all tokens but the start tokens, each where it is asked for"
-        yield claim, close(result[1], target[:, 1:], 0.0)
-        yield "at each position the input is the token before the label", close(result[0], target[:, :-1], 0.0)
+    """Against all sentences of at most four tokens."""
+    table = answer()
+    yield "it is a table: four rows of four probabilities, each with the sum 1", _is_table(table)
+    (best, words), (second, _) = every_sentence(by_last_word(table), 4)[:2]
+    yield "one sentence is the most probable, and no other comes near it", best > second + 1e-6
+    source = torch.tensor([[3]])
+    for size, wanted in ((3, True), (2, False)):
+        options: dict[str, Any] = {"beam_size": size, "length_penalty": 0.0, "max_length": 4}
+        ((found, *_),) = beam_search(TableModel(table), source, bos_id=1, eos_id=2, **options)  # type: ignore[arg-type]
+        hit = found.finished and tuple(WORDS[token] for token in found.tokens) == words
+        claim = f"{size} slots {'find' if wanted else 'miss'} the best sentence, {' '.join((*words, 'end'))}"
+        yield claim, hit == wanted
 
 
 def grade_10_3(answer: Answer) -> Checks:
-    """Tokens with gradients of their own, dealt out to processes."""
-    generator = torch.Generator().manual_seed(0)
-    for counts in ([1], [1, 1], [1, 3], [2, 0], [0, 4, 1], [5, 2, 7, 1]):
-        tokens = torch.randn(sum(counts), 2, generator=generator, dtype=torch.float64)  # a gradient for each token
-        gradients = [part.mean(dim=0) for part in tokens.split(counts)]
-        result = answer([gradient.clone() for gradient in gradients], list(counts))
-        yield "the answer is the mean over all tokens", close(result, tokens.mean(dim=0), 1e-12)
-    broken = torch.full((2,), math.nan, dtype=torch.float64)
-    result = answer([torch.ones(2, dtype=torch.float64), broken.clone()], [1, 3])
-    yield "what is not a number shows, if it comes from tokens", close(result, broken)
-
-
-def grade_10_4(answer: Answer) -> Checks:
-    """All words allowed: torch's smoothing. Some: a loop over tokens and allowed words; padding and -inf left out."""
-    generator = torch.Generator().manual_seed(0)
-    for epsilon in (0.0, 0.3):
-        for rows in ([[1]], [[1, 2]], [[1, 0], [2, 1]]):
-            labels = torch.tensor(rows)
-            logits = torch.randn(*labels.shape, 4, generator=generator, dtype=torch.float64)
-            expected = F.cross_entropy(logits.mT, labels, ignore_index=0, label_smoothing=epsilon)
-            result = answer(logits.clone(), labels.clone(), torch.ones(4, dtype=torch.bool), 0, epsilon)
-            yield f"with all words allowed it is PyTorch's loss, epsilon = {epsilon}", close(result, expected, 1e-12)
-    allowed = torch.tensor([False, True, True, False])
-    logits = torch.randn(1, 2, 4, generator=generator, dtype=torch.float64)
-    log_p = logits.log_softmax(dim=-1)[0]
-    expected = -(0.7 * log_p[0, 1] + 0.15 * (log_p[0, 1] + log_p[0, 2]))  # the second label is padding
-    result = answer(logits.clone(), torch.tensor([[1, 0]]), allowed, 0, 0.3)
-    yield "only allowed words share epsilon = 0.3, and padding does not count", close(result, expected, 1e-12)
-    logits[..., ~allowed] = -math.inf
-    expected = F.cross_entropy(logits[0, :, 1:3], torch.tensor([0, 1]), label_smoothing=0.3)
-    result = answer(logits.clone(), torch.tensor([[1, 2]]), allowed, 0, 0.3)
-    yield "words that are not allowed may have logits of minus infinity", close(result, expected, 1e-12)
+    """The smallest set, found by trying all numbers of tokens."""
+    generator = torch.Generator().manual_seed(4)
+    lists = [[1.0], [0.75, 0.25], [0.25, 0.75], [0.5, 0.5], [0.25, 0.5, 0.25], [0.125, 0.5, 0.25, 0.125]]
+    lists += [torch.rand(6, generator=generator, dtype=torch.float64).softmax(-1).tolist() for _ in range(3)]
+    for p in lists:
+        order = sorted(range(len(p)), key=lambda token: (-p[token], token))
+        for top_p in (0.1, 0.5, 0.6, 0.75, 0.9):
+            count = next(n for n in range(1, len(p) + 1) if sum(p[token] for token in order[:n]) >= top_p)
+            total = sum(p[token] for token in order[:count])
+            wanted = [x / total if token in order[:count] else 0.0 for token, x in enumerate(p)]
+            claim = f"the share {top_p} needs {count} of the tokens"
+            yield claim, close(answer(list(p), top_p), wanted)

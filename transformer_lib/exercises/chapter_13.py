@@ -1,79 +1,89 @@
-# Generated from chapters/13_variants.md: edit the chapter, not this file, then run `make export`.
+# Generated from chapters/13_gallery.md: edit the chapter, not this file, then run `make export`.
 
-"""The graders of chapter 13."""
+"""Graders of the exercises of the gallery."""
+
+from collections.abc import Callable
 
 import torch
-from torch import nn
+import torch.nn.functional as F
+from torch import Tensor
 
 from transformer_lib.exercises import Answer, Checks, close
 
 
+def _loss(kind: str) -> Callable[[Tensor, Tensor], Tensor]:
+    """Losses that leave padding out, or let it in by one door."""
+
+    def loss(logits: Tensor, labels: Tensor) -> Tensor:
+        each = F.cross_entropy(logits.transpose(1, 2), labels, reduction="none")  # (b, m)
+        real = (labels != 0).to(each.dtype)
+        if kind == "the mean of real tokens":
+            return (each * real).sum() / real.sum()
+        if kind == "the sum of real tokens":
+            return (each * real).sum()
+        if kind == "the mean of all positions":
+            return each.mean()
+        if kind == "the mean of all positions but columns of padding":
+            return each[:, real.any(dim=0)].mean()
+        if kind == "real tokens, divided by all positions":
+            return (each * real).sum() / real.numel()
+        return (each * real).sum() / real.sum() + 1e-3 * (logits.logsumexp(-1) ** 2).mean()  # a penalty on all
+
+    return loss
+
+
 def grade_13_1(answer: Answer) -> Checks:
-    """Pair by pair."""
-    for length, prefix in ((1, 0), (2, 2), (2, 0), (3, 2), (5, 2), (6, 6), (6, 1)):
-        mask = answer(length, prefix)
-        claim = "it is a boolean tensor of shape (1, 1, n, n)"
+    """Two honest losses, and four that padding gets into."""
+    honest = ("the mean of real tokens", "the sum of real tokens")
+    others = (
+        "the mean of all positions",
+        "the mean of all positions but columns of padding",
+        "real tokens, divided by all positions",
+        "a penalty on all logits",
+    )
+    for kind in (*honest, *others, *honest):
+        found = answer(_loss(kind))
         yield (
-            claim,
-            isinstance(mask, torch.Tensor) and mask.dtype == torch.bool and mask.shape == (1, 1, length, length),
+            f"the answer is {kind not in honest} for {kind}",
+            isinstance(found, bool) and found == (kind not in honest),
         )
-        for i in range(length):
-            for j in range(length):
-                may = j <= i or (i < prefix and j < prefix)
-                claim = f"token {i} {'may' if may else 'may not'} see token {j}"
-                yield claim, bool(mask[0, 0, i, j]) == may
+
+
+def _layers(depth: int, copied: str, pair: tuple[int, int], constant: float) -> list[dict[str, Tensor]]:
+    """Fresh layers; two of them hold a copy of what `copied` names."""
+    generator = torch.Generator().manual_seed(depth)
+    layers = [
+        {
+            f"norm{depth}": torch.full((4,), constant),
+            f"zeros{depth}": torch.zeros(4),
+            f"bias{depth}": torch.rand(4, generator=generator),
+            f"weight{depth}": torch.rand(4, 3, generator=generator),
+        }
+        for _ in range(depth)
+    ]
+    if copied:
+        layers[pair[1]][f"{copied}{depth}"] = layers[pair[0]][f"{copied}{depth}"].clone()
+    return layers
 
 
 def grade_13_2(answer: Answer) -> Checks:
-    """Make tensors of one vector each, and add up their bytes."""
-    for sizes in ((1, 1, 1, 1, 1, 1, 0), (1, 2, 1, 1, 1, 2, 0), (1, 2, 2, 4, 3, 1, 2), (2, 4, 2, 3, 5, 1, 4)):
-        layers, _, groups, d_k, tokens, number_bytes, scale_bytes = sizes
-        numbers = {1: torch.int8, 2: torch.float16}[number_bytes]
-        parts = [torch.zeros(groups, tokens, d_k, dtype=numbers) for _ in range(2 * layers)]
-        stored = sum(part.numel() * part.element_size() for part in parts)
-        stored += scale_bytes * sum(part[..., 0].numel() for part in parts)
-        yield f"tensors of these sizes take {stored} bytes", close(answer(*sizes), stored)
+    """Copies of a bias or of a matrix, in neighbours and far apart, and none at all."""
+    for depth, pair in ((2, (0, 1)), (4, (1, 2)), (4, (0, 3)), (3, (0, 2))):
+        for constant in (1.0, 0.7):
+            for copied in ("", "bias", "weight"):
+                found = answer(_layers(depth, copied, pair, constant))
+                what = (
+                    f"layers {pair} of {depth} share a copied {copied}" if copied else f"{depth} layers are drawn anew"
+                )
+                yield f"the answer is {bool(copied)} where {what}", isinstance(found, bool) and found == bool(copied)
+    yield "the answer is False for a single layer", answer(_layers(1, "", (0, 0), 1.0)) is False
 
 
 def grade_13_3(answer: Answer) -> Checks:
-    """Let a mark spread, layer by layer."""
-    for distance in (0, 1, 2, 3, 4, 7, 12, 30):
-        for width in (2, 3, 4, 8):
-            reached, layers = {0}, 0  # distances that are connected so far
-            while distance not in reached or layers == 0:
-                reached = {old + step for old in reached for step in range(width)}
-                layers += 1
-            claim = f"{layers} layers connect a token with the one {distance} before it, and fewer do not"
-            yield claim, close(answer(distance, width), layers)
-
-
-def grade_13_4(answer: Answer) -> Checks:
-    """Nothing changes at first, two steps change something, and the change is the scaled product."""
+    """Equal and unequal parts, one part, and parts without real tokens."""
     generator = torch.Generator().manual_seed(0)
-    for wide, tall, rank, alpha in ((3, 2, 1, 1.0), (6, 5, 2, 8.0), (4, 7, 3, 2.0)):
-        linear = nn.Linear(wide, tall, dtype=torch.float64)
-        for parameter in linear.parameters():
-            nn.init.normal_(parameter, generator=generator)
-        before = [parameter.detach().clone() for parameter in linear.parameters()]
-        x = torch.randn(20, wide, generator=generator, dtype=torch.float64)
-        was = linear(x).detach()
-        module = answer(linear, rank, alpha)
-        yield "the answer is a module", isinstance(module, nn.Module)
-        yield "before training, the output is that of the linear map", close(module(x), was, 1e-12)
-        learned = [parameter for parameter in module.parameters() if parameter.requires_grad]
-        shapes = sorted(tuple(parameter.shape) for parameter in learned)
-        claim = "two matrices are learned, of shapes (r, d_in) and (d_out, r)"
-        yield claim, shapes == sorted([(rank, wide), (tall, rank)])
-        for _ in range(2):
-            module.zero_grad()
-            module(x).square().sum().backward()
-            with torch.no_grad():
-                for parameter in learned:
-                    if parameter.grad is not None:
-                        parameter -= 1e-3 * parameter.grad
-        yield "two steps of gradient descent change the output", not close(module(x), was, 1e-9)
-        kept = [close(parameter.detach(), old, 0) for parameter, old in zip(linear.parameters(), before)]
-        yield "the weight and the bias of the linear map stay", all(kept)
-        first, second = learned if learned[0].shape == (rank, wide) else learned[::-1]
-        correction = alpha / rank * x @ first.T @ second.T
-        yield "the correction is alpha / r times B A x", close(module(x), was + correction, 1e-9)
+    for counts in ([3], [2, 2], [2, 6], [1, 2, 3, 4], [5, 0], [0, 3, 0, 1]):
+        losses = torch.randn(sum(counts), 2, 3, generator=generator, dtype=torch.float64)  # a gradient for each token
+        gradients = [part.mean(dim=0) for part in losses.split(counts)]
+        found = answer(gradients, list(counts))
+        yield f"parts of {counts} real tokens give the gradient of the whole", close(found, losses.mean(dim=0), 1e-12)

@@ -1,4 +1,4 @@
-# Generated from chapters/13_variants.md: edit the chapter, not this file, then run `make export`.
+# Generated from chapters/15_variants.md: edit the chapter, not this file, then run `make export`.
 
 """Three families from the same layers: encoder-only and decoder-only models."""
 
