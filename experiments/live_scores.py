@@ -12,7 +12,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from statistics import mean
 from typing import Any
@@ -21,6 +21,7 @@ import torch
 from live import ROOT, RUN, SCRIPT, quantise, write
 
 from transformer_lib.data import load_multi30k
+from transformer_lib.model import Transformer, TransformerConfig
 from transformer_lib.serialization import atomic_write
 from transformer_lib.translation import Translator, evaluate_bleu
 
@@ -28,9 +29,9 @@ RECORD = ROOT / "book" / "live.json"
 SPLIT = "test_2016_flickr"
 
 
-def rounded_translator(folder: Path = RUN) -> Translator:
+def rounded_translator(build: Callable[[TransformerConfig], Transformer] = Transformer) -> Translator:
     """The library's translator, with the rounded weights of the page."""
-    translator = Translator.from_pretrained(folder)
+    translator = Translator.from_pretrained(RUN, build=build)
     for parameter in translator.model.parameters():
         if parameter.dim() == 2:
             rows, scales = quantise(parameter.detach().numpy())

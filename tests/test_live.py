@@ -16,8 +16,7 @@ from live_scores import RECORD, ask, rounded_translator
 from test_record import FOLDER, TEST, data, with_data
 
 from transformer_lib.decoding import beam_search
-from transformer_lib.masks import causal_mask
-from transformer_lib.model import Memory, evaluation
+from transformer_lib.model import Memory, Transformer, evaluation
 
 STATIC = live.ROOT / "book" / "_static"
 STORED = (FOLDER / f"{TEST}.de").read_text(encoding="utf-8").splitlines()
@@ -157,18 +156,29 @@ def test_what_is_broken_is_broken_in_the_same_way(weights, settings, change):
     assert (logits - intact).abs().max() > 0.01
 
 
+class Unmasked(Transformer):
+    """Every target token sees all others."""
+
+    def decode(self, target_tokens, memory, **_):
+        x = self.embed(target_tokens, self.target_embedding)
+        return self.decoder(x, memory.states, memory_mask=memory.mask)
+
+
 @needs_node
 def test_without_a_causal_mask_earlier_tokens_see_later_ones(weights):
-    translator, model = python(), python().model
+    translator = rounded_translator(Unmasked)
+    model = translator.model.double()
     tokens = translator.tokenizer.encode("Ein Mann spielt auf der Straße Gitarre.")
     ((logits, _),) = follow(weights, [(TEN[0], tokens)], {"causal": False})
     with evaluation(model):
         memory = model.encode(torch.tensor([translator.tokenizer.encode(TEN[0])]))
         for length, row in enumerate(logits, start=1):
-            x = model.embed(torch.tensor([[1, *tokens][:length]]), model.target_embedding)
-            everything = torch.ones_like(causal_mask(length))
-            hidden = model.decoder(x, memory.states, mask=everything, memory_mask=memory.mask)
+            hidden = model.decode(torch.tensor([[1, *tokens][:length]]), memory)
             assert_near(row, model.output_projection(hidden[0, -1]))
+    text = "A boy in a green shirt throws a yellow ball to a girl in a red dress."
+    got = translations([text], weights["rounded"], settings={"causal": False})
+    assert got == translator.translate([text], use_cache=False)
+    assert got != translations([text], weights["rounded"])
 
 
 @needs_node
