@@ -71,7 +71,7 @@ def follow(weights, cases, settings=None):
 
 def assert_near(got, expected):
     """Equal but for the rounding of the page, which keeps each vector in single precision."""
-    torch.testing.assert_close(got, expected, rtol=0, atol=1e-4)
+    torch.testing.assert_close(got, expected, rtol=0, atol=1e-5)
 
 
 def test_rounding_moves_no_weight_by_more_than_half_a_step():
