@@ -2,8 +2,9 @@
 
 Text is compared exactly. Only a cell whose options state a relative tolerance (`:rtol: 1e-3`) may print other numbers,
 and none that is farther off. A drawing must have the same elements, words and styles; rounding may move a point of it
-by two per cent of a figure's usual height and change a shade by a fifth of the way from black to white. So a line may
-move by a hair, but none may come, go, or run elsewhere. How many points a smooth line is drawn with does not count.
+by two per cent of a figure's usual height, change a shade by a fifth of the way from black to white, an opacity by a
+fifth, and a line's width by a fifth of a point. So a line may move by a hair, but none may come, go, or run elsewhere.
+How many points a smooth line is drawn with does not count.
 """
 
 import base64
@@ -109,8 +110,11 @@ def alike(key, ours, theirs, near):
         return True
     if key == "style":
         pairs = zip(COLOUR.findall(ours), COLOUR.findall(theirs))
-        shades = (abs(int(a[i : i + 2], 16) - int(b[i : i + 2], 16)) for a, b in pairs for i in (1, 3, 5))
-        return COLOUR.split(ours) == COLOUR.split(theirs) and max(shades) <= 255 * SHADE
+        shades = [abs(int(a[i : i + 2], 16) - int(b[i : i + 2], 16)) / 255 for a, b in pairs for i in (1, 3, 5)]
+        ours, theirs = COLOUR.sub("#", ours), COLOUR.sub("#", theirs)
+        pairs = zip(NUMBER.findall(ours), NUMBER.findall(theirs))  # opacities, and widths in points
+        shades += [abs(float(one) - float(other)) for one, other in pairs]
+        return NUMBER.split(ours) == NUMBER.split(theirs) and max(shades) <= SHADE
     one, other = (np.array(NUMBER.findall(each), dtype=float) for each in (ours, theirs))
     if NUMBER.split(ours) == NUMBER.split(theirs) and np.abs(one - other).max() <= near:
         return True

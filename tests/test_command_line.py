@@ -687,3 +687,13 @@ def test_check_that_cannot_run_is_one_line(run, mine, factory, words):
     assert line.startswith("error: ")
     for word in words:
         assert word in line
+
+
+def test_progress_lists_what_is_done_and_counts_it(tmp_path, capsys):
+    cell = {"source": ["grade('02-1', mine)"], "outputs": [{"text": ["02-1: passed\n"]}]}
+    (tmp_path / "02_attention.ipynb").write_text(json.dumps({"cells": [cell]}), encoding="utf-8")
+    assert command_line.main(["progress", str(tmp_path)]) == 0
+    first, last = capsys.readouterr().out.splitlines()
+    assert first.split(maxsplit=1) == ["02_attention", "passed: 02-1"]
+    assert last.split(maxsplit=1) == ["all", "passed: 1; failed: 0; not attempted: 0"]
+    assert command_line.main(["progress", str(tmp_path / "nowhere")]) == 2

@@ -41,6 +41,7 @@ ALIKE = {
     "rounded": (drawn(CURVE), drawn([0, 3, 4, 3.01])),
     "other points of a line": (drawn(SMOOTH), drawn(SMOOTH + 0.01 * WAVES)),
     "rounded shades": (drawn(shades=SHADES), drawn(shades=SHADES * 0.99)),
+    "rounded width": (drawn(CURVE), drawn(CURVE).replace("stroke-width: 1.5", "stroke-width: 1.499998")),
     "rounded cells": (drawn(cells=SHADES), drawn(cells=SHADES * 0.99)),
 }
 
@@ -61,6 +62,8 @@ UNLIKE = {
     "another marker": (drawn(CURVE, marker="+"), drawn(CURVE, marker="x")),
     "another label": (drawn(CURVE, xlabel="steps"), drawn(CURVE, xlabel="stops")),
     "another line style": (drawn(CURVE, CURVE), drawn(CURVE, CURVE).replace("#0072b2", "#737373")),
+    "another width": (drawn(CURVE), drawn(CURVE).replace("stroke-width: 1.5", "stroke-width: 2")),
+    "another dash": (drawn(CURVE), drawn(CURVE).replace("stroke-width: 1.5", "stroke-dasharray: 3; stroke-width: 1.5")),
     "another shade": (drawn(shades=SHADES), drawn(shades=np.where(SHADES > 0.9, 0.7, SHADES))),
     "another cell": (drawn(cells=SHADES), drawn(cells=np.where(SHADES > 0.9, 0.7, SHADES))),
 }

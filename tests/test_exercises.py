@@ -12,20 +12,22 @@ from IPython.core.formatters import DisplayFormatter
 
 import transformer_lib.exercises
 from transformer_lib.exercises import close, grade, show
+from transformer_lib.exercises.progress import progress
+from transformer_lib.serialization import InputError
 
 ROOT = Path(__file__).resolve().parent.parent
-LABEL = re.compile(r"^:label: ex-([A\d]\d[a-z]*-\d)$", re.MULTILINE)
+LABEL = re.compile(r"^:label: ex-((?:\d\d[a-z]?|[A-Z])-\d)$", re.MULTILINE)
 GRADED = [
     path
     for path in sorted((ROOT / "chapters").glob("*.md"))
     if "transformer_lib/exercises/chapter_" in path.read_text("utf-8")
 ]
 EXERCISES = [name for path in GRADED for name in LABEL.findall(path.read_text("utf-8"))]
-VERDICTS = re.compile(r"^([A\d]\d[a-z]*-\d): (not attempted|passed|failed: .+)$", re.MULTILINE)
+VERDICTS = re.compile(r"^((?:\d\d[a-z]?|[A-Z])-\d): (not attempted|passed|failed: .+)$", re.MULTILINE)
 
 
 def number(path):
-    """A chapter's number: 08, 08b, A1."""
+    """A page's number: 08, 08b, A."""
     return path.stem.partition("_")[0]
 
 
@@ -175,3 +177,34 @@ def test_sources_are_whole():
     for path in GRADED:
         exports = jupytext.read(path).metadata["exports"]
         assert f"transformer_lib/exercises/chapter_{number(path)}.py" in exports
+
+
+def notebook(folder, name, *cells):
+    """A notebook in which these cells, (source, printed text), were run."""
+    stored = [{"cell_type": "code", "source": [code], "outputs": [{"text": [text]}]} for code, text in cells]
+    (folder / f"{name}.ipynb").write_text(json.dumps({"cells": stored}), encoding="utf-8")
+
+
+def test_progress_takes_the_readers_own_answer_and_not_the_solution_below_it(tmp_path):
+    solution = ("grade('02-1', solution)", "02-1: passed\n")
+    notebook(tmp_path, "02_attention", ("grade('02-1', mine)", "02-1: failed: it should hold that …\n"), solution)
+    notebook(
+        tmp_path, "03_multi_head", ('print("x")\ngrade("03-1", mine)', "x\n03-1: passed\n"), ("grade('03-2', f)", "")
+    )
+    notebook(tmp_path, "epilogue", ("print(1)", "1\n"))
+    expected = {"02_attention": {"02-1": "failed"}, "03_multi_head": {"03-1": "passed", "03-2": "not attempted"}}
+    assert progress(tmp_path) == expected
+
+
+def test_progress_counts_every_exercise_of_the_book_once():
+    done = {name: verdict for verdicts in progress(ROOT / "book").values() for name, verdict in verdicts.items()}
+    assert set(done) == set(EXERCISES)
+    assert set(done.values()) == {"not attempted"}
+
+
+@pytest.mark.parametrize(("text", "complaint"), [('{"cells": 3}', "x.ipynb is not a notebook"), (None, "no notebook")])
+def test_progress_says_which_file_is_no_notebook(tmp_path, text, complaint):
+    if text:
+        (tmp_path / "x.ipynb").write_text(text, encoding="utf-8")
+    with pytest.raises(InputError, match=complaint):
+        progress(tmp_path)

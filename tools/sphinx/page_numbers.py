@@ -1,6 +1,7 @@
 """Pages carry the numbers of their files: 02_attention is 2, 02a_gradient 2.a, A_command_line A."""
 
 import re
+from typing import Any
 
 from docutils import nodes
 from sphinx.application import Sphinx
@@ -8,7 +9,7 @@ from sphinx.environment import BuildEnvironment
 from sphinx.environment.collectors.toctree import TocTreeCollector
 
 
-def number_of(docname: str) -> tuple[int | str, ...]:
+def number_of(docname: str) -> tuple[Any, ...]:
     """The number of a page; empty for one that has none."""
     found = re.fullmatch(r"book/(?:(\d\d)|([A-Z]))([a-z]?)_\w+", docname)
     if not found:
@@ -24,7 +25,7 @@ def number_pages(env: BuildEnvironment) -> list[str]:
         if number := number_of(docname):
             title, *sections = env.tocs[docname].findall(nodes.reference)
             title["secnumber"] = env.titles[docname]["secnumber"] = number
-            env.toc_secnumbers[docname] = {each["anchorname"]: () for each in sections} | {"": number}
+            env.toc_secnumbers[docname] = {"": number, **{each["anchorname"]: () for each in sections}}
     return [docname for docname, numbers in env.toc_secnumbers.items() if before.get(docname) != numbers]
 
 
