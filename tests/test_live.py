@@ -69,9 +69,9 @@ def follow(weights, cases, settings=None):
         yield torch.stack(rows).double(), torch.tensor(answer["weights"], dtype=torch.float64)
 
 
-def assert_near(got, expected):
+def assert_near(got, expected, atol=1e-5):
     """Equal but for the rounding of the page, which keeps each vector in single precision."""
-    torch.testing.assert_close(got, expected, rtol=0, atol=1e-5)
+    torch.testing.assert_close(got, expected, rtol=0, atol=atol)
 
 
 def test_rounding_moves_no_weight_by_more_than_half_a_step():
@@ -152,7 +152,7 @@ def test_what_is_broken_is_broken_in_the_same_way(weights, settings, change):
     ((logits, _),) = follow(weights, [(TEN[0], tokens)], settings)
     ((intact, _),) = follow(weights, [(TEN[0], tokens)])
     with evaluation(model):
-        assert_near(logits, model(source, target)[0])
+        assert_near(logits, model(source, target)[0], atol=1e-4)  # without √d_k a difference grows
     assert (logits - intact).abs().max() > 0.01
 
 
