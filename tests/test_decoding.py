@@ -539,8 +539,11 @@ def test_empty_batches_and_sources_of_padding_only():
     for call in both(model, source[:0]):
         assert call() == []
     for together, alone in zip(both(model, source), both(model, source[:1]), strict=True):
-        assert len(together()) == 2
-        assert together()[:1] == alone()
+        (first, _), (only,) = together(), alone()
+        if isinstance(only[0], Hypothesis):  # another batch may round otherwise
+            assert [h.score for h in first] == pytest.approx([h.score for h in only], rel=0, abs=1e-11)
+            first, only = ([(h.tokens, h.finished) for h in found] for found in (first, only))
+        assert first == only
 
 
 def test_a_target_may_begin_with_padding():

@@ -115,7 +115,8 @@ def decoding_flops(
 ) -> int:
     """FLOPs of the matrix products of greedy decoding: encode once, then one step per token, logits of the newest only.
 
-    Without a cache (`cached=False`) each step processes all earlier positions anew. The rest as in `matrix_products`.
+    Without a cache (`cached=False`) each step processes all earlier positions and the memory's keys and values anew.
+    The rest as in `matrix_products`.
 
     Raises:
         ValueError: a length is below 1.

@@ -24,7 +24,7 @@ def decode_token_by_token(
 ) -> list[list[int]]:
     """Translate each sentence token by token; arguments, result and errors are those of `greedy_decode`.
 
-    `choose` gets the logits (rows, vocabulary) and the number of the sentence in each row, and returns tokens (rows,).
+    `choose` gets the logits (rows, vocabulary) and the index of each row's sentence, and returns tokens (rows,).
     """
     limits = length_limits(model, source, bos_id, eos_id, max_length)
     outputs: list[list[int]] = [[] for _ in limits]

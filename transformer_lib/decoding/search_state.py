@@ -69,7 +69,7 @@ class SearchState:
         return logits.to(torch.promote_types(logits.dtype, torch.float32))
 
     def append(self, tokens: Int[Tensor, " rows"], rows: list[int] | None = None) -> None:
-        """Make row i what row rows[i] was (None: what row i was), and longer by tokens[i]."""
+        """Replace row i by row rows[i] (None: keep every row), then append tokens[i] to it."""
         if rows is not None and rows != list(range(len(self.sentences))):
             index, sentences = self.tokens.new_tensor(rows), [self.sentences[row] for row in rows]
             other_memory = sentences != self.sentences

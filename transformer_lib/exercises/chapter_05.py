@@ -35,7 +35,7 @@ def grade_05_2(answer: Answer) -> Checks:
         yield "the mask is boolean, (batch, 1, length, length)", shaped
         for b, prefix in enumerate(prefixes):
             yield "every token sees the whole prefix", bool(mask[b, 0, :, :prefix].all())
-            yield "no token of the prefix sees behind it", not mask[b, 0, :prefix, prefix:].any()
+            yield "no token of the prefix sees beyond it", not mask[b, 0, :prefix, prefix:].any()
             behind = mask[b, 0, prefix:, prefix:]
             past = torch.ones_like(behind).tril()
             yield "behind the prefix, the past is seen and the future is not", torch.equal(behind, past)

@@ -8,6 +8,7 @@ import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -38,13 +39,13 @@ def activation_checkpointing(model: Transformer, wanted: bool = True) -> Iterato
 class LossModule(nn.Module):
     """The summed loss of a batch, as a module: DistributedDataParallel wraps modules, and watches their `forward`."""
 
-    def __init__(self, model: Transformer, label_smoothing: float) -> None:
+    def __init__(self, model: Transformer, **options: Any) -> None:
         super().__init__()
-        self.model, self.label_smoothing = model, label_smoothing
+        self.model, self.options = model, options
 
     def forward(self, source: Tensor, target: Tensor) -> Tensor:
         """The loss of all real targets, in nats: a scalar, from source (batch, n) and target (batch, m)."""
-        return translation_loss(self.model, source, target, label_smoothing=self.label_smoothing, reduction="sum")
+        return translation_loss(self.model, source, target, reduction="sum", **self.options)
 
 
 def train_step(
@@ -76,7 +77,9 @@ def train_step(
             with loss.no_sync() if isinstance(loss, DistributedDataParallel) and not last else nullcontext():
                 with torch.autocast("cuda", torch.bfloat16, enabled=device.type == "cuda"):
                     parts.append(loss(source, target) / tokens)
-                (parts[-1] * world).backward()  # times the processes, because `wrap_for_ddp` takes the mean over them
+                (
+                    parts[-1] * world
+                ).backward()  # times the number of processes, because `wrap_for_ddp` takes the mean over them
     norm = nn.utils.clip_grad_norm_(loss.parameters(), config.clip_norm)
     for group in optimizer.param_groups:
         group["lr"] = config.learning_rate(step)
