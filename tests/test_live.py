@@ -59,11 +59,10 @@ def translations(texts, script, **options):
     return [answer["translation"] for answer in ask(requests, script)]
 
 
-def follow(weights, cases, settings=None):
+def follow(weights, cases, settings=None, whole=False):
     """For each source and target tokens: logits (m + 1, vocabulary) and attention (m + 1, layers, heads, n)."""
-    requests = [
-        {"what": "follow", "text": text, "tokens": tokens, "settings": settings or {}} for text, tokens in cases
-    ]
+    request = {"what": "follow", "settings": settings or {}, "whole": whole}
+    requests = [request | {"text": text, "tokens": tokens} for text, tokens in cases]
     for answer in ask(requests, weights["rounded"]):
         rows = [torch.frombuffer(bytearray(base64.b64decode(row)), dtype=torch.float32) for row in answer["logits"]]
         yield torch.stack(rows).double(), torch.tensor(answer["weights"], dtype=torch.float64)
@@ -114,6 +113,13 @@ def test_logits_and_attention_of_ten_sentences(weights):
             assert_near(logits, translator.model(source, target)[0])
         expected = translator.attention(text, translator.tokenizer.decode(tokens)).weights.permute(2, 0, 1, 3)
         assert_near(attention[:-1], expected)
+
+
+@needs_node
+def test_the_cache_changes_nothing(weights):
+    cases = [(TEN[0], python().tokenizer.encode("Ein Mann spielt auf der Straße Gitarre."))]
+    ((cached, _),), ((whole, _),) = follow(weights, cases), follow(weights, cases, whole=True)
+    assert_near(whole, cached)
 
 
 def unscaled(model):
