@@ -97,6 +97,7 @@ def test_tokens_become_the_same_text(weights):
     generator = random.Random(1)
     lists = [[generator.randrange(10_000) for _ in range(20)] for _ in range(100)]
     lists += [[generator.randrange(259) for _ in range(20)] for _ in range(100)]  # bytes, mostly not UTF-8
+    lists += [python().tokenizer.encode(text) for text in UNUSUAL]  # one begins with a byte-order mark
     expected = [python().tokenizer.decode([token for token in tokens if token != 2]) for tokens in lists]
     assert list(ask([{"what": "decode", "tokens": tokens} for tokens in lists], weights["rounded"])) == expected
 
