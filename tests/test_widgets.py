@@ -1,6 +1,7 @@
-"""What the book's widgets compute, in JavaScript, is what the library computes."""
+"""What the book's widgets compute, in JavaScript, is what the library computes; and they answer to the keyboard."""
 
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -139,6 +140,44 @@ def test_costs():
         results = (count_parameters(config), *flops, *kept)
         expected.append(dict(zip(("parameters", "training", "decoding", "fused", "readable"), results)))
     assert ask("cost", *calls) == expected
+
+
+def boxes():
+    """The widgets in the stored outputs, by name: what the cells of the chapters wrote."""
+    found = {}
+    for notebook in sorted((ROOT / "book").glob("*.ipynb")):
+        for cell in json.loads(notebook.read_text(encoding="utf-8"))["cells"]:
+            for output in cell.get("outputs", []):
+                text = "".join(output.get("data", {}).get("text/html", ""))
+                found |= {name: text for name in re.findall(r'<div class="widget" id="widget-(\w+)"', text)}
+    return found
+
+
+@pytest.mark.parametrize("name", ["attention", "masks", "positions", "beam", "sampling", "gallery", "cost"])
+def test_a_widget_takes_the_place_of_its_table_and_answers_to_the_keyboard(name, tmp_path):
+    """In a bare page 360 pixels wide: nothing is cut, and each control that is reached by the tab key changes what is said."""
+    sync_api = pytest.importorskip("playwright.sync_api", reason="no browser: Playwright is not installed")
+    browser = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
+    if not browser or name not in boxes():
+        pytest.skip("no browser" if not browser else "the page has not been executed: run `make execute` first")
+    files = [(STATIC / file).read_text(encoding="utf-8") for file in ("widgets.css", "widgets.js")]
+    page = "<!doctype html><title>t</title><meta charset=utf-8><style>{}</style>{}<script>{}</script>"
+    (tmp_path / "page.html").write_text(page.format(files[0], boxes()[name], files[1]), encoding="utf-8")
+    with sync_api.sync_playwright() as playwright:
+        tab = playwright.chromium.launch(executable_path=browser).new_context(viewport={"width": 360, "height": 800})
+        errors, tab = [], tab.new_page()
+        tab.on("pageerror", errors.append)
+        tab.goto((tmp_path / "page.html").as_uri())
+        said = tab.get_by_role("status")
+        before = said.inner_text()
+        assert tab.locator(".widget-still").count() == 0
+        assert tab.evaluate("document.documentElement.scrollWidth") == 360
+        assert before
+        tab.keyboard.press("Tab")
+        focused = tab.evaluate("[document.activeElement.tagName, document.activeElement.type].join(' ')")
+        tab.keyboard.press({"INPUT number": "7", "BUTTON button": "Enter"}.get(focused, "ArrowRight"))
+        tab.wait_for_function("before => document.querySelector('[role=status]').innerText !== before", arg=before)
+        assert errors == []
 
 
 def test_the_roles_have_the_colours_of_the_figures():

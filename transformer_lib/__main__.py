@@ -8,21 +8,25 @@ import importlib
 import json
 import math
 import os
+import random
 import sys
 import traceback
 import warnings
-from collections.abc import Callable, Mapping
-from contextlib import redirect_stdout
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, redirect_stdout
 from functools import reduce
 from io import TextIOWrapper
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import click
 import torch
+from torch.optim.optimizer import register_optimizer_step_post_hook
 
-from transformer_lib.checks import check_transformer
+from transformer_lib.checks import Finding, check_transformer
 from transformer_lib.data import (
+    LargeCorpus,
+    PairStore,
     ParallelCorpus,
     Tokenizer,
     encode_pairs,
@@ -31,12 +35,14 @@ from transformer_lib.data import (
     read_parallel,
     toy_corpus,
 )
+from transformer_lib.data.store import held_out_step
 from transformer_lib.engine import export
 from transformer_lib.exercises.progress import progress
 from transformer_lib.model import Transformer, TransformerConfig
-from transformer_lib.serialization import InputError, one_line
+from transformer_lib.serialization import InputError, atomic_write, one_line
 from transformer_lib.training import TrainingConfig, train
 from transformer_lib.training.distributed import is_first_process, process_group
+from transformer_lib.training.loss import Pairs
 from transformer_lib.translation import Translator, evaluate_bleu
 
 _COMMON = dict(norm_first=True, tie_embeddings="all")
@@ -60,30 +66,48 @@ PRESETS: dict[str, dict[str, dict]] = {
     },
 }
 
+OURS = ("toy", "multi30k")
+LARGE = 2**25  # bytes of two text files; larger ones are kept in a store
 
-def _corpus(split: str, corpus: str | None, source: str | None, target: str | None) -> ParallelCorpus:
-    """The sentences that the options --corpus, --source and --target name."""
+
+def _files(split: str, corpus: str | None, source: str | None, target: str | None) -> tuple[Path, Path]:
+    """The two text files that the options --corpus, --source and --target name."""
     if corpus is None:
         if source is None or target is None:
             raise InputError("no data: give --corpus, or both --source FILE and --target FILE")
-        return read_parallel(source, target)
+        return Path(source), Path(target)
+    if not Path(corpus).is_dir():
+        raise InputError(f"unknown corpus {corpus!r}: it is neither toy, nor multi30k, nor a directory")
+    return Path(corpus, f"{split}.{source or 'en'}"), Path(corpus, f"{split}.{target or 'de'}")
+
+
+def _corpus(split: str, corpus: str | None, source: str | None, target: str | None) -> ParallelCorpus:
+    """The sentences that the options --corpus, --source and --target name."""
     if corpus == "toy" and (source or target):
         raise InputError("--corpus toy has its own sentences: leave out --source and --target, or --corpus")
     if corpus == "toy":
         return toy_corpus(split)
     if corpus == "multi30k":
         return load_multi30k(split, source=source or "en", target=target or "de")
-    if not Path(corpus).is_dir():
-        raise InputError(f"unknown corpus {corpus!r}: it is neither toy, nor multi30k, nor a directory")
-    return read_parallel(Path(corpus, f"{split}.{source or 'en'}"), Path(corpus, f"{split}.{target or 'de'}"))
+    return read_parallel(*_files(split, corpus, source, target))
 
 
-def _training_data(corpus: str | None, **languages: str | None) -> tuple[ParallelCorpus, ParallelCorpus]:
-    """The sentences to train on, and those put aside for validation."""
+def _training_data(
+    corpus: str | None, out: Path, store: str | None, **languages: str | None
+) -> tuple[ParallelCorpus | LargeCorpus, ParallelCorpus]:
+    """The sentences to train on, and those put aside for validation (none here if a `LargeCorpus` puts them aside)."""
+    has_val = corpus in OURS or (corpus is not None and bool(list(Path(corpus).glob("val.*"))))
+    if store and corpus in OURS:
+        raise InputError(f"--store is for text files of your own: --corpus {corpus} fits into memory")
+    if corpus not in OURS:
+        files = _files("train", corpus, **languages)
+        if store or sum(file.stat().st_size for file in files if file.is_file()) > LARGE:
+            val = _corpus("val", corpus, **languages) if has_val else ParallelCorpus([], [])
+            return LargeCorpus(*files, folder=store or out / "store", hold_out=not has_val), val
     whole = _corpus("train", corpus, **languages)
-    if corpus in ("toy", "multi30k") or (corpus is not None and list(Path(corpus).glob("val.*"))):
+    if has_val:
         return whole, _corpus("val", corpus, **languages)
-    pairs, every = list(zip(whole.source, whole.target)), max(20, math.ceil(len(whole) / 500))
+    pairs, every = list(zip(whole.source, whole.target)), held_out_step(len(whole))
     aside = pairs[every - 1 :: every]
     del pairs[every - 1 :: every]
     train, val = (ParallelCorpus([a for a, _ in part], [b for _, b in part]) for part in (pairs, aside))
@@ -103,7 +127,7 @@ def _goes_on(out: Path, resume: bool) -> bool:
 
 
 def train_translator(
-    corpus: ParallelCorpus,
+    corpus: ParallelCorpus | LargeCorpus,
     val_corpus: ParallelCorpus,
     preset: Mapping[str, Mapping[str, Any]],
     out: str | Path,
@@ -116,8 +140,9 @@ def train_translator(
 
     Args:
         corpus: sentences to train on.
-        val_corpus: sentences for validation; may be none.
+        val_corpus: sentences for validation; may be none. Those that a `LargeCorpus` puts aside take their place.
         preset: as in `PRESETS`; its "training" may have any setting of `TrainingConfig`, and says how long to train.
+            With "bpe_dropout" in its "tokenizer" each epoch passes over that share of the merges.
         out: directory for what `Translator.from_pretrained` loads, and for what `train` writes.
         build: makes the model of a configuration.
         resume: go on with the run in `out`, if there is one.
@@ -131,15 +156,22 @@ def train_translator(
         ValueError: a setting is out of its range.
         KeyboardInterrupt: after Ctrl-C or SIGTERM.
     """
-    out, settings = Path(out), TrainingConfig(**preset["training"])
+    out, settings, sizes = Path(out), TrainingConfig(**preset["training"]), dict(preset["tokenizer"])
+    bpe_dropout = sizes.pop("bpe_dropout", 0.0)
     going_on = _goes_on(out, resume)
-    if going_on:
-        tokenizer = Tokenizer.load(out / "tokenizer.json")
+    tokenizer = Tokenizer.load(out / "tokenizer.json") if going_on else None
+    longest = min(preset["model"].get("max_len", TransformerConfig.max_len), settings.batch_tokens)
+    pairs: PairStore | list[tuple[list[int], list[int]]]
+    if isinstance(corpus, LargeCorpus):
+        if bpe_dropout:
+            raise InputError("--bpe-dropout cuts anew in each epoch, and a store is cut once: leave one of them out")
+        pairs = corpus.open(max_len=longest, tokenizer=tokenizer, **sizes)
+        tokenizer, skipped = pairs.tokenizer, pairs.skipped
+        val_corpus = pairs.held_out if corpus.hold_out else val_corpus
     else:
-        tokenizer = Tokenizer.train(corpus.source + corpus.target, **preset["tokenizer"])
+        tokenizer = tokenizer or Tokenizer.train(corpus.source + corpus.target, **sizes)
+        pairs, skipped = encode_pairs(corpus, tokenizer, max_len=longest)
     config = TransformerConfig(tokenizer.vocab_size, tokenizer.vocab_size, tokenizer.pad_id, **preset["model"])
-    longest = min(config.max_len, settings.batch_tokens)
-    pairs, skipped = encode_pairs(corpus, tokenizer, max_len=longest)
     try:
         val_pairs, also_skipped = encode_pairs(val_corpus, tokenizer, max_len=longest)
     except InputError:  # no usable pair among the few put aside: train without validation
@@ -163,8 +195,13 @@ def train_translator(
         why = f" (blank on a side, or longer than {longest} tokens)" if skipped else ""
         _say(f"{len(pairs)} pairs to train on, {len(val_pairs)} for validation; skipped {skipped}{why}")
 
+    def cut_anew(epoch: int) -> Pairs:
+        rng = random.Random(f"{settings.seed} {epoch}")
+        assert isinstance(corpus, ParallelCorpus)  # a store was refused above
+        return encode_pairs(corpus, tokenizer, max_len=longest, skip=lambda: rng.random() < bpe_dropout)[0]
+
     options: dict[str, Any] = {"val_pairs": val_pairs, "out": out, "resume": resume, "device": device}
-    log = train(translator.model, pairs, settings, **options, prepare=prepare)
+    log = train(translator.model, cut_anew if bpe_dropout else pairs, settings, **options, prepare=prepare)
     first, done = is_first_process(), log[-1]["step"]  # of several processes only the first speaks
     if first and done < settings.warmup_steps:
         rising = f"the learning rate was still rising, up to step {settings.warmup_steps}"
@@ -218,6 +255,7 @@ def _commands() -> None:
 @_commands.command("train")
 @_data
 @click.option("--out", type=_Name(), required=True, help="directory for the model")
+@click.option("--store", type=_Name(), help="directory for the encoded pairs (above 32 MiB of text: OUT/store)")
 @click.option(
     "--preset",
     type=click.Choice(sorted(PRESETS)),
@@ -231,21 +269,32 @@ def _commands() -> None:
 @click.option("--evaluate-every", type=_COUNT, help="steps between two validations (250 with small, else 500)")
 @click.option("--average", type=_COUNT, help="keep the mean of the last N checkpoints (10 with small, else 1)")
 @click.option("--patience", type=_COUNT, help="stop after N validations without a better one")
+@click.option("--accumulate", type=_COUNT, help="batches in each step (1)")
+@click.option("--cooldown", "cooldown_steps", type=_COUNT, help="let the rate fall to zero over the last N of --steps")
+@click.option("--r-drop", type=click.FloatRange(0, 100), help="learn in two passes that agree: R-Drop, 5 is usual")
+@click.option("--masked-smoothing", is_flag=True, default=None, help="label smoothing over tokens of targets only")
+@click.option("--both-directions", type=_COUNT, help="learn both directions in the first N epochs")
+@click.option("--vocab-size", type=click.IntRange(259), help="tokens at most (600 with tiny, 10000 with small)")
+@click.option("--bpe-dropout", type=click.FloatRange(0, 1, max_open=True), help="cut anew in each epoch; 0.1 is usual")
 @click.option("--seed", type=click.IntRange(0, 2**63 - 1), default=0, help="of weights, order and dropout (0)")
 @_where
-def _train(out: str, preset: str | None, resume: bool, device: str, **options: Any) -> None:
+def _train(out: str, store: str | None, preset: str | None, resume: bool, device: str, **options: Any) -> None:
     """Train a translator on a corpus or on two text files."""
     data = {name: options.pop(name) for name in ("corpus", "source", "target")}
     settings = {name: value for name, value in options.items() if value is not None}
+    tokenizer = {name: settings.pop(name) for name in ("vocab_size", "bpe_dropout") if name in settings}
+    if settings.get("cooldown_steps", 0) > settings.get("steps", 0):
+        reason = f"expected at most --steps; got {settings['cooldown_steps']}"
+        raise click.BadParameter(reason, click.get_current_context(), param_hint="--cooldown")
     if not {"steps", "minutes"} & settings.keys():
         settings["minutes"] = 30.0
     if not math.isfinite(settings.get("minutes", 0)):
         raise click.BadParameter("expected a finite number", click.get_current_context(), param_hint="--minutes")
     chosen = PRESETS[preset or ("tiny" if data["corpus"] == "toy" else "small")]
-    chosen = chosen | {"training": chosen["training"] | settings}
+    chosen = chosen | {"training": chosen["training"] | settings, "tokenizer": chosen["tokenizer"] | tokenizer}
     with process_group(device) as place:
         _goes_on(Path(out), resume)  # before anything is read
-        corpus, val_corpus = _training_data(**data)
+        corpus, val_corpus = _training_data(out=Path(out), store=store, **data)
         log = train_translator(corpus, val_corpus, chosen, out, resume=resume, device=place)
         if is_first_process():
             click.echo(json.dumps(log[-1]))
@@ -266,7 +315,7 @@ def _translate(model: str, beam: int, device: str, sentences: tuple[str, ...]) -
 @click.option("--split", help="with --corpus: its part, such as test_2016_flickr")
 @_model
 def _evaluate(split: str | None, model: str, beam: int, device: str, **data: str | None) -> None:
-    """Score a translator: BLEU and chrF as JSON."""
+    """Score a translator: BLEU, chrF and TER as JSON."""
     corpus = data["corpus"]
     if corpus is not None and split is None:
         parts = "such as test for toy, test_2016_flickr for multi30k"
@@ -312,37 +361,110 @@ def _standard_input() -> list[str]:
 
 @_commands.command("check")
 @click.argument("factory", metavar="MODULE:FACTORY")
-@click.option("--json", "as_json", is_flag=True, help="print JSON")
 @click.option(
     "--no-training", "training", is_flag=True, flag_value=False, default=True, help="leave out what trains the model"
 )
-@click.option("--max-len", type=click.IntRange(1, 2**20), help="the longest sequence the model accepts")
+@click.option(
+    "--sizes",
+    nargs=2,
+    type=click.IntRange(8, 2**20),
+    default=(29, 29),
+    metavar="SOURCE TARGET",
+    help="numbers of tokens (29 29)",
+)
 @click.option("--pad-id", type=int, default=0, help="the padding token (0)")
-def _check(factory: str, as_json: bool, **options: Any) -> int:
+@click.option("--max-len", type=click.IntRange(1, 2**20), help="the longest sequence the model accepts")
+@click.option("--seed", type=click.IntRange(0, 2**32), default=0, help="of weights, inputs and trainings (0)")
+@click.option(
+    "--json", "as_json", type=_Name(), metavar="FILE", help="also write the report as JSON; - is the standard output"
+)
+@click.option(
+    "--junit", "as_junit", type=_Name(), metavar="FILE", help="also write it as JUnit's XML; - is the standard output"
+)
+def _check(factory: str, sizes: tuple[int, int], as_json: str | None, as_junit: str | None, **options: Any) -> int:
     """Hold a Transformer of your own to its properties.
 
     FACTORY(source_vocab_size, target_vocab_size, pad_id) returns a small model. It is called as model(source, target)
     with whole numbers (batch, length), the target shifted right, makes its masks itself, and returns logits (batch,
-    target length, target_vocab_size). The two trainings take most of a minute on a quiet machine. Status 0: all hold;
-    1: one does not; 2: it cannot be run. chapters/12_checks.md says what a pass does not prove.
-    """
+    target length, target_vocab_size). A model that is called in another way gets an adapter, such as this one in
+    mine.py, for `check mine:build`:
+
+    \b
+        from transformer_lib.checks import Adapted
+    \b
+        def build(source_vocab_size, target_vocab_size, pad_id):
+            def call(model, source, target):
+                return model(source, source != pad_id, target)
+            return Adapted(MyModel(source_vocab_size, target_vocab_size), call)
+
+    chapters/12d_adapters.md has five more. The two trainings take most of a minute on a quiet machine. Status 0: all
+    hold; 1: one does not; 2: it cannot be run. chapters/12_checks.md says what a pass does not prove.
+    """  # noqa: D301, for click \b means: leave these lines as they are
     module, colon, name = factory.partition(":")
     if not (module and colon and name):
         raise InputError(f"expected module:factory, such as mymodel:build; got {factory!r}")
     if os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())
+    options |= {"source_vocab_size": sizes[0], "target_vocab_size": sizes[1]}
+    out = sys.stderr if "-" in (as_json, as_junit) else sys.stdout
     with redirect_stdout(sys.stderr):
         try:
             build = getattr(importlib.import_module(module), name)
         except (Exception, SystemExit) as error:
             raise InputError(f"cannot import {factory}: {one_line(error)}") from error
         try:
-            report = check_transformer(build, **options)
+            with _tell_progress(out) as told:
+                report = check_transformer(build, **told, **options)
         except (Exception, SystemExit) as error:
+            if not _is_ours(error):
+                _say(traceback.format_exc().rstrip())
             called = "called as model(source, target) with whole numbers (batch, length)"
             raise InputError(f"cannot run {factory}, {called}: {one_line(error)}") from error
-    click.echo(report.to_json() if as_json else report)
+    click.echo("\n".join(["", *report.fault_lines, report.summary] if report.faults else [report.summary]), file=out)
+    for file, text in ((as_json, report.to_json()), (as_junit, report.to_junit())):
+        if file == "-":
+            click.echo(text)
+        elif file:
+            atomic_write(file, text + "\n")
     return 0 if report.holds else 1
+
+
+@contextmanager
+def _tell_progress(out: TextIO) -> Iterator[dict[str, Any]]:
+    """What tells of each property as it is tried, and counts the steps of the trainings."""
+    from tqdm import tqdm  # here, so that other commands start fast
+
+    name, steps = "", 0
+
+    def start(property_name: str) -> None:
+        nonlocal name, steps
+        name, steps = property_name, 0
+        bar.reset()
+        bar.set_description(name)
+
+    def count(*_: object) -> None:
+        nonlocal steps
+        steps += 1
+        bar.update()
+        if bar.disable and steps % 500 == 0:
+            _say(f"{name}: {steps} training steps")
+
+    def done(finding: Finding) -> None:
+        bar.clear()
+        click.echo(str(finding).partition("\n")[0], file=out)
+
+    hook = register_optimizer_step_post_hook(count)
+    try:
+        with tqdm(bar_format="{desc}{n_fmt} training steps, {elapsed}", leave=False, disable=None) as bar:
+            yield {"on_start": start, "on_finding": done}
+    finally:
+        hook.remove()
+
+
+def _is_ours(error: BaseException) -> bool:
+    """Whether the suite itself raised the error, and not the model that it called."""
+    *_, (frame, _) = traceback.walk_tb(error.__traceback__)
+    return frame.f_globals["__name__"].startswith(check_transformer.__module__)
 
 
 @_commands.command("progress")

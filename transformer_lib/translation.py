@@ -235,14 +235,17 @@ def _require_plausible(config: TransformerConfig, weights: Path) -> None:
 
 
 def evaluate_bleu(hypotheses: Sequence[str], references: Sequence[str]) -> dict[str, float | str]:
-    """Score translations of a test set: BLEU (Papineni et al. 2002) and chrF (Popović 2015), cased, by sacrebleu.
+    """Score translations of a test set: BLEU (Papineni et al. 2002), chrF (Popović 2015) and TER (Snover et al. 2006).
+
+    All three are cased, and computed by sacrebleu.
 
     Args:
         hypotheses: the translations, not cut into tokens.
         references: one reference each.
 
     Returns:
-        "bleu" and "chrf" between 0 and 100, and the "signature" that says how BLEU was computed (Post 2018).
+        "bleu" and "chrf" between 0 and 100; "ter", edits for each hundred words of the references, of which fewer are
+        better; and the "signature" that says how BLEU was computed (Post 2018).
 
     Raises:
         TypeError: one of them is one string.
@@ -256,5 +259,8 @@ def evaluate_bleu(hypotheses: Sequence[str], references: Sequence[str]) -> dict[
         raise ValueError(f"expected one reference a translation; got {len(hypotheses)} and {len(references)}")
     bleu = sacrebleu.BLEU()
     score = min(bleu.corpus_score(list(hypotheses), [list(references)]).score, 100.0)  # rounding may exceed it
-    chrf = sacrebleu.CHRF().corpus_score(list(hypotheses), [list(references)]).score
-    return {"bleu": score, "chrf": chrf, "signature": str(bleu.get_signature())}
+    chrf, ter = (
+        metric.corpus_score(list(hypotheses), [list(references)]).score
+        for metric in (sacrebleu.CHRF(), sacrebleu.TER())
+    )
+    return {"bleu": score, "chrf": chrf, "ter": ter, "signature": str(bleu.get_signature())}

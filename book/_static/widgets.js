@@ -415,7 +415,8 @@ WIDGETS.gallery = ({ cases }) => {
 WIDGETS.cost = ({ sizes, tie_embeddings, machines, share }) => {
   const { element, say } = speaker(), names = Object.keys(sizes), peaks = Object.entries(machines);
   const ties = ["none", "target", "all"];
-  const rows = ["parameters", "weights, gradients, Adam", "an attention of the encoder keeps, fused kernel", "the same, readable formula",
+  const rows = ["parameters", "weights, gradients, Adam",
+    "an attention of the encoder keeps, fused kernel", "the same, readable formula",
     "FLOPs of a training step", "time of a training step", "time of 100,000 steps", "FLOPs to write the target, cached"];
   const labels = names.map((name) => name.replaceAll("_", " ")), start = names.map((name) => [sizes[name]]);
   const inputs = editable("sizes", labels, null, start, "", () => update(), { min: 1, max: 1e6, step: 1 });
@@ -435,7 +436,8 @@ WIDGETS.cost = ({ sizes, tie_embeddings, machines, share }) => {
       return say("One table for all needs equal vocabularies.");
     const found = cost(given), step = found.training / (reached * peaks[machine][1]);
     const kept = [16 * found.parameters, found.fused, found.readable].map(bytes);
-    const texts = [found.parameters.toLocaleString("en"), ...kept, power(found.training), time(step), time(1e5 * step), power(found.decoding)];
+    const texts = [found.parameters.toLocaleString("en"), ...kept,
+      power(found.training), time(step), time(1e5 * step), power(found.decoding)];
     texts.forEach((text, i) => { cells[i].textContent = text; });
     say(`${texts[0]} parameters; a training step takes ${texts[5]} on ${peaks[machine][0]} ` +
       `at ${written(100 * reached, 0)} % of its peak.`);

@@ -3,7 +3,7 @@
 """Batches of token ids: sentences of nearly equal length, padded on the right."""
 
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 import torch
@@ -16,7 +16,7 @@ from transformer_lib.serialization import InputError
 
 
 def encode_pairs(
-    corpus: ParallelCorpus, tokenizer: Tokenizer, *, max_len: int
+    corpus: ParallelCorpus, tokenizer: Tokenizer, *, max_len: int, skip: Callable[[], bool] | None = None
 ) -> tuple[list[tuple[list[int], list[int]]], int]:
     """Turn a corpus into pairs of token lists (source … eos, bos target … eos).
 
@@ -24,6 +24,7 @@ def encode_pairs(
         corpus: sentences and translations.
         tokenizer: one for both languages.
         max_len: the most tokens that a side may have, special tokens included.
+        skip: as in `Tokenizer.encode`.
 
     Returns:
         The pairs, and how many were skipped because a side was blank or too long.
@@ -33,7 +34,7 @@ def encode_pairs(
     """
     pairs = []
     for source, target in zip(corpus.source, corpus.target):
-        pair = tokenizer.encode(source), [tokenizer.bos_id, *tokenizer.encode(target)]
+        pair = tokenizer.encode(source, skip=skip), [tokenizer.bos_id, *tokenizer.encode(target, skip=skip)]
         if source.strip() and target.strip() and _width(pair) <= max_len:
             pairs.append(pair)
     if not pairs:
@@ -60,6 +61,7 @@ def token_batches(
     pad_id: int = 0,
     seed: int | None = None,
     epoch: int = 0,
+    start: int = 0,
 ) -> Iterator[Batch]:
     """Pack pairs of similar length into batches; each pair is in one batch, made when it is asked for.
 
@@ -69,6 +71,7 @@ def token_batches(
         pad_id: what short sides are filled up with, on the right.
         seed: None = from short to long, in the given order among equals; a number = shuffled.
         epoch: with the same seed, each epoch has its own order.
+        start: how many batches to leave out, at the beginning.
 
     Raises:
         InputError: a pair alone is over the budget.
@@ -86,7 +89,7 @@ def token_batches(
         groups[-1].append(pair)
     if seed is not None:
         groups.sort(key=lambda _: rng.random())
-    return (Batch(*(_pad(side, pad_id) for side in zip(*group))) for group in groups)
+    return (Batch(*(_pad(side, pad_id) for side in zip(*group))) for group in groups[start:])
 
 
 def _pad(sentences: Sequence[list[int]], pad_id: int) -> Tensor:
