@@ -153,31 +153,39 @@ def boxes():
     return found
 
 
-@pytest.mark.parametrize("name", ["attention", "masks", "positions", "beam", "sampling", "gallery", "cost"])
-def test_a_widget_takes_the_place_of_its_table_and_answers_to_the_keyboard(name, tmp_path):
-    """In a bare page 360 pixels wide: nothing is cut, and each control that is reached by the tab key changes what is said."""
+@pytest.fixture(scope="module")
+def browser():
     sync_api = pytest.importorskip("playwright.sync_api", reason="no browser: Playwright is not installed")
-    browser = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
-    if not browser or name not in boxes():
-        pytest.skip("no browser" if not browser else "the page has not been executed: run `make execute` first")
-    files = [(STATIC / file).read_text(encoding="utf-8") for file in ("widgets.css", "widgets.js")]
-    page = "<!doctype html><title>t</title><meta charset=utf-8><style>{}</style>{}<script>{}</script>"
-    (tmp_path / "page.html").write_text(page.format(files[0], boxes()[name], files[1]), encoding="utf-8")
+    path = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
+    if not path:
+        pytest.skip("no browser")
     with sync_api.sync_playwright() as playwright:
-        tab = playwright.chromium.launch(executable_path=browser).new_context(viewport={"width": 360, "height": 800})
-        errors, tab = [], tab.new_page()
-        tab.on("pageerror", errors.append)
-        tab.goto((tmp_path / "page.html").as_uri())
-        said = tab.get_by_role("status")
-        before = said.inner_text()
-        assert tab.locator(".widget-still").count() == 0
-        assert tab.evaluate("document.documentElement.scrollWidth") == 360
-        assert before
-        tab.keyboard.press("Tab")
-        focused = tab.evaluate("[document.activeElement.tagName, document.activeElement.type].join(' ')")
-        tab.keyboard.press({"INPUT number": "7", "BUTTON button": "Enter"}.get(focused, "ArrowRight"))
-        tab.wait_for_function("before => document.querySelector('[role=status]').innerText !== before", arg=before)
-        assert errors == []
+        browser = playwright.chromium.launch(executable_path=path)
+        yield browser
+        browser.close()
+
+
+@pytest.mark.parametrize("name", ["attention", "masks", "positions", "beam", "sampling", "gallery", "cost"])
+def test_a_widget_takes_the_place_of_its_table_and_answers_to_the_keyboard(browser, name, tmp_path):
+    """In a bare page, 360 pixels wide."""
+    if name not in boxes():
+        pytest.skip("the page has not been executed: run `make execute` first")
+    styles, script = ((STATIC / file).read_text(encoding="utf-8") for file in ("widgets.css", "widgets.js"))
+    page = f"<!doctype html><meta charset=utf-8><style>{styles}</style>{boxes()[name]}<script>{script}</script>"
+    (tmp_path / "page.html").write_text(page, encoding="utf-8")
+    errors, tab = [], browser.new_page(viewport={"width": 360, "height": 800})
+    tab.on("pageerror", lambda error: errors.append(error))
+    tab.goto((tmp_path / "page.html").as_uri())
+    before = tab.get_by_role("status").inner_text()
+    assert errors == []
+    assert before
+    assert tab.locator(".widget-still").count() == 0
+    assert tab.evaluate("document.documentElement.scrollWidth") == 360
+    tab.keyboard.press("Tab")
+    kind = tab.evaluate("document.activeElement.type")
+    tab.keyboard.press({"number": "7", "button": "Enter"}.get(kind, "End"))  # a slider or a choice goes to its end
+    tab.wait_for_function("before => document.querySelector('[role=status]').innerText !== before", arg=before)
+    assert errors == []
 
 
 def test_the_roles_have_the_colours_of_the_figures():

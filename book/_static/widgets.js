@@ -450,7 +450,7 @@ WIDGETS.cost = ({ sizes, tie_embeddings, machines, share }) => {
     return `${written(100 * value, 0)} % of its peak`;
   });
   part.move();
-  return [row(tied, processor, part.element), row(inputs.element, results), element];
+  return [row(processor, part.element, tied), row(inputs.element, results), element];
 };
 
 // --- Start ------------------------------------------------------------------------------------------------------
