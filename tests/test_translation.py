@@ -15,7 +15,7 @@ from transformer_lib.decoding import Hypothesis, beam_search, greedy_decode
 from transformer_lib.model import Transformer, TransformerConfig
 from transformer_lib.serialization import InputError
 from transformer_lib.training import TrainingConfig, train
-from transformer_lib.translation import Translator, evaluate_bleu
+from transformer_lib.translation import Translator, evaluate_bleu, shipped
 
 BOOK = {
     "a dog runs": "ein Hund läuft",
@@ -413,3 +413,29 @@ def test_as_many_references_as_translations(hypotheses, references):
     with pytest.raises(ValueError, match=f"got {len(hypotheses)} and {len(references)}") as caught:
         evaluate_bleu(hypotheses, references)
     one_line(caught)
+
+
+# --- what comes with the course ---
+
+
+def test_shipped_files_are_found_in_the_checkout_then_in_the_cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    checkout, cached = (
+        tmp_path / "checkout/book/runs/multi30k-en-de",
+        tmp_path / "cache/transformer_lib/runs/multi30k-en-de",
+    )
+    monkeypatch.setattr(translation, "__file__", str(tmp_path / "checkout/transformer_lib/translation.py"))
+    with pytest.raises(InputError) as caught:
+        Translator.from_pretrained("multi30k-en-de")
+    one_line(caught, "multi30k-en-de", str(cached))
+    translator(1).save(cached)
+    assert Translator.from_pretrained("multi30k-en-de").model.config == translator().model.config
+    translator(1, d_ff=24).save(checkout)
+    assert shipped("runs/multi30k-en-de") == checkout
+    assert Translator.from_pretrained("multi30k-en-de").model.config.d_ff == 24
+
+
+def test_a_directory_of_one_s_own_goes_first(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    translator(d_ff=28).save("multi30k-en-de")
+    assert Translator.from_pretrained("multi30k-en-de").model.config.d_ff == 28

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import json
+import os
 import warnings
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
@@ -20,6 +21,24 @@ from transformer_lib.data import Tokenizer
 from transformer_lib.decoding import beam_search
 from transformer_lib.model import Transformer, TransformerConfig, evaluation
 from transformer_lib.serialization import InputError, atomic_write, load_weights, one_line, save_weights
+
+SHIPPED = ("multi30k-en-de",)
+
+
+def shipped(name: str) -> Path:
+    """The path of a file or directory that comes with the course, such as "runs/multi30k-en-de" or "bench.json".
+
+    It is looked for in the checkout that this package lies in, then in the folder `transformer_lib` of the user's
+    cache, `$XDG_CACHE_HOME` or else `~/.cache`.
+
+    Raises:
+        InputError: it is in neither place.
+    """
+    checkout, cache = Path(__file__).parents[1] / "book", os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+    for path in (checkout / name, Path(os.path.expanduser(cache), "transformer_lib", name)):
+        if path.exists():
+            return path
+    raise InputError(f"{name} comes with the course, not with the package: copy book/{name} of the course to {path}")
 
 
 class Attention(NamedTuple):
@@ -55,7 +74,7 @@ class Translator:
         """Load what `save` or the command `train --out` wrote.
 
         Args:
-            path: the directory.
+            path: the directory; or "multi30k-en-de", the translator that comes with the course (see `shipped`).
             device: where to compute.
             build: makes the model of a configuration, such as a subclass of `Transformer`.
             engine: "ctranslate2" translates with CTranslate2 what the command `export` wrote; `build` is then not used.
@@ -71,6 +90,8 @@ class Translator:
                 raise ValueError(f"engine must be None or 'ctranslate2'; got {engine!r}")
             return EngineTranslator(path, device=device)
         folder = Path(path)
+        if str(path) in SHIPPED and not folder.is_dir():
+            folder = shipped(f"runs/{path}")
         config, tokenizer = _read_config(folder), Tokenizer.load(folder / "tokenizer.json")
         expected = config.source_vocab_size, config.target_vocab_size, config.pad_id
         got = tokenizer.vocab_size, tokenizer.vocab_size, tokenizer.pad_id
