@@ -10,6 +10,7 @@ import sys
 import threading
 import warnings
 from copy import deepcopy
+from importlib import metadata
 from itertools import pairwise
 from pathlib import Path
 
@@ -697,3 +698,18 @@ def test_progress_lists_what_is_done_and_counts_it(tmp_path, capsys):
     assert first.split(maxsplit=1) == ["02_attention", "passed: 02-1"]
     assert last.split(maxsplit=1) == ["all", "passed: 1; failed: 0; not attempted: 0"]
     assert command_line.main(["progress", str(tmp_path / "nowhere")]) == 2
+
+
+# --- what a report begins with ---
+
+
+def test_env_prints_versions_device_and_threads(run):
+    status, out, err = run("env")
+    assert (status, err) == (0, "")
+    said = dict(line.split(maxsplit=1) for line in out.splitlines())
+    assert (said["tested-transformer"], said["torch"]) == (transformer_lib.__version__, metadata.version("torch"))
+    assert said["threads"] == str(torch.get_num_threads())
+
+
+def test_version(run):
+    assert run("--version") == (0, f"tested-transformer, version {transformer_lib.__version__}\n", "")

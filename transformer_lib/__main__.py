@@ -1,6 +1,6 @@
 # Generated from chapters/A_command_line.md: edit the chapter, not this file, then run `make export`.
 
-"""The command line: python -m transformer_lib train | translate | evaluate | export | check | progress."""
+"""The command line: python -m transformer_lib train | translate | evaluate | export | check | progress | env."""
 
 from __future__ import annotations
 
@@ -8,12 +8,14 @@ import importlib
 import json
 import math
 import os
+import platform
 import sys
 import traceback
 import warnings
 from collections.abc import Callable, Mapping
 from contextlib import redirect_stdout
 from functools import reduce
+from importlib import metadata
 from io import TextIOWrapper
 from pathlib import Path
 from typing import Any
@@ -21,6 +23,7 @@ from typing import Any
 import click
 import torch
 
+import transformer_lib
 from transformer_lib.checks import check_transformer
 from transformer_lib.data import (
     ParallelCorpus,
@@ -204,13 +207,16 @@ _where = click.option(
     "--device", type=click.Choice(["auto", "cpu", "cuda"]), default="auto", callback=_device, help="auto: a GPU if any"
 )
 _model = _options(
-    click.option("--model", type=_Name(), required=True, help="what `train --out` or `export --out` wrote"),
+    click.option(
+        "--model", type=_Name(), required=True, help="what `train --out` or `export --out` wrote, or multi30k-en-de"
+    ),
     click.option("--beam", type=click.IntRange(1, 1000), default=5, help="beam size (5); 1 = greedy"),
     _where,
 )
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]}, no_args_is_help=False)
+@click.version_option(transformer_lib.__version__, prog_name="tested-transformer")
 def _commands() -> None:
     """Train, use and check a translator."""
 
@@ -360,6 +366,22 @@ def _progress(folder: str) -> None:
     click.echo(f"{'all':24} " + "; ".join(f"{verdict}: {count}" for verdict, count in counts.items()))
 
 
+@_commands.command("env")
+def _env() -> None:
+    """Print versions, device and threads, for a report of a mistake."""
+    said = {"tested-transformer": transformer_lib.__version__, "Python": platform.python_version()}
+    said |= {"system": platform.platform(), "processor": torch.backends.cpu.get_cpu_capability()}
+    said["GPU"] = torch.cuda.get_device_name() if torch.cuda.is_available() else "none that torch can use"
+    said["threads"] = str(torch.get_num_threads())
+    for name in ("torch", "numpy", "tokenizers", "safetensors", "sacrebleu", "jaxtyping", "click", "ctranslate2"):
+        try:
+            said[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            said[name] = "not installed"
+    for name, value in said.items():
+        click.echo(f"{name:20}{value}")
+
+
 def _say(message: object) -> None:
     click.echo(message, err=True)
 
@@ -398,7 +420,9 @@ def main(argv: list[str] | None = None) -> int:
         if isinstance(error, MemoryError | torch.OutOfMemoryError) or "can't allocate memory" in str(error):
             return _fail("not enough memory: choose a smaller --beam or --preset, or shorter sentences")
         _say(traceback.format_exc())
-        return _fail(f"{one_line(error)}; this is a mistake of the library: please report it, with the lines above")
+        return _fail(
+            f"{one_line(error)}; this is a mistake of the library: please report it, with the lines above and `env`"
+        )
 
 
 if __name__ == "__main__":
