@@ -381,7 +381,7 @@ TRANSLATED = ["Ein Hund rennt über die straße.", "Zwei Männer, die reden", "B
 
 def test_bleu_and_chrf_are_sacrebleus():
     scores = evaluate_bleu(TRANSLATED, GERMAN)
-    assert scores.keys() == {"bleu", "chrf", "signature"}
+    assert scores.keys() == {"bleu", "chrf", "signature", "chrf_signature"}
     assert scores["bleu"] == sacrebleu.corpus_bleu(TRANSLATED, [GERMAN]).score
     assert scores["chrf"] == sacrebleu.corpus_chrf(TRANSLATED, [GERMAN]).score
     assert 0 < scores["bleu"] < 100
@@ -413,6 +413,19 @@ def test_as_many_references_as_translations(hypotheses, references):
     with pytest.raises(ValueError, match=f"got {len(hypotheses)} and {len(references)}") as caught:
         evaluate_bleu(hypotheses, references)
     one_line(caught)
+
+
+# --- more than one answer ---
+
+
+def test_the_n_best_are_those_of_the_search(learned):
+    text = "a dog runs"
+    found = learned.n_best(text, beam_size=4, length_penalty=0.5)
+    assert len(found) > 1
+    assert found[0][1] == learned.translate([text], beam_size=4, length_penalty=0.5)[0] == BOOK[text]
+    assert found == sorted(found, key=lambda pair: -pair[0])
+    with pytest.raises(ValueError, match="expected a sentence"):
+        learned.n_best(" ")
 
 
 # --- what comes with the course ---

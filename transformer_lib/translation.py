@@ -177,6 +177,26 @@ class Translator:
         )  # fmt: skip
         return [hypotheses[0].tokens for hypotheses in found]
 
+    def n_best(self, sentence: str, *, beam_size: int = 5, length_penalty: float = 1.0) -> list[tuple[float, str]]:
+        """The scores and translations that a beam search ends with, best first; see `beam_search`.
+
+        Args:
+            sentence: not blank. One that is longer than the model's `max_len` is cut, with a warning.
+            beam_size: hypotheses kept.
+            length_penalty: the exponent of the length in the score.
+
+        Raises:
+            ValueError: the sentence is blank.
+        """
+        if not sentence.strip():
+            raise ValueError("expected a sentence; got a blank one")
+        source, tokenizer = torch.tensor(self._encode([sentence]), device=self.device), self.tokenizer  # (1, n)
+        (found,) = beam_search(
+            self.model, source, bos_id=tokenizer.bos_id, eos_id=tokenizer.eos_id,
+            beam_size=beam_size, length_penalty=length_penalty,
+        )  # fmt: skip
+        return [(hypothesis.score, " ".join(tokenizer.decode(hypothesis.tokens).split())) for hypothesis in found]
+
     def attention(self, sentence: str, translation: str | None = None) -> Attention:
         """Translate one sentence and record the cross-attention weights of each decoder layer.
 
@@ -263,7 +283,7 @@ def evaluate_bleu(hypotheses: Sequence[str], references: Sequence[str]) -> dict[
         references: one reference each.
 
     Returns:
-        "bleu" and "chrf" between 0 and 100, and the "signature" that says how BLEU was computed (Post 2018).
+        "bleu" and "chrf" between 0 and 100; "signature" and "chrf_signature" say how each was computed (Post 2018).
 
     Raises:
         TypeError: one of them is one string.
@@ -277,5 +297,10 @@ def evaluate_bleu(hypotheses: Sequence[str], references: Sequence[str]) -> dict[
         raise ValueError(f"expected one reference a translation; got {len(hypotheses)} and {len(references)}")
     bleu = sacrebleu.BLEU()
     score = min(bleu.corpus_score(list(hypotheses), [list(references)]).score, 100.0)  # rounding may exceed it
-    chrf = sacrebleu.CHRF().corpus_score(list(hypotheses), [list(references)]).score
-    return {"bleu": score, "chrf": chrf, "signature": str(bleu.get_signature())}
+    chrf = sacrebleu.CHRF()
+    return {
+        "bleu": score,
+        "chrf": chrf.corpus_score(list(hypotheses), [list(references)]).score,
+        "signature": str(bleu.get_signature()),
+        "chrf_signature": str(chrf.get_signature()),
+    }
