@@ -95,7 +95,7 @@ execute: $(INSTALLED)
 # A page that gave a warning is built again only from nothing, so a build that fails leaves nothing behind; nor does one
 # with other contents or settings.
 render: $(INSTALLED)
-	[ -z "$$(find _toc.yml _config.yml book/_static -newer _build/html/index.html 2>&1 | head -1)" ] || rm -rf _build
+	[ -z "$$(find _toc.yml _config.yml tools/sphinx/*.* book/_static -newer _build/html/index.html 2>&1 | head -1)" ] || rm -rf _build
 	$(JUPYTER_BOOK) build . -W --keep-going -n --quiet || { rm -rf _build; exit 1; }
 	$(PY) tools/notebooks.py _build/html/_sources/book
 	touch _build/html/index.html

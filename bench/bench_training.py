@@ -56,7 +56,7 @@ def ours():
     tokenizer, ready = batches(bucketed=True)
     model = Transformer(config(tokenizer.vocab_size, tokenizer.pad_id)).to(DEVICE).train()
     training = TrainingConfig(steps=1, label_smoothing=SMOOTHING)
-    loss, optimizer = LossModule(model, SMOOTHING), adamw(model, training)
+    loss, optimizer = LossModule(model, label_smoothing=SMOOTHING), adamw(model, training)
 
     def step(batch: Batch) -> None:
         result = train_step(loss, [batch], real_targets(batch.target, tokenizer.pad_id), optimizer, training, 1)

@@ -52,7 +52,7 @@ def papers_form(sentences: Sequence[str], language: str) -> list[str]:
 
 
 def scores(hypotheses: Sequence[str], references: Sequence[str], language: str) -> dict[str, dict]:
-    """BLEU, its signature, and chrF: "cased", as `evaluate_bleu` has them; "papers", of what `papers_form` makes."""
+    """BLEU, its signature, chrF, TER: "cased", as `evaluate_bleu` has them; "papers", of what `papers_form` makes."""
     import sacrebleu
 
     ours, theirs = papers_form(hypotheses, language), papers_form(references, language)
@@ -60,6 +60,7 @@ def scores(hypotheses: Sequence[str], references: Sequence[str], language: str) 
     papers = {
         "bleu": bleu.corpus_score(ours, [theirs]).score,
         "chrf": sacrebleu.CHRF().corpus_score(ours, [theirs]).score,
+        "ter": sacrebleu.TER().corpus_score(ours, [theirs]).score,
         "signature": str(bleu.get_signature()),
     }
     return {"cased": evaluate_bleu(hypotheses, references), "papers": papers}

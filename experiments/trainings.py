@@ -4,8 +4,8 @@ python experiments/trainings.py RECORD [--train RUN [--whole NAME]] [--steps N] 
 
 Without --train the search alone is changed, with the record's weights. With it the recipe is trained, too: once as it
 is and once with each change, below the directory RUN, at a quarter of its length, which is that of the updates, of the
-warm-up, and from one validation to the next. Both are kept as variations.json, and both translate the validation set,
-so the test set decides nothing.
+warm-up and the like, and from one validation to the next. Both are kept as variations.json, and both translate the
+validation set, so the test set decides nothing.
 
 With --whole NAME only the change of this name is trained, at its whole length and in the directory RUN itself. How it
 went and its score on the test set are written into the record. `torchrun` may start it with several processes.
@@ -34,6 +34,7 @@ from transformer_lib.training.distributed import process_group
 from transformer_lib.translation import Translator
 
 QUARTER = 4
+LENGTHS = ("steps", "warmup_steps", "evaluate_every", "cooldown_steps", "both_directions")
 
 # --- what is changed ---------------------------------------------------------------------------------------------
 
@@ -52,6 +53,7 @@ def without_rise(step: int, *, peak: float, warmup: int) -> float:
 
 
 AS_IT_IS = "as it is"
+WU = {"accumulate": 2, "peak_lr": 5e-3, "evaluate_every": 60}  # an epoch has 121 batches
 SEARCHES: dict[str, dict[str, Any]] = {
     AS_IT_IS: {},
     "greedy": {"beam_size": 1},
@@ -61,7 +63,7 @@ SEARCHES: dict[str, dict[str, Any]] = {
     "length penalty 0.6": {"length_penalty": 0.6},
     "length penalty 1.4": {"length_penalty": 1.4},
 }
-TRAININGS: dict[str, dict[str, Any]] = {  # parts of the preset; "build" makes the model
+TRAININGS: dict[str, dict[str, Any]] = {  # parts of the preset, of its whole length; "build" makes the model
     AS_IT_IS: {},
     "seed 1": {"training": {"seed": 1}},
     "seed 2": {"training": {"seed": 2}},
@@ -74,6 +76,13 @@ TRAININGS: dict[str, dict[str, Any]] = {  # parts of the preset; "build" makes t
     "dropout 0.1": {"model": {"dropout": 0.1}},
     "no dropout": {"model": {"dropout": 0.0}},
     "vocabulary of 4,000": {"tokenizer": {"vocab_size": 4_000}},
+    "vocabulary of 5,000": {"tokenizer": {"vocab_size": 5_000}},
+    "BPE-dropout 0.1": {"tokenizer": {"bpe_dropout": 0.1}},
+    "R-Drop, alpha 5": {"training": {"r_drop": 5.0}},
+    "masked label smoothing": {"training": {"masked_smoothing": True}},
+    "rate to zero": {"training": {"cooldown_steps": 2000}},
+    "both directions first": {"training": {"both_directions": 12}},  # a third of 9,000 steps
+    "batches of Wu et al.": {"training": WU},
     "no averaging": {"training": {"average": 1}},
     "half as wide": {"model": {"d_model": 64, "d_ff": 128}},
     "twice as wide": {"model": {"d_model": 256, "d_ff": 512}},
@@ -85,11 +94,12 @@ RIVALS: dict[str, dict[str, Any]] = {"torch.nn.Transformer": {"build": TorchTran
 
 def recipe(record: dict, changed: dict[str, Any], steps: int, part: int = 1) -> dict[str, dict]:
     """The preset of the record with a change, for so many updates; of all lengths only one part of so many."""
-    preset = PRESETS["small"]
-    lengths = {"steps": steps} | {name: preset["training"][name] for name in ("warmup_steps", "evaluate_every")}
-    settings = {"seed": record["seed"]} | {name: max(1, value // part) for name, value in lengths.items()}
-    preset = preset | {"training": preset["training"] | settings}
-    return {name: own | changed.get(name, {}) for name, own in preset.items()}
+    preset = {name: own | changed.get(name, {}) for name, own in PRESETS["small"].items()}
+    settings = {"seed": record["seed"], "steps": steps} | preset["training"]
+    if "cooldown_steps" in settings:
+        settings["cooldown_steps"] = min(steps, settings["cooldown_steps"])
+    lengths = {name: max(1, settings[name] // part) for name in LENGTHS if name in settings}
+    return preset | {"training": settings | lengths}
 
 
 def retrain(record: dict, changed: dict[str, Any], run: Path, steps: int, part: int = 1) -> None:

@@ -173,7 +173,7 @@ def size_of(page):
     """What a reader has to read of a rendered page: words of prose, lines of code and output, exercises, pictures."""
     article = BeautifulSoup(page.read_text(encoding="utf-8"), "html.parser").select_one("article.bd-article")
     exercises, pictures = len(article.select("div.exercise")), len(article.select("figure"))
-    for folded in article.select("div.exercise, div.solution, details, div.toctree-wrapper, .headerlink"):
+    for folded in article.select("div.exercise, div.solution, details, div.toctree-wrapper, .headerlink, nav.chapters"):
         folded.decompose()
     lines = sum(len(block.get_text().rstrip("\n").split("\n")) for block in article.select("pre"))
     for formula in article.select("span.math"):

@@ -9,6 +9,7 @@ from xml.etree import ElementTree
 import pytest
 import torch
 import torch.nn.functional as F
+from bs4 import BeautifulSoup
 from torch import nn
 
 from transformer_lib.attention import scaled_dot_product_attention
@@ -130,7 +131,8 @@ class Recurrent(nn.Module):
 
 def test_a_recurrent_network_passes():
     """The properties say what must not be wrong, not what a model is."""
-    assert check(Recurrent).holds
+    report = check(Recurrent)
+    assert report.holds, report
 
 
 class Together(nn.Module):
@@ -212,7 +214,8 @@ def reads_the_sentence_before(model, source, target):
 
 BROKEN = {
     "shifted again": (
-        adapted(lambda m, s, t: m(s, F.pad(t, (1, -1), value=1))), "present seen, target padding on the left",
+        adapted(lambda m, s, t: m(s, F.pad(t, (1, -1), value=1))),
+        "present seen, tokens are told apart, target padding on the left",
     ),
     "divided by the length": (adapted(lambda m, s, t: m(s, t) / t.size(1)), "target padding on the right"),
     "multiplied away": (MultipliedAway, "gradient reaches everything"),
@@ -406,7 +409,7 @@ def test_a_report_as_text_json_and_table():
     report = Report((Finding("one", "pass", "moves by 0"), Finding("two", "fail", "a < b", "x & y", "future")))
     assert not report.holds
     assert report.failed == ["two"]
-    for part in ("one", "moves by 0", "a < b", "x & y", "gallery: future", "1 pass, 1 fail, 0 not applicable"):
+    for part in ("one", "moves by 0", "a < b", "x & y", "gallery: 13_", "1 pass, 1 fail, 0 not applicable"):
         assert part in str(report)
     found = json.loads(report.to_json())
     assert (found["schema"], found["holds"]) == (1, False)
@@ -417,10 +420,35 @@ def test_a_report_as_text_json_and_table():
     assert [len(case) for case in suite] == [0, 1]
     assert suite[1][0].attrib == {"message": "a < b"}
     assert (suite.attrib["tests"], suite.attrib["failures"]) == ("2", "1")
-    page = report._repr_html_()
-    for part in ("a &lt; b", "x &amp; y", "gallery: future"):
-        assert part in page
-    assert page.count("<tr>") == 3
+    page = BeautifulSoup(report._repr_html_(), "html.parser")
+    rows = [[cell.get_text() for cell in row.select("td")] for row in page.select("tbody tr")]
+    assert rows == [["two", "FAIL", "a < b", "x & y (gallery: future)"], ["one", "pass", "moves by 0", ""]]
+    assert page.select_one("a")["href"] == "13_gallery.html#room-future"
+
+
+def test_what_may_follow_from_a_fault_stands_under_it():
+    findings = [
+        Finding("consequence", "fail", "later", "wrong trail", follows_from="<b>"), Finding("fine", "pass", "so"),
+        Finding("<b>", "fail", "first"), Finding("another", "fail", "alone"),
+    ]  # fmt: skip
+    report = Report(tuple(findings))
+    assert {fault.name: after for fault, after in report.faults.items()} == {"<b>": "consequence", "another": ""}
+    lines = [line.split(":")[0].split() for line in str(report).splitlines()]
+    assert [line[-1] for line in lines] == ["<b>", "likely", "it", "another", "likely", "fine", "applicable"]
+    rows = BeautifulSoup(report._repr_html_(), "html.parser").select("tbody tr")
+    assert [row.td.get_text() for row in rows] == ["<b>", "another", "fine"]
+    assert rows[0].select("td")[-1].get_text().endswith("May follow from it: consequence")
+    assert "wrong trail" not in str(report) + str(rows)
+
+
+def test_only_some_properties_and_each_is_named_before_it_is_tried():
+    told = []
+    only = ["positions matter", "causality"]
+    report = check(ours, only=only, on_start=told.append, on_finding=lambda finding: told.append(finding.verdict))
+    assert [finding.name for finding in report.findings] == ["causality", "positions matter"]
+    assert told == ["causality", "pass", "positions matter", "pass"]
+    with pytest.raises(ValueError, match="got casuality"):
+        check(ours, only=["casuality", "causality"])
 
 
 def test_a_property_that_raises_has_failed_and_each_finding_is_told_at_once():

@@ -2,6 +2,7 @@
 
 import errno
 import io
+import itertools
 import json
 import os
 import signal
@@ -11,8 +12,8 @@ import threading
 import warnings
 from copy import deepcopy
 from importlib import metadata
-from itertools import pairwise
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 import torch
@@ -20,7 +21,9 @@ from small import ENGLISH, GERMAN, MICRO
 
 import transformer_lib
 from transformer_lib import __main__ as command_line
-from transformer_lib import translation
+from transformer_lib import checks, translation
+from transformer_lib.checks import Report
+from transformer_lib.checks.report import Property
 from transformer_lib.data import ParallelCorpus, Tokenizer, toy_corpus
 from transformer_lib.decoding import Hypothesis
 from transformer_lib.model import Transformer, TransformerConfig
@@ -132,7 +135,7 @@ def test_train_translate_evaluate(run, own, tmp_path):
     assert out.splitlines() == Translator.from_pretrained(folder).translate(["a dog", "the cat"])
     status, out, err = run("evaluate", "--model", folder, *own)
     assert (status, err) == (0, "")
-    assert json.loads(out).keys() == {"bleu", "chrf", "signature", "chrf_signature"}
+    assert json.loads(out).keys() == {"bleu", "chrf", "ter", "signature", "chrf_signature"}
     assert len(out.splitlines()) == 1
 
 
@@ -280,7 +283,7 @@ def test_one_pair_in_twenty_is_put_aside_and_500_at_most(run, tmp_path, monkeypa
     train, val = ([tokenizer.decode(pair[0]) for pair in seen[name]] for name in ("pairs", "val_pairs"))
     assert (len(train), len(val)) == (count - aside, aside)
     assert {*train, *val} == {f"a {n}" for n in range(count)}
-    assert len({int(b[2:]) - int(a[2:]) for a, b in pairwise(val)}) <= 1
+    assert len({int(b[2:]) - int(a[2:]) for a, b in itertools.pairwise(val)}) <= 1
 
 
 def test_a_directory_as_corpus(run, fails, monkeypatch, tmp_path):
@@ -363,7 +366,7 @@ def test_evaluate_gives_the_scores_of_the_translations(run, own, model, tmp_path
     write(tmp_path / "corpus" / "test.de", GERMAN[:4])
     write(tmp_path / "corpus" / "test.en", ENGLISH[:4])
     status, out, _ = run("evaluate", "--model", model, "--corpus", "corpus", "--split", "test")
-    assert (status, json.loads(out).keys()) == (0, {"bleu", "chrf", "signature", "chrf_signature"})
+    assert (status, json.loads(out).keys()) == (0, {"bleu", "chrf", "ter", "signature", "chrf_signature"})
 
 
 @pytest.mark.parametrize("options", [[], ["--quantization", "int8"]])
@@ -456,7 +459,8 @@ def test_a_loss_that_is_not_finite(run, own, monkeypatch):
 
 @pytest.mark.parametrize("arguments", [
     [], ["train"], ["translate"], ["evaluate"], ["check"], ["teach"], ["train", "--out", "run", "--fast"],
-    ["check", "m:f", "--max-len", "0"],
+    ["check", "m:f", "--max-len", "0"], ["check", "m:f", "--sizes", "29"], ["check", "m:f", "--sizes", "29", "7"],
+    ["check", "m:f", "--seed", "-1"], ["check", "m:f", "--json", ""],
     ["train", "--corpus", "toy", "--out", "run", "--steps", "0"],
     ["train", "--corpus", "toy", "--out", "run", "--steps", "2.5"],
     ["train", "--corpus", "toy", "--out", "run", "--minutes", "-1"],
@@ -638,6 +642,13 @@ def raises(source, target, pad):
 def leaves(source, target, pad):
     raise SystemExit(0)
 
+def a_list(*sizes):
+    return []
+
+class Flat(Bad):
+    def forward(self, source, target):
+        return super().forward(source, target).flatten(0, 1)
+
 not_a_function = 3
 """
 
@@ -661,8 +672,9 @@ def test_check_says_what_holds(run, mine):
 
 
 def test_check_fails_with_status_1(run, mine):
-    status, out, err = run("check", f"{mine}:Bad", "--no-training", "--json", "--pad-id", 3)
-    assert (status, err) == (1, "a module that talks\n")
+    status, out, err = run("check", f"{mine}:Bad", "--no-training", "--json", "-", "--pad-id", 3)
+    assert status == 1
+    assert err.startswith("a module that talks\npass ")  # and then as on the output elsewhere
     found = json.loads(out)  # and nothing else on this stream
     assert found["holds"] is False
     verdicts = {finding["name"]: finding["verdict"] for finding in found["findings"]}
@@ -671,9 +683,78 @@ def test_check_fails_with_status_1(run, mine):
     assert set(verdicts.values()) == {"pass"}
 
 
+def test_check_tells_each_verdict_and_then_the_faults_and_writes_files(run, mine, tmp_path):
+    files = "--json", tmp_path / "found.json", "--junit", tmp_path / "found.xml"
+    status, out, _ = run("check", f"{mine}:Bad", "--no-training", *files)
+    verdicts, _, faults = out.partition("\n\n")
+    assert status == 1
+    assert "fail           logits not probabilities: " in verdicts
+    assert "likely" not in verdicts
+    assert faults.startswith("fail           logits not probabilities: ")
+    assert "gallery.html#room-softmax" in faults
+    found = json.loads((tmp_path / "found.json").read_text("utf-8"))
+    assert [f"{f['verdict']:<14} {f['name']}" for f in found["findings"]] == [
+        line.partition(":")[0] for line in verdicts.splitlines()
+    ]
+    assert len(ElementTree.parse(tmp_path / "found.xml").getroot()) == len(found["findings"])
+
+
+def test_check_hands_on_what_is_asked_for(run, mine, monkeypatch):
+    asked = {}
+
+    def examine(factory, **options):
+        asked.update(options)
+        return Report(())
+
+    monkeypatch.setattr(command_line, "check_transformer", examine)
+    assert run("check", f"{mine}:good", "--sizes", 30, 41, "--seed", 7, "--pad-id", 5, "--max-len", 20)[0] == 0
+    wanted = {"source_vocab_size": 30, "target_vocab_size": 41, "seed": 7, "pad_id": 5, "max_len": 20, "training": True}
+    assert wanted.items() <= asked.items()
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+def test_check_counts_the_steps_of_a_training(run, mine, monkeypatch):
+    """Elsewhere in lines of their own, on a terminal in a line that is wiped before the verdict."""
+
+    def learns(_):
+        parameter = torch.nn.Parameter(torch.zeros(1))
+        optimizer = torch.optim.SGD([parameter])
+        for _ in range(1100):
+            optimizer.step()
+        return True, "it has learnt"
+
+    monkeypatch.setattr(checks, "PROPERTIES", [])
+    monkeypatch.setattr(checks, "TRAINED_PROPERTIES", [Property(learns, "", "")])
+    wanted = "pass           learns: it has learnt\n1 pass, 0 fail, 0 not applicable\n"
+    told = "learns: 500 training steps\nlearns: 1000 training steps\n"
+    assert run("check", f"{mine}:good") == (0, wanted, f"a module that talks\n{told}")
+    seconds = itertools.count()
+    monkeypatch.setattr("tqdm.std.time", lambda: next(seconds))  # so that there is time to draw each step
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stdout", terminal)
+    monkeypatch.setattr(sys, "stderr", terminal)
+    assert command_line.main(["check", f"{mine}:good"]) == 0
+    lines = terminal.getvalue().split("\n")
+    assert "\rlearns: 1100 training steps, " in lines[0]
+    assert [line.rpartition("\r")[2] for line in lines] == wanted.split("\n")
+
+
+def test_check_shows_where_the_factory_raised(run, mine):
+    status, out, err = run("check", f"{mine}:raises", "--no-training")
+    *traceback, error = err.splitlines()
+    assert (status, out) == (2, "")
+    assert "Traceback (most recent call last):" in traceback
+    assert f"{mine}.py" in err
+    assert "first line second line" in error
+
+
 @pytest.mark.parametrize(("factory", "words"), [
-    ("{}:raises", ["cannot run", "RuntimeError", "first line second line"]),
-    ("{}:leaves", ["cannot run", "SystemExit"]),
+    ("{}:a_list", ["cannot run", "nn.Module", "list"]),
+    ("{}:Flat", ["cannot run", "logits must be", "(18, 29)"]),
     ("{}:not_a_function", ["cannot run", "not callable"]),
     ("{}:god", ["cannot import", "god"]),
     ("{}:", ["module:factory"]),

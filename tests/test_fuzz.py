@@ -426,7 +426,10 @@ OPTIONS = {
         "--beam": "1",
         "--device": "cpu",
     },
-    "check": {"--json": None, "--max-len": "20", "--pad-id": "0", "--no-training": None},
+    "check": {
+        "--json": "-", "--junit": "-", "--max-len": "20", "--pad-id": "0", "--seed": "1", "--sizes": "29",
+        "--no-training": None,
+    },
 }  # fmt: skip
 
 

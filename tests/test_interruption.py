@@ -32,6 +32,7 @@ from transformer_lib import __main__ as command_line
 from transformer_lib.data import token_batches
 from transformer_lib.training import loop as training
 from transformer_lib.training import train
+from transformer_lib.translation import Translator
 
 MODEL = {"dropout": 0.2, "tie_embeddings": "all", "norm_first": True}
 SETTINGS = {"steps": 8, "evaluate_every": 3, "accumulate": 2, "average": 2}
@@ -350,6 +351,28 @@ def test_options_of_the_training(command, monkeypatch):
     assert [(c.evaluate_every, c.average, c.patience, c.steps, c.minutes) for c in seen] == [
         (7, 3, 2, None, 30.0), (500, 1, None, 5, None),
     ]  # fmt: skip
+
+
+RECIPE = ["--r-drop", 5, "--masked-smoothing", "--cooldown", 2, "--accumulate", 2, "--both-directions", 1,
+          "--bpe-dropout", 0.1, "--vocab-size", 290]  # fmt: skip
+
+
+def test_the_options_of_a_recipe_arrive_and_a_stopped_run_ends_the_same(command, tmp_path, monkeypatch):
+    seen, train = [], command_line.train
+    monkeypatch.setattr(command_line, "train", lambda *given, **options: seen.append(given) or train(*given, **options))
+    whole, run = (["--out", name, "--steps", 6, "--evaluate-every", 4, *RECIPE] for name in ("whole", "run"))
+    assert command("train", *whole)[0] == 0
+    _, pairs_of, c = seen[0]
+    assert (c.r_drop, c.masked_smoothing, c.cooldown_steps, c.accumulate, c.both_directions) == (5.0, True, 2, 2, 1)
+    assert pairs_of(1) == pairs_of(1) != pairs_of(2)
+    assert Translator.from_pretrained("whole").tokenizer.vocab_size <= 290
+    with in_step(3, lambda: os.kill(os.getpid(), signal.SIGTERM)):
+        assert command("train", *run, "--resume")[0] == 130
+    assert command("train", *run, "--resume")[0] == 0
+    assert same(*(load_file(tmp_path / name / "model.safetensors") for name in ("whole", "run")))
+    assert timeless(logged(tmp_path / "run")) == timeless(logged(tmp_path / "whole"))
+    status, _, line = command("train", "--out", "no", "--cooldown", 5, "--steps", 4)
+    assert (status, "--cooldown" in line, (tmp_path / "no").exists()) == (2, True, False)
 
 
 @pytest.mark.long

@@ -53,7 +53,7 @@ def test_the_page_of_the_library_lists_the_modules_of_the_chapters(project):
     assert run(project) == run(project, "--check") == ""
     text = (project / "book/api.md").read_text(encoding="utf-8")
     assert text.count("automodule::") == 2  # and the one that is described by hand
-    assert "## `transformer_lib.masks`\n\nWritten in {ref}`ch-masks`.\n" in text
+    assert "## masks\n\n`transformer_lib.masks`, written in {ref}`ch-masks`.\n" in text
 
 
 def test_a_record_of_speed_is_shown_as_it_is_and_that_of_a_gpu_beside_it(project):

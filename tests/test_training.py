@@ -140,6 +140,49 @@ def test_loss_is_torchs_cross_entropy_of_the_whole_model(options, smoothing, cop
         equal(a.grad, b.grad, atol=1e-10)
 
 
+TARGETS = torch.tensor([token in (EOS, 4, 5, 7, 11) for token in range(VOCABULARY)])
+
+
+@pytest.mark.parametrize("bias", [False, True])  # with one, the loss is not taken 256 rows at a time
+@pytest.mark.parametrize(("smoothed", "alpha"), [(TARGETS, 0.0), (None, 5.0), (TARGETS, 2.0)])
+def test_masked_smoothing_and_r_drop_are_their_formulas(smoothed, alpha, bias):
+    """By torch's loss for probabilities and its Kullback-Leibler divergence, on two passes with the same dropout."""
+    source, target = (side.repeat(20, 1) for side in batch())
+    ours, theirs = (small_model(dropout=0.2).train() for _ in range(2))
+    for model in (ours, theirs):
+        model.output_projection.bias = nn.Parameter(torch.zeros(VOCABULARY).double()) if bias else None
+    theirs.load_state_dict(ours.state_dict())
+    torch.manual_seed(3)
+    options = {"label_smoothing": 0.3, "smoothed": smoothed, "r_drop": alpha}
+    loss = translation_loss(ours, source, target, **options)
+    torch.manual_seed(3)
+    passes = 2 if alpha else 1
+    twice = (side.repeat_interleave(passes, dim=0) for side in (source, target[:, :-1]))
+    log_p = theirs(*twice).log_softmax(dim=-1).unflatten(0, (-1, passes))  # (batch, passes, length, vocabulary)
+    real = target[:, 1:] != PAD
+    share = torch.ones(VOCABULARY).double() if smoothed is None else smoothed.double()
+    q = 0.7 * F.one_hot(target[:, 1:][real], VOCABULARY).double() + 0.3 * share / share.sum()
+    each = [log_p[:, n][real] for n in range(passes)]
+    expected = sum(F.cross_entropy(one, q) for one in each) / passes
+    if alpha:
+        kinds = {"reduction": "batchmean", "log_target": True}
+        expected = expected + alpha / 4 * (F.kl_div(*each, **kinds) + F.kl_div(*reversed(each), **kinds))
+    equal(loss, expected, atol=1e-12)
+    (3 * loss).backward()
+    (3 * expected).backward()
+    for a, b in zip(ours.parameters(), theirs.parameters(), strict=True):
+        equal(a.grad, b.grad, atol=1e-11)
+    total = translation_loss(ours.eval(), source, target, **options, reduction="sum")
+    equal(total / real.sum(), translation_loss(ours, source, target, **options), atol=1e-12)
+
+
+def test_r_drop_without_dropout_and_smoothing_over_all_tokens_are_the_plain_loss():
+    model, pair = small_model().train(), batch()
+    plain = translation_loss(model, *pair, label_smoothing=0.1)
+    every = torch.ones(VOCABULARY, dtype=torch.bool)
+    equal(translation_loss(model, *pair, label_smoothing=0.1, smoothed=every, r_drop=5.0), plain, atol=1e-12)
+
+
 def test_a_projection_of_another_kind_is_called():
     """One with a bias, say: what is trained is what the model computes."""
     model, (source, target) = small_model(), batch()
@@ -253,6 +296,8 @@ BAD = {
     "label_smoothing": (1.0, -0.1, math.nan, None), "weight_decay": (-0.1, math.nan, math.inf),
     "clip_norm": (0, math.nan, True), "recompute": ("no", 0), "steps": (0, 2.5, True), "minutes": (0, math.inf, "5"),
     "evaluate_every": (0, 2.5), "average": (0, 2.5), "patience": (0, 2.5), "seed": (1.5, "7"),
+    "cooldown_steps": (-1, 2.5, 6), "masked_smoothing": (0, "yes"), "r_drop": (-1.0, math.nan, math.inf, "5"),
+    "both_directions": (-1, 2.5),
 }  # fmt: skip
 
 
@@ -269,6 +314,12 @@ def test_the_default_rate_and_warmup_are_those_of_the_default_model():
     config, model = TrainingConfig(steps=1), TransformerConfig(100, 100, 0)
     assert config.warmup_steps == 4000
     assert config.peak_lr == pytest.approx((model.d_model * config.warmup_steps) ** -0.5, rel=0.01)
+
+
+def test_the_cooldown_multiplies_the_rate_by_a_straight_line_to_zero():
+    plain, cooled = (TrainingConfig(steps=10, warmup_steps=2, cooldown_steps=steps) for steps in (0, 4))
+    factors = [cooled.learning_rate(step) / plain.learning_rate(step) for step in range(1, 13)]
+    assert factors == pytest.approx([1] * 6 + [0.75, 0.5, 0.25, 0, 0, 0], abs=1e-12)
 
 
 # --- a run ---
@@ -323,6 +374,32 @@ def test_a_run_is_the_textbooks_loop(clip_norm, options):
         equal(a, b, atol=1e-8)
 
 
+def test_the_smoothing_goes_to_the_tokens_that_training_targets_have():
+    pairs = [([3, 4, EOS], [BOS, 5, EOS]), ([6, EOS], [BOS, 7, 5, EOS])]
+    smoothed = torch.tensor([token in (EOS, 5, 7) for token in range(VOCABULARY)])
+    config = replace(CONFIG, steps=1, label_smoothing=0.4, masked_smoothing=True)
+    (row,) = train(fresh_model(), pairs, config)
+    (whole,) = token_batches(pairs, 60, pad_id=PAD)
+    loss = translation_loss(fresh_model(), *whole, label_smoothing=0.4, smoothed=smoothed)
+    assert row["train_loss"] == pytest.approx(loss.item(), rel=1e-6)
+
+
+def test_the_first_epochs_learn_both_directions(monkeypatch):
+    seen = []
+
+    def spy(pairs, *args, epoch, **options):
+        seen.append((epoch, sorted(pairs)))
+        return token_batches(pairs, *args, epoch=epoch, **options)
+
+    monkeypatch.setattr(training, "token_batches", spy)
+    pairs = [([3, 4, EOS], [BOS, 5, EOS])]
+    train(fresh_model(), pairs, replace(CONFIG, steps=3, both_directions=2))
+    both = sorted([*pairs, ([5, EOS], [BOS, 3, 4, EOS])])
+    assert seen[:3] == [(0, both), (1, both), (2, pairs)]
+    with pytest.raises(ValueError, match=r"one vocabulary.*got 11 and 13"):
+        train(fresh_model(source_vocab_size=11), pairs, replace(CONFIG, both_directions=1))
+
+
 def test_recomputed_layers_give_the_same_gradients_and_keep_less():
     """Bit for bit, with dropout; and what the graph holds on to between forward and backward shrinks."""
     model, found = fresh_model(dropout=0.3), []
@@ -375,7 +452,7 @@ def test_a_step_waits_for_no_result(device):
     """Tensors on `meta` have no values: whatever asks for one fails. On a GPU, PyTorch tells who waits."""
     model = fresh_model(dropout=0.2).to(device)
     optimizer = SimpleNamespace(zero_grad=model.zero_grad, step=lambda: None, param_groups=[{}])  # PyTorch's is theirs
-    loss, batches = LossModule(model, 0.1), [Batch(*batch()), Batch(*batch())]
+    loss, batches = LossModule(model, label_smoothing=0.1), [Batch(*batch()), Batch(*batch())]
     if device == "cuda":
         optimizer = adamw(model, CONFIG)
         train_step(loss, batches, 26, optimizer, CONFIG, 1)  # what is done once, such as loading kernels, may wait
@@ -596,10 +673,37 @@ def test_an_interrupted_run_is_bitwise_the_uninterrupted(cuts, whole, tmp_path):
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
 
 
+def of_epoch(epoch):
+    """Other pairs in each epoch, such as those of BPE-dropout."""
+    return random_pairs(24, seed=epoch)
+
+
+@pytest.mark.parametrize(("pairs", "options"), [
+    (PAIRS, {"r_drop": 3.0, "masked_smoothing": True}),
+    (PAIRS, {"both_directions": 1}),
+    (PAIRS, {"cooldown_steps": 3}),  # it begins after the interruption, and may be asked for only then
+    (of_epoch, {}),
+], ids=str)  # fmt: skip
+def test_with_each_option_an_interrupted_run_is_bitwise_the_uninterrupted(pairs, options, tmp_path):
+    config, found = replace(CONFIG, **options), []
+    for folder, stops in (("whole", [10]), ("cut", [EPOCH + 2, 10])):
+        for number, steps in enumerate(stops):
+            model = fresh_model(seed=number, **OPTIONS)
+            now = replace(config, steps=steps, cooldown_steps=config.cooldown_steps * (steps == 10))
+            train(model, pairs, now, out=tmp_path / folder, resume=True)
+        found.append(tensors_of(model))
+    compare_states(tmp_path / "whole", tmp_path / "cut")
+    assert same(*found)
+    plain = fresh_model(**OPTIONS)
+    train(plain, PAIRS, CONFIG)
+    assert not same(tensors_of(plain), found[0])  # the option does something
+
+
 CHANGES = {"batch_tokens": 50, "peak_lr": 1e-3, "warmup_steps": 5, "label_smoothing": 0.2, "weight_decay": 0.02,
-           "clip_norm": 2.0, "seed": 8, "accumulate": 2, "adam_betas": (0.9, 0.99),
+           "clip_norm": 2.0, "seed": 8, "accumulate": 2, "adam_betas": (0.9, 0.99), "masked_smoothing": True,
+           "r_drop": 5.0, "both_directions": 1,
            "schedule": lambda step, *, peak, warmup: peak / step}  # fmt: skip
-FREE = {"steps", "minutes", "evaluate_every", "recompute", "average", "patience"}
+FREE = {"steps", "minutes", "cooldown_steps", "evaluate_every", "recompute", "average", "patience"}
 
 
 def refused(folder, match, config=CONFIG, pairs=PAIRS, **options):
@@ -616,7 +720,7 @@ def test_another_setting_is_no_resumption(tmp_path):
     assert set(asdict(CONFIG)) == set(CHANGES) | FREE
     train(fresh_model(), PAIRS, replace(CONFIG, steps=3), out=tmp_path)
     for name, value in CHANGES.items():
-        refused(tmp_path, rf"another {name}:", replace(CONFIG, **{name: value}))
+        refused(tmp_path, rf"another {name}[:,]", replace(CONFIG, **{name: value}))
     refused(tmp_path, "another pairs:", pairs=PAIRS[1:])
     for options in ({"d_ff": 24}, {"num_encoder_layers": 1}, {"norm_first": True}, {"tie_embeddings": "all"}):
         refused(tmp_path, "another model", **options)

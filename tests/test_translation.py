@@ -381,9 +381,10 @@ TRANSLATED = ["Ein Hund rennt über die straße.", "Zwei Männer, die reden", "B
 
 def test_bleu_and_chrf_are_sacrebleus():
     scores = evaluate_bleu(TRANSLATED, GERMAN)
-    assert scores.keys() == {"bleu", "chrf", "signature", "chrf_signature"}
+    assert scores.keys() == {"bleu", "chrf", "ter", "signature", "chrf_signature"}
     assert scores["bleu"] == sacrebleu.corpus_bleu(TRANSLATED, [GERMAN]).score
     assert scores["chrf"] == sacrebleu.corpus_chrf(TRANSLATED, [GERMAN]).score
+    assert scores["ter"] == sacrebleu.corpus_ter(TRANSLATED, [GERMAN]).score
     assert 0 < scores["bleu"] < 100
     assert 0 < scores["chrf"] < 100
     parts = scores["signature"].split("|")

@@ -222,7 +222,8 @@ def module_list() -> str:
             if written_here and file.parent.name != "exercises":
                 module = ".".join(file.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
                 directive = f"```{{eval-rst}}\n.. automodule:: {module}\n```"
-                sections.append(f"## `{module}`\n\nWritten in {{ref}}`{label[0]}`.\n\n{directive}\n")
+                heading = module.removeprefix(f"{PACKAGE}.").replace("_", r"\_")  # short, and it may break
+                sections.append(f"## {heading}\n\n`{module}`, written in {{ref}}`{label[0]}`.\n\n{directive}\n")
     return "\n".join(sections)
 
 

@@ -10,22 +10,24 @@ import logging
 import math
 import os
 import platform
+import random
 import sys
 import traceback
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import redirect_stdout
+from contextlib import contextmanager, redirect_stdout
 from functools import reduce
 from importlib import metadata
 from io import TextIOWrapper
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import click
 import torch
+from torch.optim.optimizer import register_optimizer_step_post_hook
 
 import transformer_lib
-from transformer_lib.checks import check_transformer
+from transformer_lib.checks import Finding, check_transformer
 from transformer_lib.data import (
     ParallelCorpus,
     Tokenizer,
@@ -41,6 +43,7 @@ from transformer_lib.model import Transformer, TransformerConfig
 from transformer_lib.serialization import InputError, atomic_write, one_line
 from transformer_lib.training import TrainingConfig, train
 from transformer_lib.training.distributed import is_first_process, process_group
+from transformer_lib.training.loss import Pairs
 from transformer_lib.translation import Translator, evaluate_bleu
 
 _COMMON = dict(norm_first=True, tie_embeddings="all")
@@ -122,6 +125,7 @@ def train_translator(
         corpus: sentences to train on.
         val_corpus: sentences for validation; may be none.
         preset: as in `PRESETS`; its "training" may have any setting of `TrainingConfig`, and says how long to train.
+            With "bpe_dropout" in its "tokenizer" each epoch passes over that share of the merges.
         out: directory for what `Translator.from_pretrained` loads, and for what `train` writes.
         build: makes the model of a configuration.
         resume: go on with the run in `out`, if there is one.
@@ -135,12 +139,13 @@ def train_translator(
         ValueError: a setting is out of its range.
         KeyboardInterrupt: after Ctrl-C or SIGTERM.
     """
-    out, settings = Path(out), TrainingConfig(**preset["training"])
+    out, settings, sizes = Path(out), TrainingConfig(**preset["training"]), dict(preset["tokenizer"])
+    bpe_dropout = sizes.pop("bpe_dropout", 0.0)
     going_on = _goes_on(out, resume)
     if going_on:
         tokenizer = Tokenizer.load(out / "tokenizer.json")
     else:
-        tokenizer = Tokenizer.train(corpus.source + corpus.target, **preset["tokenizer"])
+        tokenizer = Tokenizer.train(corpus.source + corpus.target, **sizes)
     config = TransformerConfig(tokenizer.vocab_size, tokenizer.vocab_size, tokenizer.pad_id, **preset["model"])
     longest = min(config.max_len, settings.batch_tokens)
     pairs, skipped = encode_pairs(corpus, tokenizer, max_len=longest)
@@ -167,8 +172,12 @@ def train_translator(
         why = f" (blank on a side, or longer than {longest} tokens)" if skipped else ""
         _say(f"{len(pairs)} pairs to train on, {len(val_pairs)} for validation; skipped {skipped}{why}")
 
+    def cut_anew(epoch: int) -> Pairs:
+        rng = random.Random(f"{settings.seed} {epoch}")
+        return encode_pairs(corpus, tokenizer, max_len=longest, skip=lambda: rng.random() < bpe_dropout)[0]
+
     options: dict[str, Any] = {"val_pairs": val_pairs, "out": out, "resume": resume, "device": device}
-    log = train(translator.model, pairs, settings, **options, prepare=prepare)
+    log = train(translator.model, cut_anew if bpe_dropout else pairs, settings, **options, prepare=prepare)
     first, done = is_first_process(), log[-1]["step"]  # of several processes only the first speaks
     if first and done < settings.warmup_steps:
         rising = f"the learning rate was still rising, up to step {settings.warmup_steps}"
@@ -256,19 +265,34 @@ def _commands() -> None:
 @click.option("--batch-tokens", type=_COUNT, help="tokens of a batch at most, padding included (preset's)")
 @click.option("--learning-rate", "peak_lr", type=click.FloatRange(0, 1, min_open=True), help="its peak (preset's)")
 @click.option("--dropout", type=click.FloatRange(0, 1, max_open=True), help="(preset's)")
+@click.option("--accumulate", type=_COUNT, help="batches in each step (1)")
+@click.option("--cooldown", "cooldown_steps", type=_COUNT, help="let the rate fall to zero over the last N of --steps")
+@click.option("--r-drop", type=click.FloatRange(0, 100), help="learn in two passes that agree: R-Drop, 5 is usual")
+@click.option("--masked-smoothing", is_flag=True, default=None, help="label smoothing over tokens of targets only")
+@click.option("--both-directions", type=_COUNT, help="learn both directions in the first N epochs")
+@click.option("--vocab-size", type=click.IntRange(259), help="tokens at most (600 with tiny, 10000 with small)")
+@click.option("--bpe-dropout", type=click.FloatRange(0, 1, max_open=True), help="cut anew in each epoch; 0.1 is usual")
 @click.option("--seed", type=click.IntRange(0, 2**63 - 1), default=0, help="of weights, order and dropout (0)")
 @_where
 def _train(out: str, preset: str | None, resume: bool, device: str, **options: Any) -> None:
     """Train a translator on a corpus or on two text files."""
     data = {name: options.pop(name) for name in ("corpus", "source", "target")}
     settings = {name: value for name, value in options.items() if value is not None}
+    tokenizer = {name: settings.pop(name) for name in ("vocab_size", "bpe_dropout") if name in settings}
+    if settings.get("cooldown_steps", 0) > settings.get("steps", 0):
+        reason = f"expected at most --steps; got {settings['cooldown_steps']}"
+        raise click.BadParameter(reason, click.get_current_context(), param_hint="--cooldown")
     shape = {"dropout": settings.pop("dropout")} if "dropout" in settings else {}
     if not {"steps", "minutes"} & settings.keys():
         settings["minutes"] = 30.0
     if not math.isfinite(settings.get("minutes", 0)):
         raise click.BadParameter("expected a finite number", click.get_current_context(), param_hint="--minutes")
     chosen = PRESETS[preset or ("tiny" if data["corpus"] == "toy" else "small")]
-    chosen = chosen | {"model": chosen["model"] | shape, "training": chosen["training"] | settings}
+    chosen = chosen | {
+        "model": chosen["model"] | shape,
+        "training": chosen["training"] | settings,
+        "tokenizer": chosen["tokenizer"] | tokenizer,
+    }
     _LOGGER.setLevel(logging.WARNING if sys.stderr.isatty() else logging.INFO)  # a terminal shows a bar instead
     with process_group(device) as place:
         _goes_on(Path(out), resume)  # before anything is read
@@ -318,7 +342,7 @@ def _evaluate(
     split: str | None, model: str, beam: int, length_penalty: float, output: str | None, device: str,
     **data: str | None,
 ) -> None:  # fmt: skip
-    """Score a translator: BLEU and chrF as JSON."""
+    """Score a translator: BLEU, chrF and TER as JSON."""
     corpus = data["corpus"]
     if corpus is not None and split is None:
         parts = "such as test for toy, test_2016_flickr for multi30k"
@@ -386,37 +410,110 @@ def _decoded(data: bytes, count: int) -> list[str]:
 
 @_commands.command("check")
 @click.argument("factory", metavar="MODULE:FACTORY")
-@click.option("--json", "as_json", is_flag=True, help="print JSON")
 @click.option(
     "--no-training", "training", is_flag=True, flag_value=False, default=True, help="leave out what trains the model"
 )
-@click.option("--max-len", type=click.IntRange(1, 2**20), help="the longest sequence the model accepts")
+@click.option(
+    "--sizes",
+    nargs=2,
+    type=click.IntRange(8, 2**20),
+    default=(29, 29),
+    metavar="SOURCE TARGET",
+    help="numbers of tokens (29 29)",
+)
 @click.option("--pad-id", type=int, default=0, help="the padding token (0)")
-def _check(factory: str, as_json: bool, **options: Any) -> int:
+@click.option("--max-len", type=click.IntRange(1, 2**20), help="the longest sequence the model accepts")
+@click.option("--seed", type=click.IntRange(0, 2**32), default=0, help="of weights, inputs and trainings (0)")
+@click.option(
+    "--json", "as_json", type=_Name(), metavar="FILE", help="also write the report as JSON; - is the standard output"
+)
+@click.option(
+    "--junit", "as_junit", type=_Name(), metavar="FILE", help="also write it as JUnit's XML; - is the standard output"
+)
+def _check(factory: str, sizes: tuple[int, int], as_json: str | None, as_junit: str | None, **options: Any) -> int:
     """Hold a Transformer of your own to its properties.
 
     FACTORY(source_vocab_size, target_vocab_size, pad_id) returns a small model. It is called as model(source, target)
     with whole numbers (batch, length), the target shifted right, makes its masks itself, and returns logits (batch,
-    target length, target_vocab_size). The two trainings take most of a minute on a quiet machine. Status 0: all hold;
-    1: one does not; 2: it cannot be run. chapters/12_checks.md says what a pass does not prove.
-    """
+    target length, target_vocab_size). A model that is called in another way gets an adapter, such as this one in
+    mine.py, for `check mine:build`:
+
+    \b
+        from transformer_lib.checks import Adapted
+    \b
+        def build(source_vocab_size, target_vocab_size, pad_id):
+            def call(model, source, target):
+                return model(source, source != pad_id, target)
+            return Adapted(MyModel(source_vocab_size, target_vocab_size), call)
+
+    chapters/12d_adapters.md has five more. The two trainings take most of a minute on a quiet machine. Status 0: all
+    hold; 1: one does not; 2: it cannot be run. chapters/12_checks.md says what a pass does not prove.
+    """  # noqa: D301, for click \b means: leave these lines as they are
     module, colon, name = factory.partition(":")
     if not (module and colon and name):
         raise InputError(f"expected module:factory, such as mymodel:build; got {factory!r}")
     if os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())
+    options |= {"source_vocab_size": sizes[0], "target_vocab_size": sizes[1]}
+    out = sys.stderr if "-" in (as_json, as_junit) else sys.stdout
     with redirect_stdout(sys.stderr):
         try:
             build = getattr(importlib.import_module(module), name)
         except (Exception, SystemExit) as error:
             raise InputError(f"cannot import {factory}: {one_line(error)}") from error
         try:
-            report = check_transformer(build, **options)
+            with _tell_progress(out) as told:
+                report = check_transformer(build, **told, **options)
         except (Exception, SystemExit) as error:
+            if not _is_ours(error):
+                _say(traceback.format_exc().rstrip())
             called = "called as model(source, target) with whole numbers (batch, length)"
             raise InputError(f"cannot run {factory}, {called}: {one_line(error)}") from error
-    click.echo(report.to_json() if as_json else report)
+    click.echo("\n".join(["", *report.fault_lines, report.summary] if report.faults else [report.summary]), file=out)
+    for file, text in ((as_json, report.to_json()), (as_junit, report.to_junit())):
+        if file == "-":
+            click.echo(text)
+        elif file:
+            atomic_write(file, text + "\n")
     return 0 if report.holds else 1
+
+
+@contextmanager
+def _tell_progress(out: TextIO) -> Iterator[dict[str, Any]]:
+    """What tells of each property as it is tried, and counts the steps of the trainings."""
+    from tqdm import tqdm  # here, so that other commands start fast
+
+    name, steps = "", 0
+
+    def start(property_name: str) -> None:
+        nonlocal name, steps
+        name, steps = property_name, 0
+        bar.reset()
+        bar.set_description(name)
+
+    def count(*_: object) -> None:
+        nonlocal steps
+        steps += 1
+        bar.update()
+        if bar.disable and steps % 500 == 0:
+            _say(f"{name}: {steps} training steps")
+
+    def done(finding: Finding) -> None:
+        bar.clear()
+        click.echo(str(finding).partition("\n")[0], file=out)
+
+    hook = register_optimizer_step_post_hook(count)
+    try:
+        with tqdm(bar_format="{desc}{n_fmt} training steps, {elapsed}", leave=False, disable=None) as bar:
+            yield {"on_start": start, "on_finding": done}
+    finally:
+        hook.remove()
+
+
+def _is_ours(error: BaseException) -> bool:
+    """Whether the suite itself raised the error, and not the model that it called."""
+    *_, (frame, _) = traceback.walk_tb(error.__traceback__)
+    return frame.f_globals["__name__"].startswith(check_transformer.__module__)
 
 
 @_commands.command("progress")

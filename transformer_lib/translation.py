@@ -276,14 +276,17 @@ def _require_plausible(config: TransformerConfig, weights: Path) -> None:
 
 
 def evaluate_bleu(hypotheses: Sequence[str], references: Sequence[str]) -> dict[str, float | str]:
-    """Score translations of a test set: BLEU (Papineni et al. 2002) and chrF (Popović 2015), cased, by sacrebleu.
+    """Score translations of a test set: BLEU (Papineni et al. 2002), chrF (Popović 2015) and TER (Snover et al. 2006).
+
+    All three are cased, and computed by sacrebleu.
 
     Args:
         hypotheses: the translations, not cut into tokens.
         references: one reference each.
 
     Returns:
-        "bleu" and "chrf" between 0 and 100; "signature" and "chrf_signature" say how each was computed (Post 2018).
+        "bleu" and "chrf" between 0 and 100; "ter", edits for each hundred words of the references, of which fewer are
+        better; "signature" and "chrf_signature" say how BLEU and chrF were computed (Post 2018).
 
     Raises:
         TypeError: one of them is one string.
@@ -301,6 +304,7 @@ def evaluate_bleu(hypotheses: Sequence[str], references: Sequence[str]) -> dict[
     return {
         "bleu": score,
         "chrf": chrf.corpus_score(list(hypotheses), [list(references)]).score,
+        "ter": sacrebleu.TER().corpus_score(list(hypotheses), [list(references)]).score,
         "signature": str(bleu.get_signature()),
         "chrf_signature": str(chrf.get_signature()),
     }

@@ -43,7 +43,7 @@ def case(
 
 
 @case("causal", "A causal mask turned over", "shape",
-      "causality, present seen, first token sees itself, positions matter")  # fmt: skip
+      "causality, present seen, first token sees itself")  # fmt: skip
 class Inverted(ReferenceModel):
     def target_mask(self, target: Tensor) -> Tensor:
         length = target.size(1)
@@ -71,22 +71,22 @@ class NotItself(ReferenceModel):
 
 
 @case("blind", "A padding mask turned over", "shape",
-      "source sensitivity, source padding on the right, source padding on the left, "
-      "sizes and padding are those asked for, positions matter, gradient reaches everything")  # fmt: skip
+      "source sensitivity, tokens are told apart, source padding on the right, source padding on the left, "
+      "positions matter, gradient reaches everything")  # fmt: skip
 class Blind(ReferenceModel):
     def source_mask(self, source: Tensor) -> Tensor:
         return (source == self.pad_id)[:, None, None, :]
 
 
 @case("source-padding", "A padding mask that is not handed on", "shape",
-      "source padding on the right, source padding on the left, sizes and padding are those asked for")  # fmt: skip
+      "source padding on the right, source padding on the left")  # fmt: skip
 class NotHandedOn(ReferenceModel):
     def decoder_layer(self, layer: Any, x: Tensor, memory: Tensor, mask: Tensor, memory_mask: Tensor) -> Tensor:
         return super().decoder_layer(layer, x, memory, mask, torch.ones_like(memory_mask))
 
 
 @case("wrong-axis", "A mask on the queries, saved by -10000", "shape",
-      "source padding on the right, source padding on the left, sizes and padding are those asked for")  # fmt: skip
+      "source padding on the right, source padding on the left")  # fmt: skip
 class WrongAxis(ReferenceModel):
     def encoder_layer(self, layer: Any, x: Tensor, mask: Tensor) -> Tensor:
         return super().encoder_layer(layer, x, mask.transpose(-2, -1))  # (b, 1, n, 1)
@@ -96,8 +96,8 @@ class WrongAxis(ReferenceModel):
 
 
 @case("reshape", "Heads cut without a transpose", "shape",
-      "causality, source padding on the right, target padding on the right, source padding on the left, "
-      "target padding on the left, sizes and padding are those asked for")  # fmt: skip
+      "causality, source padding on the right, target padding on the right, source padding on the left, target "
+      "padding on the left")  # fmt: skip
 class MixedTokens(ReferenceModel):
     def split(self, projection: nn.Module, x: Tensor) -> Tensor:
         return projection(x).reshape(x.size(0), self.heads, x.size(1), -1)
@@ -105,13 +105,15 @@ class MixedTokens(ReferenceModel):
 
 @case("batch", "Sentences mixed by a reshape", "shape",
       "causality, source padding on the right, target padding on the right, source padding on the left, target "
-      "padding on the left, batch independence, sizes and padding are those asked for, empty sentences")  # fmt: skip
+      "padding on the left, batch independence, empty sentences")  # fmt: skip
 class MixedSentences(ReferenceModel):
     def split(self, projection: nn.Module, x: Tensor) -> Tensor:
         return projection(x).reshape(self.heads, x.size(0), x.size(1), -1).transpose(0, 1)
 
 
-@case("rank", "A mask of three dimensions", "shape", "batch independence, empty sentences, gradient reaches everything")
+@case("rank", "A mask of three dimensions", "shape",
+      "memory is whole, tokens are told apart, batch independence, sizes and padding are those asked for, positions "
+      "matter, empty sentences, gradient reaches everything")  # fmt: skip
 class ThreeDimensions(ReferenceModel):
     width, heads = 24, 3  # as many heads as most batches of the suite have sentences
 
@@ -127,7 +129,7 @@ class Repeated(ReferenceModel):
 
 
 @case("stale", "A sub-layer that reads its grandparent", "shape",
-      "present seen, positions matter, gradient reaches everything")  # fmt: skip
+      "present seen, gradient reaches everything")  # fmt: skip
 class Stale(ReferenceModel):
     def decoder_layer(self, layer: Any, x: Tensor, memory: Tensor, mask: Tensor, memory_mask: Tensor) -> Tensor:
         y = self.add(layer["self"], x, self.attend(layer["self"], x, x, mask))
@@ -135,7 +137,8 @@ class Stale(ReferenceModel):
         return self.add(layer["feed"], y, self.feed(layer["feed"], y))
 
 
-@case("dead", "A decoder that never asks", "shape", "source sensitivity, positions matter, gradient reaches everything")
+@case("dead", "A decoder that never asks", "shape",
+      "source sensitivity, tokens are told apart, positions matter, gradient reaches everything")  # fmt: skip
 class Dead(ReferenceModel):
     def decoder_layer(self, layer: Any, x: Tensor, memory: Tensor, mask: Tensor, memory_mask: Tensor) -> Tensor:
         return self.encoder_layer(layer, x, mask)
@@ -203,9 +206,9 @@ class AfterTheNorm(ReferenceModel):
 
 
 @case("eval", "Dropout that never stops", "mode",
-      "causality, source padding on the right, target padding on the right, source padding on the left, "
-      "target padding on the left, batch independence, sizes and padding are those asked for, "
-      "deterministic in evaluation, empty sentences, every dtype, state dict is complete")  # fmt: skip
+      "causality, source padding on the right, target padding on the right, source padding on the left, target "
+      "padding on the left, batch independence, deterministic in evaluation, empty sentences, gradient reaches "
+      "everything, every dtype, state dict is complete")  # fmt: skip
 class NeverStops(ReferenceModel):
     def drop(self, x: Tensor) -> Tensor:
         return F.dropout(x, self.dropout.p)
@@ -235,7 +238,7 @@ class NotStored(ReferenceModel):
         self.register_buffer("positions", torch.randn(table.shape), persistent=False)
 
 
-@case("target-padding", "A target without a padding mask", "sentences", "target padding on the left")
+@case("target-padding", "A target without a padding mask", "sentences")
 class NoTargetPadding(ReferenceModel):
     def target_mask(self, target: Tensor) -> Tensor:
         length = target.size(1)

@@ -4,10 +4,11 @@
 
 import math
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from copy import deepcopy
 from functools import cached_property
+from itertools import count
 from typing import Any
 
 import torch
@@ -29,7 +30,7 @@ def max_difference(new: Tensor, old: Tensor) -> float:
     if new.shape != old.shape or not (new.isfinite().all() and old.isfinite().all()):
         return math.inf
     spread = old.std().item() if old.numel() > 1 else 0.0
-    return (new - old).abs().max().item() / (spread if spread > 0 else 1.0)
+    return (new - old).abs().max().item() / (spread if spread > 0 else 1.0) if old.numel() else 0.0
 
 
 class UnderTest:
@@ -50,9 +51,12 @@ class UnderTest:
         """Hold if nothing moves; the words say what may not."""
         return moved <= self.tolerance, f"{words} {self.describe(moved)}"
 
-    def more_than_rounding(self, least: float, words: str) -> Outcome:
-        """Hold if even the least move is one; the words say of what."""
+    def more_than_rounding(self, moves: Iterable[float], words: str) -> Outcome:
+        """Hold if even the least move is one, and all are finite; the words say of what."""
+        least, most = min(found := [*moves]), max(found)
         least_move = min(self.tolerance, 1e-5)  # in float32 the tolerance is wide, and rounding far below it
+        if not math.isfinite(most):
+            return False, f"{words} {self.describe(most)}"
         return least > least_move, f"{words} {f'{least:.2g}' if least > least_move else self.describe(least)}"
 
 
@@ -70,15 +74,21 @@ def seeded(seed: int) -> Iterator[None]:
 
 
 class LowerPrecision(TorchDispatchMode):
-    """Inside the block, notice whether any operation makes a lower precision of float64."""
+    """Inside the block, collect the dtypes to which any operation takes wider numbers."""
 
-    found = False
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: set[torch.dtype] = set()
 
     def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Call the function, and look at the dtypes of what goes in and of what comes out."""
         result = function(*args, **(kwargs or {}))
-        given, made = ({t.dtype for t in tree_leaves(tree) if isinstance(t, Tensor)} for tree in (args, result))
-        self.found |= torch.float64 in given and any(d.is_floating_point and d != torch.float64 for d in made)
+        given, made = (
+            {t.dtype for t in tree_leaves(tree) if isinstance(t, Tensor) and t.is_floating_point()}
+            for tree in (args, result)
+        )
+        widest = max((dtype.itemsize for dtype in given), default=0)
+        self.found |= {dtype for dtype in made if dtype.itemsize < widest}
         return result
 
 
@@ -133,8 +143,8 @@ class ModelUnderTest(UnderTest):
     def module(self) -> nn.Module:
         """The module that most properties look at, in float64 if all of it computes so, because leaks are small.
 
-        If some matrix gets no gradient, five small steps come first: a weight that starts at zero hides what lies
-        behind it.
+        If some matrix gets no gradient, or is constant, up to five small steps come first: a weight that starts at
+        zero hides what lies behind it.
         """
         module = self.build()
         try:
@@ -149,7 +159,8 @@ class ModelUnderTest(UnderTest):
             for _ in range(5):
                 gradients = self.gradients(*self.pair(), module=module)
                 parameters = dict(module.named_parameters())
-                if all(g is not None and g.any() for name, g in gradients.items() if parameters[name].dim() > 1):
+                matrices = [(parameters[name], g) for name, g in gradients.items() if parameters[name].dim() > 1]
+                if all(g is not None and g.any() and matrix.min() < matrix.max() for matrix, g in matrices):
                     break
                 for name, gradient in gradients.items():
                     parameters[name].grad = gradient
@@ -176,10 +187,42 @@ class ModelUnderTest(UnderTest):
         self(*self.pair())  # without gradients: a kept output that has a graph could not be copied
         return deepcopy(self.module).train()
 
-    def in_training(self, source: Tensor, target: Tensor) -> Tensor:
-        """Call the module in training mode, with the same random numbers each time."""
+    def in_training(self, source: Tensor, target: Tensor, *, dropout: bool = False) -> Tensor:
+        """Call the module in training mode, with the same random numbers each time, and by default without dropout.
+
+        An expert draws for the tokens that it gets, so with dropout what one token draws depends on where others go.
+        """
         with seeded(self.seed):
-            return self.logits(self.training_module, source, target)
+            return self.logits(self.training_module if dropout else self._without_dropout, source, target)
+
+    @cached_property
+    def _without_dropout(self) -> nn.Module:
+        module = deepcopy(self.training_module)
+        for part in module.modules():
+            if isinstance(part, nn.Dropout):
+                part.eval()
+        return module
+
+    @cached_property
+    def lengths(self) -> list[int]:
+        """Lengths of sentences to try: short ones, the longest that the model says it accepts, and beyond every size.
+
+        These sizes are those of the tensors and the whole numbers that the model keeps: a table or a mask may end
+        there. Up to 256, and only where the model runs.
+        """
+        kept = [value for module in self.module.modules() for value in vars(module).values()]
+        tensors = [*self.module.parameters(), *self.module.buffers(), *(x for x in kept if isinstance(x, Tensor))]
+        sizes = {n for tensor in tensors for n in tensor.shape} | {n for n in kept if isinstance(n, int)}
+        limit = 256 if self.max_len is None else min(self.max_len, 256)
+        found = {LONGEST} if self.max_len is None else {LONGEST, limit}
+        for size in sorted(n for n in sizes if LONGEST < n <= limit):
+            for length in (size + 2, size):
+                with suppress(Exception):
+                    if self.max_len is None or length <= self.max_len:
+                        self(*self.pair(1, length, length))
+                        found.add(length)
+                        break
+        return [7, *sorted(found)]
 
     @cached_property
     def tolerance(self) -> float:  # type: ignore[override]
@@ -198,10 +241,10 @@ class ModelUnderTest(UnderTest):
         return self.tokens(rows, source), self.tokens(rows, target, target=True)
 
     def every_token(self, *, target: bool = False) -> Tensor:
-        """The tokens of a side that are no padding, at most 80 of them, in rows (10, 8) and in random order."""
+        """The tokens of a side that are no padding, at most 80 of them, in random order, a sentence each: (80, 1)."""
         size = (self.target_vocab_size if target else self.source_vocab_size) - 1
         tokens = torch.cat([torch.randperm(size, generator=self.generator) for _ in range(80 // size + 1)])[:80]
-        return (tokens + (tokens >= self.pad_id)).view(10, 8)
+        return (tokens + (tokens >= self.pad_id)).view(80, 1)
 
     def other(self, tokens: Tensor, *, target: bool = False) -> Tensor:
         """Draw tokens that differ from these in every place, and are no padding."""
@@ -230,6 +273,24 @@ class ModelUnderTest(UnderTest):
     def __call__(self, source: Tensor, target: Tensor) -> Tensor:
         """Call the module under test."""
         return self.logits(self.module, source, target)
+
+    def states(self, source: Tensor, target: Tensor, length: int) -> dict[int, Tensor]:
+        """What modules put out that has a vector for each of so many tokens, by its number in the order of calls.
+
+        The tensors are (batch, length, channels). There must not be as many sentences as tokens.
+        """
+        found: dict[int, Tensor] = {}
+
+        def keep(number: int, _: nn.Module, output: Tensor) -> None:
+            if output.dim() == 3:
+                rows_first = output if len(output) == len(source) else output.transpose(0, 1)
+                if rows_first.shape[:2] == (len(source), length):
+                    found[number] = rows_first.clone()
+
+        module = self.module  # built before anything is counted
+        with every_output(keep):
+            self.logits(module, source, target)
+        return found
 
 
 def plain_tensors(module: nn.Module, call: Callable[[], Tensor] | None = None) -> list[str]:
@@ -273,16 +334,33 @@ def indices_beside_table(module: nn.Module, inputs: tuple[Tensor, ...]) -> None:
 
 
 @contextmanager
+def every_output(change: Callable[[int, nn.Module, Tensor], Tensor | None]) -> Iterator[None]:
+    """Inside the block, show a function what each module puts out, the first tensor of several, and its number.
+
+    What the function returns, if anything, takes its place.
+    """
+    numbers = count()
+
+    def watch(module: nn.Module, _: tuple, output: Any) -> Any:
+        first, *rest = output if isinstance(output, tuple) and output else (output,)
+        seen = isinstance(first, Tensor) and not first.is_nested  # torch's encoder may put out nested tensors
+        new = change(next(numbers), module, first) if seen else None
+        return (new, *rest) if new is not None and isinstance(output, tuple) else new
+
+    with register_module_forward_hook(watch):
+        yield
+
+
+@contextmanager
 def modules_with_gradient() -> Iterator[set[nn.Module]]:
     """Inside the block, collect the modules at whose outputs a gradient arrives that is not zero."""
     found: set[nn.Module] = set()
 
-    def watch(module: nn.Module, _: tuple, output: object) -> None:
-        for tensor in output if isinstance(output, tuple | list) else (output,):
-            if isinstance(tensor, Tensor) and tensor.requires_grad:
-                tensor.register_hook(lambda gradient: found.add(module) if gradient.any() else None)
+    def watch(_: int, module: nn.Module, output: Tensor) -> None:
+        if output.requires_grad:
+            output.register_hook(lambda gradient: found.add(module) if gradient.any() else None)
 
-    with register_module_forward_hook(watch):
+    with every_output(watch):
         yield found
 
 

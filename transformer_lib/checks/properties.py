@@ -4,18 +4,21 @@
 
 import itertools
 import math
-from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.nn.modules.module import register_module_forward_pre_hook
+from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 
 from transformer_lib.checks.model_under_test import (
     LONGEST,
+    LowerPrecision,
     ModelUnderTest,
+    every_output,
     indices_beside_table,
     max_difference,
     modules_with_gradient,
@@ -29,39 +32,48 @@ PROPERTIES: list[Property] = []  # in the order in which they are written
 TRAINED_PROPERTIES: list[Property] = []  # those that train the model
 
 
-def _lengths(model: ModelUnderTest, short: int) -> list[int]:
-    """Sizes of sentences to try: a short one, a longer one, and the longest that the model says it accepts."""
-    return [short, LONGEST, *([] if model.max_len is None else [min(model.max_len, 256)])]
+def _influence(
+    model: ModelUnderTest, pair: tuple[Tensor, Tensor], places: Iterable[int], *, target: bool, training: bool = False
+) -> dict[int, list[float]]:
+    """How far the logits at each position move when another token stands at a place of one side, by the place."""
+    call = model.in_training if training else model
+    before, moves = call(*pair), {}
+    for place in places:
+        changed = [tokens.clone() for tokens in pair]
+        changed[target][:, place] = model.other(pair[target][:, place], target=target)
+        after = call(*changed)
+        moves[place] = [max_difference(after[:, i], before[:, i]) for i in range(after.size(1))]
+    return moves
+
+
+def _few(length: int) -> Iterable[int]:
+    """All places of a short sentence, some of a long one."""
+    return range(length) if length <= LONGEST else (length // 2, length - 1)
 
 
 @register_property(PROPERTIES, "the causal mask is missing, inverted or shifted; a norm runs over positions", "causal")
 def causality(model: ModelUnderTest) -> Outcome:
-    """Logits at position i do not change when the target tokens after i do, in evaluation and in training mode.
+    """Logits at position i do not change when a target token after i does, in evaluation and in training mode.
 
     Proves: for these weights and inputs, no information flows backwards, to rounding; training mode is tried with
-    random numbers that repeat. Cannot: show a leak that only other weights open. The later tokens are replaced at
+    random numbers that repeat. Cannot: show a leak that only other weights open. The later token is replaced at
     random: a constant can vanish in a layer normalisation.
     """
 
-    def leak(call: Callable[[Tensor, Tensor], Tensor], length: int) -> float:
-        source, target = model.pair(1, 7, length)  # one sentence: what a batch mixes is another property's business
-        before, worst = call(source, target), 0.0
-        for i in range(length - 1) if length <= LONGEST else (0, length // 2, length - 2):
-            future = torch.cat([target[:, : i + 1], model.other(target[:, i + 1 :], target=True)], dim=1)
-            worst = max(worst, max_difference(call(source, future)[:, : i + 1], before[:, : i + 1]))
-        return worst
+    def leak(*, training: bool) -> float:
+        worst = [0.0]
+        for length in model.lengths:  # one sentence: what a batch mixes is another property's business
+            moves = _influence(model, model.pair(1, 7, length), _few(length), target=True, training=training)
+            worst += [move for place, row in moves.items() for move in row[:place]]
+        return max(worst)
 
     words = "changing later target tokens moves earlier logits by"
-    worst = max(leak(model, length) for length in _lengths(model, 6))
-    training, pair = 0.0, model.pair(1)
+    worst, training, pair = leak(training=False), 0.0, model.pair(1)
     if max_difference(model.in_training(*pair), model.in_training(*pair)) == 0:
-        training = max(leak(model.in_training, length) for length in _lengths(model, 6))
+        training = leak(training=True)
     if worst > model.tolerance >= training:
-        return (
-            False,
-            f"{words} {model.describe(worst)}, in evaluation mode only",
-            "the mask is used in training mode only",
-        )
+        cause = "the mask is used in training mode only"
+        return False, f"{words} {model.describe(worst)}, in evaluation mode only", cause
     if training > model.tolerance >= worst:
         cause = "in training mode a mask is missing, or statistics run over positions"
         return False, f"{words} {model.describe(training)}, in training mode only", cause
@@ -75,14 +87,9 @@ def present_seen(model: ModelUnderTest) -> Outcome:
     Proves: both reach position i. Cannot: show that they come through attention; the present has a residual
     connection as well.
     """
-    source, target = model.pair()
-    before, least = model(source, target), math.inf
-    for i in range(target.size(1)):
-        for j in {i, max(i - 1, 0)}:
-            changed = target.clone()
-            changed[:, j] = model.other(target[:, j], target=True)
-            least = min(least, max_difference(model(source, changed)[:, i], before[:, i]))
-    return model.more_than_rounding(least, "the least that a target token moves logits that may see it is")
+    table = _influence(model, model.pair(), range(6), target=True)
+    moves = [move for place, row in table.items() for move in row[place : place + 2]]
+    return model.more_than_rounding(moves, "the least that a target token moves logits that may see it is")
 
 
 @register_property(PROPERTIES, "the padding mask is inverted, or cross-attention does not reach the memory", "blind")
@@ -92,20 +99,70 @@ def source_sensitivity(model: ModelUnderTest) -> Outcome:
     Proves: the decoder hears every source position from every position of its own. Cannot: show that it hears the
     right thing.
     """
-    least, somewhere = math.inf, math.inf
-    for length in _lengths(model, 7):
-        source, target = model.pair(3, length - 2, length)
-        source = torch.cat([source, model.padding(3, 2)], dim=1)
-        before = model(source, target)
-        for j in range(length - 2) if length <= LONGEST else (0, length // 2, length - 3):
-            changed = source.clone()
-            changed[:, j] = model.other(source[:, j])
-            after = model(changed, target)
-            moves = [max_difference(after[:, i], before[:, i]) for i in range(length)]
-            least, somewhere = min(least, *moves), min(somewhere, max(moves))
-    outcome = model.more_than_rounding(least, "the least that one real source token moves the logits of a position is")
+    rows: list[list[float]] = []
+    for length in model.lengths:
+        source, target = model.pair(3, length, min(length, LONGEST))
+        real = length - 2 if length <= LONGEST else length
+        source[:, real:] = model.pad_id
+        rows += _influence(model, (source, target), [j for j in _few(length) if j < real], target=False).values()
+    moves = [move for row in rows for move in row]
+    outcome = model.more_than_rounding(moves, "the least that one real source token moves the logits of a position is")
     deaf = "some target positions do not hear all of the source: a causal mask on cross-attention"
-    return outcome if somewhere <= model.tolerance else (*outcome[:2], deaf)
+    short = rows[:15]  # those of the first two lengths
+    return outcome if min(map(max, short)) <= model.tolerance else (*outcome[:2], deaf)
+
+
+@register_property(PROPERTIES, "a causal mask on cross-attention, or only a part of the memory is handed on")
+def memory_is_whole(model: ModelUnderTest) -> Outcome:
+    """Each vector of the memory hears the tokens beside its own, and is heard at each target position.
+
+    Proves: the encoder reads in both directions, and cross-attention reaches every place. The memory is the last
+    output of a module that has a vector for each source token, mixes them, matters, and does not depend on the target.
+    Cannot: judge a model without such a module, or see further than the neighbours.
+    """
+    places = torch.arange(7)
+    source = model.tokens(1, 7).repeat(8, 1)
+    source[places, places] = model.other(source[7])  # one other token in each row but the last
+    targets = [model.tokens(1, 6, target=True).expand(8, -1) for _ in range(2)]
+    states, again = (model.states(source, target, 7) for target in targets)
+    for number, memory in reversed(states.items()):
+        beside = [max_difference(memory[j, k], memory[7, k]) for i in range(6) for j, k in ((i + 1, i), (i, i + 1))]
+        if max_difference(again.get(number, memory[:0]), memory) > 0 or max(beside) <= model.tolerance:
+            continue
+
+        def spoil(at: int, _: nn.Module, output: Tensor, number: int = number) -> Tensor | None:
+            if at != number:
+                return None
+            new = output.clone()
+            vectors = new if len(new) == 8 else new.transpose(0, 1)
+            vectors[places, places] = torch.randn(7, new.size(-1), generator=model.generator).to(new)
+            return new
+
+        with every_output(spoil):
+            logits = model(source[7:].expand(8, -1), targets[0])
+        moves = [max_difference(logits[j, i], logits[7, i]) for j in range(7) for i in range(6)]
+        if max(moves) > model.tolerance:
+            words = "the least that a source token moves the vector beside it is"
+            if not (outcome := model.more_than_rounding(beside, words))[0]:
+                return *outcome, "the encoder hears one side only: a causal mask in it"
+            return model.more_than_rounding(moves, "the least that a vector of the memory moves a position's logits is")
+    raise NotApplicable("no module puts out one vector for each source token, of all tokens together")
+
+
+@register_property(PROPERTIES, "ids are cut off or wrapped before a table, or looked up in the wrong one")
+def tokens_are_told_apart(model: ModelUnderTest) -> Outcome:
+    """No two tokens of a vocabulary, of up to eighty, have the same effect, at the end of the source or of the target.
+
+    Proves: every id has a vector of its own. Cannot: show that it is the right one.
+    """
+    gaps = []
+    for side in (False, True):
+        tokens, pair = model.every_token(target=side).unique(), model.pair(1)
+        rows = [sentence.repeat(len(tokens), 1) for sentence in pair]
+        rows[side][:, -1] = tokens
+        logits = model(*rows).flatten(1).double()
+        gaps.append((F.pdist(logits, math.inf).min() / logits.std()).item() if logits.isfinite().all() else math.inf)
+    return model.more_than_rounding(gaps, "the least that the logits for two tokens differ by is")
 
 
 @register_property(PROPERTIES, "attention reaches padded source positions", "source-padding")
@@ -124,7 +181,7 @@ def source_padding_on_the_right(model: ModelUnderTest) -> Outcome:
     return outcome
 
 
-@register_property(PROPERTIES, "something mixes target positions apart from causal attention", "target-padding")
+@register_property(PROPERTIES, "something mixes target positions apart from causal attention", "reshape")
 def target_padding_on_the_right(model: ModelUnderTest) -> Outcome:
     """More padding at the end of the target changes no logits of real positions.
 
@@ -137,8 +194,8 @@ def target_padding_on_the_right(model: ModelUnderTest) -> Outcome:
     return model.at_most_rounding(moved, "four more padded target positions move the real logits by")
 
 
-def _pad_rows(model: ModelUnderTest, source: Tensor, target: Tensor) -> list[Tensor]:
-    """The rows of the padding token, in those tables that look up all the padding of these sentences."""
+def _pad_tables(model: ModelUnderTest, source: Tensor, target: Tensor) -> list[Tensor]:
+    """Those tables that look up all the padding of these sentences."""
     sizes = {model.source_vocab_size, model.target_vocab_size}
     looked_up: dict[Tensor, int] = defaultdict(int)
 
@@ -149,24 +206,36 @@ def _pad_rows(model: ModelUnderTest, source: Tensor, target: Tensor) -> list[Ten
     with register_module_forward_pre_hook(count):
         model(source, target)
     padding = sum(int((tokens == model.pad_id).sum()) for tokens in (source, target))
-    rows = [weight[model.pad_id] for weight, times in looked_up.items() if times >= padding]
-    if not rows:
+    tables = [weight for weight, times in looked_up.items() if times >= padding]
+    if not tables:
         raise NotApplicable("no nn.Embedding of the vocabulary's size looks up this padding")
-    return rows
+    return tables
 
 
-def _moved_by_padding(model: ModelUnderTest, source: Tensor, target: Tensor, real: slice) -> float:
-    """How far the logits at real positions move when the vector of the padding token is another one."""
-    rows, before = _pad_rows(model, source, target), model(source, target)
+def _moved_by_padding(
+    model: ModelUnderTest,
+    source: Tensor,
+    target: Tensor,
+    real: slice,
+    word: int | None = None,
+    old: Tensor | None = None,
+) -> float:
+    """How far the logits at real positions move when the vector of the padding token is another one.
+
+    If a word and a target are given, it is that word's, and the move is from the logits for that target.
+    """
+    tables, before = _pad_tables(model, source, target), model(source, target if old is None else old)
+    rows = [table[model.pad_id] for table in tables]
     saved = [row.detach().clone() for row in rows]
     with torch.no_grad():
-        for row in rows:
-            row.copy_(torch.randn(row.shape, generator=model.generator, dtype=torch.float64) * 3)
+        for table, row in zip(tables, rows):
+            noise = torch.randn(row.shape, generator=model.generator, dtype=torch.float64) * 3
+            row.copy_(noise if word is None else table[word])
         try:
             after = model(source, target)
         finally:
-            for row, old in zip(rows, saved):
-                row.copy_(old)
+            for row, vector in zip(rows, saved):
+                row.copy_(vector)
     keep = [token for token in range(model.target_vocab_size) if token != model.pad_id]  # tied: its own logit moves
     return max_difference(after[:, real][..., keep], before[:, real][..., keep])
 
@@ -187,10 +256,16 @@ def source_padding_on_the_left(model: ModelUnderTest) -> Outcome:
 def target_padding_on_the_left(model: ModelUnderTest) -> Outcome:
     """What the embedding of PAD contains does not matter to real positions, with padding before the target.
 
-    Proves: the decoder combines both masks. Cannot: judge a model whose target embedding is no nn.Embedding.
+    Proves: the decoder combines both masks. Cannot: judge a model whose target embedding is no nn.Embedding, nor one
+    that reads padding in the target like any word: that is right as long as padding stands on the right.
     """
     source, target = model.pair()
-    moved = _moved_by_padding(model, source, torch.cat([model.padding(3, 3), target], dim=1), slice(3, None))
+    left = torch.cat([model.padding(3, 3), target], dim=1)
+    word = int(model.other(model.padding(1, 1), target=True))
+    as_word = torch.where(left == model.pad_id, word, left)
+    if _moved_by_padding(model, source, left, slice(3, None), word, as_word) <= model.tolerance:
+        raise NotApplicable("in the target, padding is read like any word; it must stand on the right")
+    moved = _moved_by_padding(model, source, left, slice(3, None))
     outcome = model.at_most_rounding(moved, "another PAD vector before the target moves the real logits by")
     return outcome if math.isfinite(moved) else (*outcome, "a padded query may see nothing, and its row becomes NaN")
 
@@ -203,8 +278,8 @@ def batch_independence(model: ModelUnderTest) -> Outcome:
     code mixes rows only when sizes coincide. Cannot: try every coincidence.
     """
     worst = 0.0
-    for rows, length in ((3, 7), (4, 4), (8, 8), (2, 2)):
-        source, target = model.pair(rows, length, length)
+    for rows, length, target_length in ((3, 7, 7), (4, 4, 4), (8, 8, 8), (2, 2, 2), (3, 4, 9), (5, 9, 1)):
+        source, target = model.pair(rows, length, target_length)
         source[0, -1] = model.pad_id
         together = model(source, target)
         alone = torch.cat([model(source[i : i + 1], target[i : i + 1]) for i in range(rows)])
@@ -218,11 +293,12 @@ def batch_independence(model: ModelUnderTest) -> Outcome:
     PROPERTIES, "the padding token or a size is fixed in the code, or the two sizes are swapped", "source-padding"
 )
 def sizes_and_padding_are_those_asked_for(model: ModelUnderTest) -> Outcome:
-    """Built for another padding token and, if it can be, for unequal vocabularies, the model runs and hides padding.
+    """Built for padding at the other end and, if it can be, for unequal vocabularies, the model is as right as before.
 
     Proves: neither number is fixed in the code. Cannot: judge a factory that builds for one choice only.
     """
-    size, pad_id = model.source_vocab_size, 4 if model.pad_id == 3 else 3
+    size = model.source_vocab_size
+    pad_id = 0 if model.pad_id == size - 1 else size - 1
     refusal = ""
     for target_size in (size + 2, size):
         sizes = {"source_vocab_size": size, "target_vocab_size": target_size}
@@ -233,7 +309,7 @@ def sizes_and_padding_are_those_asked_for(model: ModelUnderTest) -> Outcome:
             refusal = one_line(error)
             continue
         source, target = other.pair()
-        source[0, 0], target[0, 0] = size - 1, target_size - 1
+        source[0, 0], target[0, 0] = (n - 2 if pad_id == n - 1 else n - 1 for n in (size, target_size))
         try:
             other.logits(module, source, target)
         except Exception as error:
@@ -241,51 +317,127 @@ def sizes_and_padding_are_those_asked_for(model: ModelUnderTest) -> Outcome:
             if {size, target_size} <= {n for parameter in module.parameters() for n in parameter.shape}:
                 return False, f"built for {size} and {target_size} tokens and padding {pad_id}, it raises {refusal}"
             continue  # it has one vocabulary
-        moved = max_difference(other(torch.cat([source, other.padding(3, 2)], dim=1), target), other(source, target))
-        return other.at_most_rounding(moved, f"where padding is {pad_id}, two more padded positions move the logits by")
+        for check in (
+            source_sensitivity, source_padding_on_the_right, present_seen, causality, gradient_reaches_everything
+        ):  # fmt: skip
+            holds, evidence, *_ = check(other)
+            if not holds and check(model)[0]:
+                return False, f"for {size} and {target_size} tokens and padding {pad_id}, {evidence}"
+        return True, f"for {size} and {target_size} tokens and padding {pad_id}, the model is as right as before"
     raise NotApplicable(f"the factory builds for no other padding and sizes: {refusal}")
 
 
-@register_property(PROPERTIES, "positions are missing, or do not reach attention", "positions")
-def positions_matter(model: ModelUnderTest) -> Outcome:
-    """Swapping two source tokens, or two earlier target tokens, changes the logits.
+def _swapped(model: ModelUnderTest, length: int, *, target: bool) -> Tensor:
+    """A sentence; the same with another first token; and with its last token but one in the place of earlier ones."""
+    word, end = model.tokens(1, 1, target=target), length - 2
+    row = model.other(word.expand(1, length), target=target)
+    row[0, end] = word
+    apart = [j for j in range(1, end) if length <= LONGEST or not j & (j - 1)]  # 1, 2, 4, 8 … in a long sentence
+    rows = row.repeat(2 + len(apart), 1)
+    rows[1, 0] = model.other(row[0, :1], target=target)
+    for number, j in enumerate(apart, 2):
+        rows[number, [end - j, end]] = row[0, [end, end - j]]
+    return rows
 
-    Proves: order is seen on both sides. Cannot: show that positions are right; and a causal decoder of two layers or
-    more sees some order even without positions.
+
+@register_property(PROPERTIES, "positions are missing, repeat or end too soon, or do not reach attention", "positions")
+def positions_matter(model: ModelUnderTest) -> Outcome:
+    """Swapping two source tokens changes the logits; swapping two target tokens, what self-attention says after them.
+
+    Proves: order is seen on both sides, also far apart and behind the end of a table. Cannot: show that positions are
+    right; nor judge the target apart from the logits, where no module puts out a vector for each of its tokens.
     """
-    source, target = model.pair()
-    source[:, 1], target[:, 1] = model.other(source[:, 0]), model.other(target[:, 0], target=True)
-    before = model(source, target)
-    by_source = max_difference(model(source[:, [1, 0, 2, 3, 4, 5, 6]], target), before)
-    by_target = max_difference(model(source, target[:, [1, 0, 2, 3, 4, 5]])[:, 5], before[:, 5])
-    return model.more_than_rounding(min(by_source, by_target), "the least that swapping two tokens moves the logits is")
+    moves = []
+    for length in model.lengths:
+        rows = _swapped(model, length, target=False)
+        logits = model(rows, model.tokens(1, 6, target=True).expand(len(rows), -1))
+        moves += [max_difference(swapped, logits[0]) for swapped in logits[2:]]
+        rows = _swapped(model, length, target=True)
+        states = model.states(model.tokens(1, 5).expand(len(rows), -1), rows, length).values()
+        mixed = (state for state in states if max_difference(state[1, 1:], state[0, 1:]) > model.tolerance)
+        if (state := next(mixed, None)) is not None:
+            moves += [max_difference(swapped[-1], state[0, -1]) for swapped in state[2:]]
+    return model.more_than_rounding(moves, "the least that swapping two tokens moves what should hear it is")
 
 
 @register_property(PROPERTIES, "dropout, or other randomness, runs in evaluation mode", "eval")
 def deterministic_in_evaluation(model: ModelUnderTest) -> Outcome:
-    """Two calls in evaluation mode give the same logits, bit for bit.
+    """Two calls in evaluation mode, with another one between them, give the same logits, bit for bit.
 
-    Proves: no randomness after `eval()`. Cannot: show that somebody calls `eval()`.
+    Proves: no randomness after `eval()`, and no memory. Cannot: show that somebody calls `eval()`.
     """
-    source, target = model.pair()
-    moved = max_difference(model(source, target), model(source, target))
+    (source, target), other = model.pair(), model.pair()
+    before, _ = model(source, target), model(*other)
+    moved = max_difference(model(source, target), before)
     return moved == 0, f"two calls in evaluation mode differ by {model.describe(moved) if moved else 0}"
+
+
+@register_property(PROPERTIES, "something is done in place, or a seed is set, in forward")
+def calls_leave_no_trace(model: ModelUnderTest) -> Outcome:
+    """A call changes neither the tokens that it is given nor, except by drawing, torch's random numbers, in both modes.
+
+    Proves: so for these calls. Cannot: see other things that a model may change outside itself.
+    """
+    pair = model.pair()
+    for module, mode in ((model.module, "evaluation"), (model.training_module, "training")):
+        after = []
+        for seed in (1, 2):
+            given = [tokens.clone() for tokens in pair]
+            with seeded(seed):
+                model.logits(module, *given)
+                after.append(torch.get_rng_state())
+            if not all(map(torch.equal, given, pair)):
+                return False, f"in {mode} mode a call writes into its tokens"
+        if torch.equal(*after):
+            return False, f"in {mode} mode a call sets the seed of torch's random numbers"
+    return True, "tokens are as they were, and random numbers go on"
 
 
 @register_property(PROPERTIES, "dropout modules exist but are never called, or are held in evaluation mode", "dropout")
 def dropout_in_training(model: ModelUnderTest) -> Outcome:
-    """Two calls in training mode differ, if the model has dropout.
+    """Two calls in training mode differ, if the model has dropout; what is kept is scaled up, and is not too little.
 
-    Proves: some dropout is active in training. Cannot: say whether it stands in the right places.
+    Proves: some dropout is active in training, and modules that drop keep the mean. Cannot: say whether it stands in
+    the right places, nor judge the scale of dropout that is no module.
     """
     rates = [module.p for module in model.module.modules() if isinstance(module, nn.Dropout)]
-    source, target = model.pair()
+    module, (source, target) = model.training_module, model.pair()
     with seeded(model.seed):
-        before = model.logits(model.training_module, source, target)
-        moved = max_difference(model.logits(model.training_module, source, target), before)
+        before = model.logits(module, source, target)
+        moved = max_difference(model.logits(module, source, target), before)
+        training, evaluation = (_factors(module.train(mode), source, target) for mode in (True, False))
+    module.train()
+    for part, (share, factor) in training.items():
+        always, usual = evaluation.get(part, (0, 0))
+        if share < always == 1 and factor <= usual * (1 + 1e-5):
+            cause = "dropout without 1 / (1 - p): answers in training and in evaluation differ in scale"
+            return False, f"of a module's input {share:.0%} are kept in training, and not scaled up", cause
+        if share < 0.2 < always:
+            cause = "the share to keep is given where the share to drop is expected"
+            return False, f"of a module's input only {share:.0%} are kept in training", cause
     if moved == 0 and not any(rates):
         raise NotApplicable("the model has no dropout, so it cannot show any")
     return 0 < moved < math.inf, f"two calls in training mode differ by {model.describe(moved)}"
+
+
+def _factors(model: nn.Module, source: Tensor, target: Tensor) -> dict[nn.Module, tuple[float, float]]:
+    """Modules that multiply some numbers by a factor and the others by zero: the share of the former, the factor."""
+    found: dict[nn.Module, tuple[float, float]] = {}
+
+    def watch(module: nn.Module, inputs: tuple[Any, ...], output: Any) -> None:
+        x = inputs[0] if inputs and isinstance(inputs[0], Tensor) else torch.zeros(0)
+        whole = isinstance(output, Tensor) and not (output.is_nested or x.is_nested)
+        if whole and output.shape == x.shape and x.is_floating_point():
+            x, y = x[x != 0], output[x != 0]
+            kept = y != 0
+            factors = (y / x)[kept]
+            by_size = not kept.all() and (not kept.any() or x[~kept].max() <= x[kept].min())  # as a ReLU does
+            if len(factors) and not by_size and factors.max() - factors.min() <= 1e-5 * factors.max():
+                found.setdefault(module, (kept.double().mean().item(), factors.max().item()))
+
+    with torch.no_grad(), register_module_forward_hook(watch):
+        model(source, target)
+    return found
 
 
 @register_property(PROPERTIES, "a fully masked row becomes NaN and poisons the gradient of every sentence", "empty-row")
@@ -311,30 +463,40 @@ def empty_sentences(model: ModelUnderTest) -> Outcome:
 
 @register_property(PROPERTIES, "a softmax stands at the end of the model; cross-entropy applies another one", "softmax")
 def logits_not_probabilities(model: ModelUnderTest) -> Outcome:
-    """The answers are not probabilities.
+    """The answers are not probabilities, and nothing sets some of them to zero, in evaluation and in training mode.
 
-    Proves: they are not non-negative with sum 1. Cannot: see probabilities that were scaled. Logarithms of
-    probabilities pass, rightly: a softmax gives them back.
+    Proves: they are not non-negative with sum 1, and are exactly 0 for all places or for none. Cannot: see
+    probabilities that were scaled. Logarithms of probabilities pass, rightly: a softmax gives them back.
     """
-    logits = model(*model.pair())
+    pair = model.pair()
+    logits = model(*pair)
     total = logits.sum(dim=-1)
     probabilities = bool(logits.min() >= 0) and (total - 1).abs().max().item() < 1e-3
     range_ = f"answers lie between {logits.min():.2g} and {logits.max():.2g}"
-    return not probabilities, range_ + (", and each row sums to 1" if probabilities else "")
+    for answers, mode in ((logits, "evaluation"), (model.in_training(*pair, dropout=True), "training")):
+        zero = (answers == 0).flatten(0, 1)
+        if (zero.any(0) & ~zero.all(0)).any():
+            words = f"in {mode}, {zero.double().mean():.0%} of the answers are exactly 0"
+            return False, words, "a ReLU or dropout stands behind the output"
+    holds = not probabilities and bool(logits.isfinite().all())
+    return holds, range_ + (", and each row sums to 1" if probabilities else "")
 
 
 @register_property(PROPERTIES, "one module object stands in several places: one layer repeated N times", "one-layer")
 def parameters_shared_on_purpose(model: ModelUnderTest) -> Outcome:
     """No parameter is used under two names, except a table tied to another table of a vocabulary's size.
 
-    Proves: nothing else is shared as an object. Cannot: see a module that `forward` calls twice under one name, nor
-    copies that merely start out equal.
+    Proves: nothing else is shared as an object. A module that has two names, and is called once, is used under one.
+    Cannot: see a module that `forward` calls twice under one name, nor copies that merely start out equal.
     """
-    names = defaultdict(list)
+    calls, names = Counter[nn.Module](), defaultdict[nn.Parameter, dict[nn.Module | str, str]](dict)
+    with register_module_forward_pre_hook(lambda module, _: calls.update([module])):
+        model(*model.pair())
     for name, parameter in model.module.named_parameters(remove_duplicate=False):
-        names[parameter].append(name)
+        owner = model.module.get_submodule(name.rpartition(".")[0])
+        names[parameter].setdefault(owner if calls[owner] == 1 else name, name)
     sizes = {model.source_vocab_size, model.target_vocab_size}
-    shared = [(group, parameter) for parameter, group in names.items() if len(group) > 1]
+    shared = [([*group.values()], parameter) for parameter, group in names.items() if len(group) > 1]
     wrong = [group for group, parameter in shared if not (parameter.dim() and parameter.size(0) in sizes)]
     if wrong:
         return False, f"{len(wrong)} parameters stand in several places, such as {' = '.join(wrong[0][:2])}"
@@ -342,35 +504,87 @@ def parameters_shared_on_purpose(model: ModelUnderTest) -> Outcome:
     return True, tied if shared else "no parameter stands in two places"
 
 
+@register_property(PROPERTIES, "a residual connection is missing round attention or the feed-forward network")
+def layers_have_residual_connections(model: ModelUnderTest) -> Outcome:
+    """With any matrix in a stack of layers silenced, the source, or each position's own target token, is still heard.
+
+    Proves: something leads round each of them. Layers are members of a list of one class, with three matrices or
+    more; those of the encoder are those that the target does not move. Cannot: say that the input is carried unchanged.
+    """
+    lists = [module for module in model.module.modules() if isinstance(module, nn.ModuleList | nn.Sequential)]
+    alike = [each for each in lists if len({type(layer) for layer in each}) == 1]
+    members = [(layer, _matrix_modules(layer)) for each in alike for layer in each]
+    layers = [[module for module in inside if module is not layer] for layer, inside in members if len(inside) > 2]
+    names = {module: name for name, module in model.module.named_modules()}
+    source, target = model.pair(1)
+    source = torch.cat([source, model.other(source), source])
+    target = torch.cat([target, target, model.other(target, target=True)])
+
+    def heard(silent: nn.Module | None) -> tuple[float, float]:
+        with every_output(lambda _, module, output: output * 0 if module is silent else None):
+            logits = model(source, target)
+        return max_difference(logits[1], logits[0]), min(max_difference(logits[2, i], logits[0, i]) for i in range(6))
+
+    def outputs(target: Tensor) -> dict[nn.Module, Tensor]:
+        found: dict[nn.Module, Tensor] = {}
+        with every_output(lambda _, module, output: found.update({module: output})):
+            model(source[:1], target)
+        return found
+
+    first, second, whole = outputs(target[:1]), outputs(target[2:]), heard(None)
+    moves: dict[str, float] = {}
+    for layer in layers:
+        called = [module for module in layer if module in first and module in second]
+        in_decoder = any(max_difference(second[module], first[module]) > model.tolerance for module in called)
+        if whole[in_decoder] > model.tolerance:  # else another property fails
+            moves |= {names[module]: heard(module)[in_decoder] for module in called}
+    if not moves:
+        raise NotApplicable("no list of layers with modules inside that can be heard")
+    weakest = min(moves, key=lambda name: moves[name])
+    return model.more_than_rounding(moves.values(), f"with {weakest} silenced, tokens move logits by")
+
+
+def _matrix_modules(module: nn.Module) -> list[nn.Module]:
+    """The modules inside that own a matrix and are no tables."""
+    owners = (each for each in module.modules() if any(p.dim() > 1 for p in each.parameters(recurse=False)))
+    return [each for each in owners if not isinstance(each, nn.Embedding)]
+
+
 @register_property(PROPERTIES, "a part of the model is built but not used, or cut off from the loss", "dead")
 def gradient_reaches_everything(model: ModelUnderTest) -> Outcome:
-    """Every parameter gets a gradient, and in a table of words every row that is looked up.
+    """Every parameter gets a gradient: each quarter of a linear map, each row that is looked up in a table of words.
 
-    Proves: nothing is cut off. Vectors whose gradient is 0 but for rounding are excused: the bias of the keys shifts
-    all scores of a row, which softmax ignores. What one batch does not reach, as an expert that nobody chose, gets
-    more sentences and other seeds. Cannot: say that a part does its work.
+    Proves: nothing is cut off, and nothing random is frozen. Vectors whose gradient is 0 but for rounding are excused:
+    the bias of the keys shifts all scores of a row, which softmax ignores. What one batch does not reach, as an expert
+    that nobody chose, gets more sentences and other seeds. Cannot: say that a part does its work.
     """
     parameters, sizes = dict(model.module.named_parameters()), defaultdict[str, float](float)
+    maps = {f"{name}.weight" for name, module in model.module.named_modules() if isinstance(module, nn.Linear)}
+    seeds = [dict(model.build(seed).named_parameters()) for seed in (model.seed, model.seed + 1)]
+    if frozen := [n for n, p in seeds[0].items() if not p.requires_grad and not torch.equal(p, seeds[1][n])]:
+        return False, f"{len(frozen)} parameters are random and frozen, such as {frozen[0]}", "requires_grad is False"
     for number, rows in enumerate((3, 16, 16, 16, 16)):
         module = model.module if number < 2 else model.build(model.seed + number)
         for name, gradient in model.gradients(*model.pair(rows), module=module).items():
-            sizes[name] = max(sizes[name], 0.0 if gradient is None else gradient.abs().max().item())
+            parts = [] if gradient is None else [gradient]
+            parts = [part for g in parts for i in (0, 1) for part in g.chunk(4, i)] if name in maps else parts
+            sizes[name] = max(sizes[name], min((part.abs().max().item() for part in parts), default=0.0))
         typical = sorted(sizes.values())[len(sizes) // 2]
         silent = [name for name, size in sizes.items() if not size > 1e-10 * typical]
         dead = [name for name in silent if parameters[name].dim() > 1 or not sizes[name] > 0]
         if not dead:
             break
     if dead:
-        return False, f"{len(dead)} of {len(sizes)} parameters get no gradient, such as {dead[0]}"
+        return False, f"{len(dead)} of {len(sizes)} parameters get no gradient, at least in part, such as {dead[0]}"
     for name, words in _deaf_rows(model).items():
-        cause = "padding_idx is another token than pad_id, or tokens are cut off before the table"
-        return False, f"rows of {name} that are looked up get no gradient: {words[:5]}", cause
+        cause = "padding_idx is not pad_id, tokens are cut off before the table, or its rows are multiplied by zeros"
+        return False, f"rows of {name} that are looked up get no gradient, at least in part: {words[:5]}", cause
     excused = f"; for {len(silent)} of them, as for a key's bias, it is 0 but for rounding" if silent else ""
     return True, f"all {len(sizes)} parameters get a gradient{excused}"
 
 
 def _deaf_rows(model: ModelUnderTest) -> dict[str, list[int]]:
-    """The tables that look up all tokens of one side, and which of these tokens' rows get no gradient, if any."""
+    """The tables that look up all tokens of one side, and which of these rows get no gradient, if only in part."""
     sizes = {model.source_vocab_size, model.target_vocab_size}
     looked_up: dict[nn.Module, set[int]] = defaultdict(set)
 
@@ -386,7 +600,7 @@ def _deaf_rows(model: ModelUnderTest) -> dict[str, list[int]]:
     for name, module in model.module.named_modules():
         gradient, words = gradients.get(f"{name}.weight"), looked_up[module] - {model.pad_id}
         if gradient is not None and words in tokens:
-            if deaf := [word for word in sorted(words) if not gradient[word].any()]:
+            if deaf := [word for word in sorted(words) if not gradient[word].all()]:
                 found[name] = deaf
     return found
 
@@ -403,6 +617,8 @@ def first_token_sees_itself(model: ModelUnderTest) -> Outcome:
     several = model.gradients(source, target)
     with modules_with_gradient() as heard:
         one = model.gradients(source, target[:, :1])
+    if not all(g.isfinite().all() for g in one.values() if g is not None):
+        return False, "with a target of one token, gradients are not finite"
     before, now = ({name for name, g in got.items() if g is not None and g.any()} for got in (several, one))
     found = []
     for name, module in model.module.named_modules():
@@ -418,12 +634,19 @@ def first_token_sees_itself(model: ModelUnderTest) -> Outcome:
 def every_dtype(model: ModelUnderTest) -> Outcome:
     """float64, bfloat16 and float16 run and agree with float32, to 2e-5, 0.3 and 0.05 of the logits' spread.
 
-    Proves: no dtype is assumed in `forward`. Cannot: promise that training in float16 works.
+    Proves: no dtype is assumed in `forward`, and float32 is not narrowed. Cannot: promise that float16 can train.
     """
     pairs, single, found = [model.pair(1) for _ in range(4)], model.build().float(), []
     for source, _ in pairs:
         source[0, -2:] = model.pad_id
-    references = [model.logits(single, *pair) for pair in pairs]
+    with LowerPrecision() as lower:
+        references = [model.logits(single, *pair) for pair in pairs]
+    if lower.found:
+        return (
+            False,
+            f"in float32, some of it is computed in {', '.join(map(str, lower.found))}",
+            "a cast to half precision",
+        )
     for dtype, allowed in ((torch.float64, 2e-5), (torch.bfloat16, 0.3), (torch.float16, 0.05)):
         name = str(dtype).removeprefix("torch.")
         try:
@@ -574,11 +797,14 @@ FOLLOWS = {  # a failure of the first may follow from a failure of one of the ot
     "target padding on the right": "deterministic in evaluation, causality, batch independence",
     "source padding on the left": "deterministic in evaluation, source padding on the right, empty sentences",
     "target padding on the left": "deterministic in evaluation, causality, empty sentences",
+    "memory is whole": "deterministic in evaluation, source sensitivity, batch independence",
+    "tokens are told apart": "source sensitivity, present seen, batch independence",
     "batch independence": "deterministic in evaluation",
-    "sizes and padding are those asked for": "deterministic in evaluation, source padding on the right",
-    "positions matter": "source sensitivity, present seen",
+    "sizes and padding are those asked for": "deterministic in evaluation, batch independence",
+    "positions matter": "causality, source sensitivity, present seen, tokens are told apart, batch independence",
+    "layers have residual connections": "source sensitivity, present seen",
     "empty sentences": "deterministic in evaluation, batch independence",
-    "gradient reaches everything": "source sensitivity, present seen, batch independence",
+    "gradient reaches everything": "deterministic in evaluation, source sensitivity, present seen, batch independence",
     "first token sees itself": "causality",
     "every dtype": "deterministic in evaluation, buffers move along",
     "state dict is complete": "deterministic in evaluation",

@@ -65,18 +65,18 @@ class Finding:
 
     def __str__(self) -> str:
         line = f"{self.verdict:<14} {self.name}: {self.evidence}"
-        gallery = f" (gallery: {self.case})" if self.case else ""
+        gallery = f" (gallery: {self.page})" if self.page else ""
         return line + (f"\n{'':<14} likely: {self.cause}{gallery}" if self.verdict == "fail" else "")
 
     @property
     def page(self) -> str:
-        """Where the book shows such a bug."""
+        """The page of the book that shows such a bug, with the place on it; empty if there is none."""
         return f"13_gallery.html#room-{self.case}" if self.case else ""
 
 
 @dataclass(frozen=True, repr=False)
 class Report:
-    """What the properties say about a model; prints as text, and shows as a table in a notebook."""
+    """What the properties say about a model; prints as text, and shows as a table in a notebook, faults in front."""
 
     findings: tuple[Finding, ...]
 
@@ -96,14 +96,21 @@ class Report:
         verdicts = [finding.verdict for finding in self.findings]
         return ", ".join(f"{verdicts.count(verdict)} {verdict}" for verdict in ("pass", "fail", "not applicable"))
 
+    @property
+    def faults(self) -> dict[Finding, str]:
+        """Each failure that follows from no other, with the names of those that may follow from it."""
+        alone = [finding for finding in self.findings if finding.verdict == "fail" and not finding.follows_from]
+        return {f: ", ".join(other.name for other in self.findings if other.follows_from == f.name) for f in alone}
+
+    @property
+    def fault_lines(self) -> list[str]:
+        """The faults as text."""
+        after = f"\n{'':<14} may follow from it: "
+        return [f"{fault}{after + names if names else ''}" for fault, names in self.faults.items()]
+
     def __repr__(self) -> str:
-        lines = []
-        for finding in sorted(self.findings, key=lambda finding: finding.verdict != "fail"):  # faults in front
-            if not finding.follows_from:
-                lines.append(str(finding))
-                after = [other.name for other in self.findings if other.follows_from == finding.name]
-                lines += [f"{'':<14} may follow from it: {', '.join(after)}"] if after else []
-        return "\n".join([*lines, self.summary])
+        rest = [str(finding) for finding in self.findings if finding.verdict != "fail"]
+        return "\n".join([*self.fault_lines, *rest, self.summary])
 
     def to_json(self) -> str:
         """A JSON object: "schema" (1), "holds", "summary", and "findings" with a Finding's fields and its page."""
@@ -128,10 +135,13 @@ class Report:
     def _repr_html_(self) -> str:
         head = "".join(f'<th scope="col">{text}</th>' for text in ("property", "verdict", "evidence", "likely cause"))
         rows = ""
-        for finding in self.findings:
-            cause = finding.cause + (f" (gallery: {finding.case})" if finding.case else "")
-            cells = [html.escape(text) for text in (finding.name, finding.verdict, finding.evidence, cause)]
-            cells[1] = "<strong>FAIL</strong>" if finding.verdict == "fail" else cells[1]
+        for finding in [*self.faults, *(finding for finding in self.findings if finding.verdict != "fail")]:
+            cells = [html.escape(text) for text in (finding.name, finding.verdict, finding.evidence, finding.cause)]
+            if finding in self.faults:
+                after = self.faults[finding]
+                cells[1] = "<strong>FAIL</strong>"
+                cells[3] += f' (gallery: <a href="{finding.page}">{finding.case}</a>)' if finding.page else ""
+                cells[3] += f"<br>May follow from it: {html.escape(after)}" if after else ""
             rows += "<tr>" + "".join(f"<td>{cell}</td>" for cell in cells) + "</tr>"
         return f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table><p>{self.summary}</p>"
 
@@ -141,6 +151,7 @@ def examine(
     properties: Iterable[Property],
     on_finding: Callable[[Finding], object] = lambda finding: None,
     follows: Mapping[str, str] = MappingProxyType({}),
+    on_start: Callable[[str], object] = lambda name: None,
 ) -> Report:
     """Try properties on what is under test, one after the other.
 
@@ -149,9 +160,11 @@ def examine(
         properties: the properties.
         on_finding: called with each finding as soon as it is there.
         follows: by the name of a property those, separated by commas, whose failure may be why it fails.
+        on_start: called with the name of each property before it is tried.
     """
     found = []
     for entry in properties:
+        on_start(entry.name)
         found.append(_finding(thing, entry))
         on_finding(found[-1])
     failed = [finding.name for finding in found if finding.verdict == "fail"]

@@ -41,7 +41,11 @@ class TrainingConfig:
         warmup_steps: steps until it is reached; the paper's number.
         schedule: called as `schedule(step, peak=peak_lr, warmup=warmup_steps)`; the learning rate of a step, from 1.
         adam_betas: how slowly Adam's two running means forget.
+        cooldown_steps: over so many last steps the rate falls to zero in a straight line; it needs `steps`.
         label_smoothing: share of the target probability spread over all words.
+        masked_smoothing: spread it over the tokens that occur in targets only (Chen et al. 2022).
+        r_drop: α of R-Drop (Liang et al. 2021): each batch passes twice, with a penalty for the passes' difference.
+        both_directions: number of epochs, at the beginning, that learn each pair in both directions (Ding et al. 2021).
         weight_decay: AdamW's decay, for matrices only.
         clip_norm: largest norm of the whole gradient.
         recompute: forget each layer's activations and compute them again in the backward pass: less memory, more time.
@@ -61,8 +65,12 @@ class TrainingConfig:
     peak_lr: float = 7e-4
     warmup_steps: int = 4000
     schedule: FunctionType = inverse_sqrt_schedule  # type: ignore[assignment]  # mypy knows functions by their shape
+    cooldown_steps: int = 0
     adam_betas: tuple[float, float] = (0.9, 0.98)
     label_smoothing: float = 0.1
+    masked_smoothing: bool = False
+    r_drop: float = 0.0
+    both_directions: int = 0
     weight_decay: float = 0.01
     clip_norm: float = 1.0
     recompute: bool = False
@@ -86,12 +94,18 @@ class TrainingConfig:
         for name, values in shares.items():
             if not all(0 <= value < 1 for value in values):
                 raise ValueError(f"{name} must be at least 0 and below 1; got {getattr(self, name)}")
-        if not 0 <= self.weight_decay < math.inf:
-            raise ValueError(f"weight_decay must be at least 0 and finite; got {self.weight_decay}")
+        for name in ("weight_decay", "r_drop", "both_directions", "cooldown_steps"):
+            if not 0 <= getattr(self, name) < math.inf:
+                raise ValueError(f"{name} must be at least 0 and finite; got {getattr(self, name)}")
+        if self.cooldown_steps > (self.steps or 0):
+            raise ValueError(f"cooldown_steps must be at most steps = {self.steps}; got {self.cooldown_steps}")
 
     def learning_rate(self, step: int) -> float:
         """The learning rate of a step, from 1."""
-        return self.schedule(step, peak=self.peak_lr, warmup=self.warmup_steps)
+        rate = self.schedule(step, peak=self.peak_lr, warmup=self.warmup_steps)
+        if self.steps and self.cooldown_steps:
+            rate *= min(1.0, max(0, self.steps - step) / self.cooldown_steps)
+        return rate
 
 
 def adamw(model: nn.Module, config: TrainingConfig) -> torch.optim.AdamW:

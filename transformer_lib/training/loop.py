@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from copy import copy
 from dataclasses import asdict, dataclass
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -106,7 +107,8 @@ class Checkpointer:
             self.save()
             return
         stored, recent = serialization.load_state(self.folder / "state.safetensors", self.model, self.optimizer)
-        settings = stored.get("settings", {})
+        settings = {"masked_smoothing": False, "r_drop": 0.0, "both_directions": 0}  # older states lack these
+        settings |= stored.get("settings", {})
         changed = ", ".join(name for name, value in self.settings.items() if settings.get(name) != value)
         if changed:
             raise InputError(f"{self.folder} was trained with another {changed}: use the same, or another directory")
@@ -165,7 +167,7 @@ class Checkpointer:
 
 def _settings(config: TrainingConfig, pairs: Pairs) -> dict[str, Any]:
     """What may not change on the way, as JSON gives it back: a schedule by some of its rates, pairs by a checksum."""
-    free = ("steps", "minutes", "evaluate_every", "recompute", "average", "patience")
+    free = ("steps", "minutes", "cooldown_steps", "evaluate_every", "recompute", "average", "patience")
     settings = {name: value for name, value in asdict(config).items() if name not in free}
     settings["schedule"] = [config.schedule(2**n, peak=1.0, warmup=100) for n in range(17)]
     settings["pairs"] = zlib.crc32(repr([(list(source), list(target)) for source, target in pairs]).encode())
@@ -187,18 +189,32 @@ def stop_signals(folder: str | Path | None, noted: list[int]) -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def _batches(pairs: Pairs, config: TrainingConfig, pad_id: int, state: TrainingState) -> Iterator[Batch]:
+def _batches(
+    pairs_of: Callable[[int], Pairs], config: TrainingConfig, pad_id: int, state: TrainingState
+) -> Iterator[Batch]:
     """Batches without end from where the run stands; moves the state along."""
     while True:
-        batches = token_batches(pairs, config.batch_tokens, pad_id=pad_id, seed=config.seed, epoch=state.epoch)
+        pairs, epoch = pairs_of(state.epoch), state.epoch
+        batches = token_batches(pairs, config.batch_tokens, pad_id=pad_id, seed=config.seed, epoch=epoch)
         for batch in islice(batches, state.batch, None):
             state.batch += 1
             yield batch
         state.epoch, state.batch = state.epoch + 1, 0
 
 
+def _pairs_of(epoch: int, pairs: Pairs | Callable[[int], Pairs], config: TrainingConfig, max_len: int) -> Pairs:
+    """What an epoch learns; of the first ones both directions, if so configured."""
+    chosen = pairs(epoch) if callable(pairs) else pairs
+    _require_usable(chosen, config.batch_tokens, max_len)
+    if epoch >= config.both_directions:
+        return chosen
+    turned = [(target[1:], [target[0], *source]) for source, target in chosen]  # <bos> changes sides
+    _require_usable(turned, config.batch_tokens, max_len)
+    return [*chosen, *turned]
+
+
 def _require_usable(pairs: Pairs, batch_tokens: int, max_len: int) -> None:
-    """Refuse before the first step what would stop the run in the middle."""
+    """Refuse what would stop the run in the middle."""
     for source, target in pairs:
         if max(len(source), len(target)) > batch_tokens or max(len(source), len(target) - 1) > max_len:
             limits = f"at most batch_tokens = {batch_tokens} tokens, and the model's max_len = {max_len}"
@@ -207,9 +223,16 @@ def _require_usable(pairs: Pairs, batch_tokens: int, max_len: int) -> None:
             raise InputError(f"expected targets of 2 tokens or more, <bos> … <eos>; got {target}")
 
 
+def _target_tokens(pairs: Pairs, vocab_size: int) -> Tensor:
+    """Which tokens of the vocabulary are to be predicted somewhere in some pairs: (V,), boolean."""
+    found = torch.zeros(vocab_size, dtype=torch.bool)
+    found[sorted({token for _, target in pairs for token in target[1:]})] = True
+    return found
+
+
 def train(
     model: Transformer,
-    pairs: Pairs,
+    pairs: Pairs | Callable[[int], Pairs],
     config: TrainingConfig,
     *,
     val_pairs: Pairs = (),
@@ -226,7 +249,8 @@ def train(
 
     Args:
         model: the model; it is moved to `device`, changed in place, and left in training mode.
-        pairs: (source, target) token lists, as `encode_pairs` gives them; at least one.
+        pairs: (source, target) token lists, as `encode_pairs` gives them; at least one. A function of the epoch, from
+            0, gives each epoch its own; the same epoch must always get the same.
         config: how to train.
         val_pairs: pairs for validation; may be empty.
         out: directory for `model.safetensors` (the best on `val_pairs`, or the last without them), `log.jsonl` and
@@ -243,26 +267,35 @@ def train(
         InputError: a pair does not fit into a batch or the model or has nothing to predict, `out` cannot be written,
             another run is training there, its state does not belong to this run, or a loss or a gradient is no longer
             finite.
-        ValueError: there is no pair, or `patience` without `val_pairs`.
+        ValueError: there is no pair, `patience` without `val_pairs`, or both directions without a common vocabulary.
         KeyboardInterrupt: after Ctrl-C or SIGTERM.
     """
     from tqdm import tqdm  # here, so that importing the library stays fast
 
-    if not pairs:
-        raise ValueError("expected at least one pair to train on; got none")
     if config.patience is not None and not val_pairs:
         raise ValueError("patience waits for a better validation loss: give val_pairs")
-    _require_usable([*pairs, *val_pairs], config.batch_tokens, model.config.max_len)
+    sizes = model.config.source_vocab_size, model.config.target_vocab_size
+    if config.both_directions and sizes[0] != sizes[1]:
+        raise ValueError(
+            f"both_directions needs one vocabulary for both languages; got {sizes[0]} and {sizes[1]} tokens"
+        )
+    pairs_of = partial(_pairs_of, pairs=pairs, config=config, max_len=model.config.max_len)
+    first = pairs_of(0)
+    if not first:
+        raise ValueError("expected at least one pair to train on; got none")
+    _require_usable(val_pairs, config.batch_tokens, model.config.max_len)
     steps, patience, pad_id = config.steps or math.inf, config.patience or math.inf, model.config.pad_id
     deadline = time.monotonic() + 60 * (config.minutes or math.inf)
     read_every = READ_EVERY.get(torch.device(device).type, 1)
-    run = Checkpointer(model, adamw(model.to(device).train(), config), config, pairs, out)
+    run = Checkpointer(model, adamw(model.to(device).train(), config), config, first, out)
+    smoothed = _target_tokens(first, sizes[1]).to(device) if config.masked_smoothing else None
     bar = tqdm(desc="train", total=config.steps, unit="step", disable=None if is_first_process() else True)
     signals = list[int]()
     with run_lock(out, prepare), activation_checkpointing(model, config.recompute), stop_signals(out, signals), bar:
         run.begin(resume=resume)
-        state, loss = run.state, wrap_for_ddp(LossModule(model, config.label_smoothing))
-        batches = _batches(pairs, config, pad_id, state)
+        options = {"label_smoothing": config.label_smoothing, "smoothed": smoothed, "r_drop": config.r_drop}
+        state, loss = run.state, wrap_for_ddp(LossModule(model, **options))
+        batches = _batches(pairs_of, config, pad_id, state)
         unread: list[tuple[TrainingState, int, Tensor]] = []  # steps whose results the loop has not looked at
         late = stop = False
         while not (late or stop) and state.step < steps and state.validations_since_best < patience:

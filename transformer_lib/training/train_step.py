@@ -8,6 +8,7 @@ import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -38,13 +39,13 @@ def activation_checkpointing(model: Transformer, wanted: bool = True) -> Iterato
 class LossModule(nn.Module):
     """The summed loss of a batch, as a module: DistributedDataParallel wraps modules, and watches their `forward`."""
 
-    def __init__(self, model: Transformer, label_smoothing: float) -> None:
+    def __init__(self, model: Transformer, **options: Any) -> None:
         super().__init__()
-        self.model, self.label_smoothing = model, label_smoothing
+        self.model, self.options = model, options
 
     def forward(self, source: Tensor, target: Tensor) -> Tensor:
         """The loss of all real targets, in nats: a scalar, from source (batch, n) and target (batch, m)."""
-        return translation_loss(self.model, source, target, label_smoothing=self.label_smoothing, reduction="sum")
+        return translation_loss(self.model, source, target, reduction="sum", **self.options)
 
 
 def train_step(

@@ -1,0 +1,258 @@
+"""The rendered book as a reader's browser shows it: Chromium, from file://, with the network cut.
+
+No picture is compared with a stored one: fonts, and with them every line break, differ from one machine to the next.
+What is asserted holds with any font: nothing is cut or wider than its page, and no block lies over another.
+"""
+
+import hashlib
+import os
+import re
+import shutil
+from functools import cache
+from pathlib import Path
+from urllib.parse import quote, unquote, urlsplit
+
+import pytest
+import yaml
+
+sync_api = pytest.importorskip("playwright.sync_api", reason="no browser: Playwright is not installed")
+
+ROOT = Path(__file__).resolve().parent.parent
+BOOK = ROOT / "_build" / "html"
+AXE = ROOT / "tests" / "vendor" / "axe-core"
+BROWSERS = ("chromium", "chromium-browser", "google-chrome")
+BROWSER = os.environ.get("CHROMIUM") or next(filter(None, map(shutil.which, BROWSERS)), None)
+PAGES = sorted(
+    path.relative_to(BOOK).as_posix()
+    for path in BOOK.rglob("*.html")
+    if "_static" not in path.parts and path != BOOK / "index.html"  # which only leads to book/index.html
+)
+PHONE, LAPTOP, A4 = {"width": 360, "height": 740}, {"width": 1280, "height": 800}, {"width": 680, "height": 960}
+
+pytestmark = [
+    pytest.mark.skipif(not BROWSER, reason="no browser: none of " + ", ".join(BROWSERS)),
+    pytest.mark.skipif(not PAGES, reason="there is no _build/html: run `make book` first"),
+]
+
+
+def contents(name):
+    """The rendered page of the chapter with this name, whatever its number, and those of its pages in depth."""
+    parts = yaml.safe_load((ROOT / "_toc.yml").read_text(encoding="utf-8"))["parts"]
+    for entry in (entry for part in parts for entry in part["chapters"]):
+        if re.fullmatch(rf"book/(\w+?_)?{name}", entry["file"]):
+            return [f"{page['file']}.html" for page in (entry, *entry.get("sections", []))]
+    raise LookupError(f"_toc.yml has no chapter {name}")
+
+
+KEY_PAGES = ["book/index.html", "book/tour.html", "search.html", "genindex.html"] + [
+    contents(name)[0]
+    for name in ("preface", "attention", "masks", "training", "cost", "translation", "gallery", "bibliography")
+]
+each_page = pytest.mark.parametrize("page", PAGES)
+each_key_page = pytest.mark.parametrize("page", KEY_PAGES)
+
+
+class Tab:
+    """One tab of the browser, in which every page is opened, and what it complained of since the last one was."""
+
+    def __init__(self, browser):
+        self.page = browser.new_context(offline=True, reduced_motion="reduce").new_page()
+        self.complaints = []
+        self.page.on("console", lambda message: message.type in ("error", "warning") and self.complain(message.text))
+        self.page.on("pageerror", lambda error: self.complain(str(error)))
+        self.page.on("requestfailed", lambda request: self.complain(f"not loaded: {request.url}, {request.failure}"))
+        self.page.on("request", lambda request: request.url.startswith("http") and self.complain(request.url))
+
+    def complain(self, text):
+        self.complaints.append(text)
+
+    def open(self, page, viewport, scheme="light"):
+        """Open a page, and wait for its formulas."""
+        self.complaints.clear()
+        self.page.set_viewport_size(viewport)
+        self.page.emulate_media(color_scheme=scheme, media="screen")
+        path, _, query = page.partition("?")
+        self.page.goto((BOOK / path).as_uri() + ("?" + query if query else ""))
+        self.page.add_style_tag(content="* { transition: none !important; animation: none !important; }")
+        self.page.evaluate("() => window.MathJax?.startup?.promise.then(() => null)")
+        return self.page
+
+
+@pytest.fixture(scope="module")
+def tab():
+    with sync_api.sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=BROWSER)
+        yield Tab(browser)
+        browser.close()
+
+
+FACTS = r"""() => {
+  const article = document.querySelector("article, main").cloneNode(true);
+  for (const other of article.querySelectorAll("pre, code, script, style, svg, mjx-container")) other.remove();
+  return {
+    width: document.documentElement.scrollWidth,
+    wide: [...document.querySelectorAll("article *")]
+      .filter(element => element.getBoundingClientRect().right > innerWidth + 1 && !element.closest(
+        "pre, table, .output, .math, mjx-container, .pst-scrollable-table-container"))
+      .map(element => element.outerHTML.slice(0, 100)),
+    raw: article.textContent.match(/\\[a-zA-Z(\[]+|\$[^$\n]+\$|\{(ref|cite|term|eq|glue|math|numref)[^}]*\}`/g) ?? [],
+    errors: document.querySelectorAll("mjx-merror, .problematic").length,
+    stops: document.querySelectorAll("mjx-container[tabindex]").length,
+    ids: [...document.querySelectorAll("[id]")].map(element => element.id),
+    links: [...new Set([...document.querySelectorAll("a[href]")]
+      .map(link => new URL(link.getAttribute("href"), document.baseURI).href))],
+  };
+}"""
+
+
+@pytest.fixture(scope="module")
+def look(tab):
+    """What a page is like on a phone, looked at once."""
+
+    @cache
+    def look(page):
+        return tab.open(page, PHONE).evaluate(FACTS) | {"complaints": list(tab.complaints)}
+
+    return look
+
+
+@each_page
+def test_a_page_is_whole_without_a_network_and_on_a_phone(look, page):
+    facts = look(page)
+    assert facts["complaints"] == []
+    assert facts["raw"] == []
+    assert facts["errors"] == 0, "formulas or references that are shown as errors"
+    assert facts["stops"] == 0, "formulas that the tab key stops at"
+    assert (facts["width"], facts["wide"]) == (360, [])
+    assert sorted(facts["ids"]) == sorted(set(facts["ids"]))
+
+
+def test_every_link_leads_somewhere(look):
+    """To a page and a place on it, as the browser has them, or to a file."""
+    ids, broken = {page: set(look(page)["ids"]) for page in PAGES}, []
+    for page in PAGES:
+        for link in look(page)["links"]:
+            parts = urlsplit(link)
+            if parts.scheme != "file":
+                continue
+            path, place = Path(unquote(parts.path)), unquote(parts.fragment)
+            name = path.relative_to(BOOK).as_posix() if path.is_relative_to(BOOK) else "elsewhere"
+            if not path.is_file() or (place and name in ids and place not in ids[name]):
+                broken.append(f"{page}: {name}#{place}")
+    assert broken == []
+
+
+def violations(page, rules):
+    """What axe finds on the page that is open: (rule, how often, the first place)."""
+    if page.evaluate("typeof axe") == "undefined":
+        page.evaluate((AXE / "axe.min.js").read_text(encoding="utf-8"))
+    return page.evaluate(
+        """rules => axe.run({runOnly: rules, resultTypes: ["violations"]}).then(found => found.violations.map(
+             each => [each.id, each.nodes.length, each.nodes[0].html.slice(0, 200), each.nodes[0].failureSummary]))""",
+        rules,
+    )
+
+
+def test_axe_is_the_one_that_was_published():
+    expected, name = (AXE / "SHA256SUMS").read_text(encoding="utf-8").split()
+    assert hashlib.sha256((AXE / name).read_bytes()).hexdigest() == expected
+
+
+WCAG = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa"]
+
+
+def accessible(tab, page):
+    """Assert that axe finds nothing in light, and nothing that depends on colours in dark."""
+    assert violations(tab.open(page, LAPTOP), WCAG) == []
+    tab.page.emulate_media(color_scheme="dark")
+    tab.page.wait_for_function("document.documentElement.dataset.theme === 'dark'")
+    assert violations(tab.page, ["color-contrast", "link-in-text-block"]) == []
+
+
+@each_key_page
+def test_a_key_page_is_accessible(tab, page):
+    accessible(tab, page)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("page", [page for page in PAGES if page not in KEY_PAGES])
+def test_every_other_page_is_accessible(tab, page):
+    accessible(tab, page)
+
+
+@pytest.mark.parametrize(
+    ("words", "chapter"),
+    [
+        ("causal mask", "masks"),
+        ("label smoothing", "training"),
+        ("beam search", "decoding"),
+        ("rotary", "variants"),
+        ("residual connection", "layers"),
+        ("learning rate warmup", "training"),
+        ("flops", "cost"),
+        ("byte pair encoding", "data"),
+        ("sinusoidal", "positions"),
+        ("teacher forcing", "model"),
+    ],
+)
+def test_search_finds(tab, words, chapter):
+    page = tab.open(f"search.html?q={quote(words)}", LAPTOP)
+    page.wait_for_function("/found/.test(document.querySelector('#search-results .search-summary')?.textContent)")
+    hits = page.eval_on_selector_all("#search-results .search li > a", "links => links.slice(0, 4).map(a => a.href)")
+    assert any(hit.partition("#")[0].partition("?")[0].endswith(name) for hit in hits for name in contents(chapter))
+
+
+BLOCKS = """() => {
+  const found = [], article = document.querySelector("article, main").getBoundingClientRect();
+  for (const picture of document.querySelectorAll("article img, article svg.drawing")) {
+    const box = picture.getBoundingClientRect();
+    if (box.width > article.width + 1) found.push("wider than the text: " + picture.outerHTML.slice(0, 200));
+    if (picture.tagName === "IMG" && picture.complete && !picture.naturalWidth) found.push("empty: " + picture.src);
+  }
+  for (const section of document.querySelectorAll("article section")) {
+    let above = null;
+    for (const block of section.children) {
+      const box = block.getBoundingClientRect();
+      if (!box.height || getComputedStyle(block).float !== "none" || block.matches("aside")) continue;
+      if (above && box.top < above.getBoundingClientRect().bottom - 1)
+        found.push("over the block above: " + block.outerHTML.slice(0, 200));
+      above = block;
+    }
+  }
+  for (const code of document.querySelectorAll("article pre"))
+    if (parseFloat(getComputedStyle(code).fontSize) < 12) found.push("too small: " + code.textContent.slice(0, 100));
+  return found;
+}"""
+
+
+@each_key_page
+@pytest.mark.parametrize("viewport", [PHONE, LAPTOP], ids=["phone", "laptop"])
+def test_no_block_lies_over_another_and_no_picture_is_wider_than_the_text(tab, page, viewport):
+    assert tab.open(page, viewport).evaluate(BLOCKS) == []
+
+
+@each_key_page
+def test_nothing_is_cut_on_paper(tab, page):
+    opened = tab.open(page, A4)
+    opened.emulate_media(media="print")
+    cut = """() => [...document.querySelectorAll("article pre, article table, article img, article mjx-container")]
+      .filter(element => element.getBoundingClientRect().right > innerWidth + 1 || element.matches("pre") &&
+        element.scrollWidth > element.clientWidth + 1).map(element => element.textContent.slice(0, 80))"""
+    assert opened.evaluate(cut) == []
+
+
+def test_the_keyboard_s_place_can_be_seen(tab):
+    page = tab.open(contents("attention")[0], LAPTOP)
+    focus = """() => {
+      const own = document.activeElement, styles = [own, ...own.children].map(element => getComputedStyle(element));
+      const seen = style => (style.outlineStyle !== "none" && parseFloat(style.outlineWidth) >= 2)
+        || style.boxShadow !== "none";
+      return [own.outerHTML.slice(0, 100), styles.some(seen)];
+    }"""
+    unseen = []
+    for _ in range(60):
+        page.keyboard.press("Tab")
+        name, seen = page.evaluate(focus)
+        if not seen:
+            unseen.append(name)
+    assert unseen == []

@@ -1,0 +1,149 @@
+"""A Sphinx extension: what stands around the text of a page.
+
+The line of chapters is `_toc.yml`, the module of an exported cell is the one that the chapter's front matter names, and
+the buttons that lead to the repository are there once `_config.yml` names one that exists.
+"""
+
+import re
+from functools import cache
+from html import escape, unescape
+from pathlib import Path
+from typing import Any
+
+import yaml
+from docutils import nodes
+from page_numbers import number_of
+from sphinx.application import Sphinx
+from sphinx.config import Config
+
+ROOT = Path(__file__).resolve().parents[2]
+PLACEHOLDER = "https://github.com/tested-transformer/tested-transformer"
+LIBRARY = "book/api"
+WORDS_PER_MINUTE, LINES_PER_MINUTE = 150, 12
+
+
+@cache
+def parts() -> list[tuple[str, list[str]]]:
+    """The parts of the book, each with its numbered chapters."""
+    every = yaml.safe_load((ROOT / "_toc.yml").read_text(encoding="utf-8"))["parts"]
+    numbered = ((part["caption"], [chapter["file"] for chapter in part["chapters"]]) for part in every)
+    return [(caption, [page for page in pages if number_of(page)]) for caption, pages in numbered]
+
+
+@cache
+def modules(page: str) -> dict[str, str]:
+    """The module that each tag of a chapter's exported cells leads to."""
+    text = (ROOT / "chapters" / f"{page.removeprefix('book/')}.md").read_text(encoding="utf-8")
+    paths = yaml.safe_load(text.split("---\n")[1]).get("exports", [])
+    names = [path.removesuffix(".py").removesuffix("/__init__").replace("/", ".") for path in paths]
+    tags = {f"export-{path.removesuffix('.py').rpartition('/')[2]}": name for path, name in zip(paths, names)}
+    return tags | ({"export": names[-1]} if names else {})
+
+
+# --- the buttons that lead to the repository ---------------------------------------------------------------------
+
+
+def lead_to_the_repository(app: Sphinx, config: Config) -> None:
+    """Make the address of the edit button from that of the repository; leave out every such button before it exists."""
+    options = config.html_theme_options
+    url = options.get("repository_url", "").rstrip("/")
+    if url in ("", PLACEHOLDER):
+        options |= {"use_edit_page_button": False, "launch_buttons": {}}
+    chapter = "file_name | replace('book/', 'chapters/') | replace('.ipynb', '.md')"  # not the notebook made of it
+    name = f"{{{{ file_name if file_name.endswith('.md') else {chapter} }}}}"
+    config.html_context |= {
+        "edit_page_provider_name": "GitHub",
+        "edit_page_url_template": f"{url}/edit/{options.get('repository_branch') or 'main'}/{name}",
+    }
+
+
+# --- cells and exercises -----------------------------------------------------------------------------------------
+
+
+def finish_the_cells(app: Sphinx, doctree: nodes.document, page: str) -> None:
+    """Name the module of each exported cell, mark the outputs that are sentences, and give no name twice."""
+    for section in doctree.findall(nodes.section):
+        section["ids"] = [name for name in section["ids"] if name not in ("exercise-content", "solution-content")]
+    for cell in doctree.findall(lambda node: isinstance(node, nodes.container) and "nb_element" in node):
+        if cell["nb_element"] == "cell_code_output":
+            for block in cell.findall(nodes.literal_block):
+                longest = max(map(len, block.astext().split("\n")))
+                if longest > 110 or not re.search(r"\S {2,}\S", block.astext()):
+                    block["classes"].append("sentences")
+        tags = [name.removeprefix("tag_") for name in cell["classes"] if name.startswith("tag_export")]
+        if cell["nb_element"] == "cell_code" and tags:
+            module = modules(page)[tags[0]]
+            badge = f"goes into {module}"
+            if ".exercises." not in module:
+                address = f"{app.builder.get_relative_uri(page, LIBRARY)}#module-{module}"
+                badge = f'<a href="{address}">{badge}</a>'
+            cell.insert(0, nodes.raw("", f'<div class="goes-into">{badge}</div>', format="html"))
+
+
+# --- the top of a page -------------------------------------------------------------------------------------------
+
+
+def minutes(doctree: nodes.document) -> int:
+    """How long a page takes to read, in steps of five minutes."""
+    words = sum(len(paragraph.astext().split()) for paragraph in doctree.findall(nodes.paragraph))
+    lines = sum(len(block.astext().split("\n")) for block in doctree.findall(nodes.literal_block))
+    return max(5, 5 * round((words / WORDS_PER_MINUTE + lines / LINES_PER_MINUTE) / 5))
+
+
+def where_you_are(app: Sphinx, page: str, doctree: nodes.document) -> str:
+    """The chapters in a line, by parts, with the page's own marked; under a page in depth also how long it takes."""
+    chapter = number_of(page)[0]
+    said, groups = "", []
+    for caption, pages in parts():
+        items = []
+        for other in pages:
+            own = number_of(other)[0]
+            title = escape(f"{own} {app.env.titles[other].astext()}", quote=True)
+            link = f'href="{app.builder.get_relative_uri(page, other)}"'
+            here = ' aria-current="page"' if other == page else ' aria-current="true"' if own == chapter else ""
+            items.append(f'<li><a {link} title="{title}" aria-label="{title}"{here}>{own}</a></li>')
+            if own == chapter and other != page:
+                said = f"<p>In depth, under chapter <a {link}>{title}</a>. About {minutes(doctree)} minutes.</p>"
+        if items:
+            mark = ' class="here"' if 'aria-current="' in "".join(items) else ""
+            groups.append(f"<li{mark}><span>{escape(caption)}</span><ol>{''.join(items)}</ol></li>")
+    return f'<nav class="chapters d-print-none" aria-label="Chapters"><ol>{"".join(groups)}</ol></nav>{said}'
+
+
+def description(doctree: nodes.document) -> str:
+    """The first sentences of a page's text, at most 200 letters; a formula would be its source."""
+    for section in doctree.findall(nodes.section):
+        for child in section.children:
+            text = " ".join(child.astext().split())
+            if isinstance(child, nodes.paragraph) and len(text) > 40 and not any(child.findall(nodes.math)):
+                sentences = re.match(r".{1,200}(?<=[.?!])(?= |$)", text)
+                return sentences[0] if sentences else text[:197] + "…"
+    return ""
+
+
+def complete_the_page(app: Sphinx, page: str, template: str, context: dict[str, Any], doctree: nodes.document) -> None:
+    """Add what a link to the page shows elsewhere, and the line of chapters; drop names and roles that are wrong."""
+    if doctree is None:
+        return
+    title = unescape(re.sub(r"<[^>]*>", "", context["title"]))
+    tags = {
+        "og:type": "article",
+        "og:site_name": app.config.html_title,
+        "og:title": title,
+        "og:description": description(doctree),
+    }
+    lines = [f'<meta property="{name}" content="{escape(text, quote=True)}" />' for name, text in tags.items() if text]
+    lines.append(f'<meta name="description" content="{escape(tags["og:description"] or title, quote=True)}" />')
+    context["metatags"] = context.get("metatags", "") + "\n".join(lines)
+    if number_of(page):
+        context["body"] = context["body"].replace("</h1>", "</h1>" + where_you_are(app, page, doctree), 1)
+    for attribute in (' aria-label="Toggle hidden content"', ' role="doc-biblioentry"', ' role="list"'):
+        context["body"] = context["body"].replace(attribute, "")
+
+
+def setup(app: Sphinx) -> dict[str, bool]:
+    """Connect all this; called by Sphinx."""
+    app.connect("config-inited", lead_to_the_repository)
+    app.connect("doctree-resolved", finish_the_cells)
+    app.connect("html-page-context", complete_the_page)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}
