@@ -15,7 +15,7 @@ WORKERS ?= 2
 unit test-long equivalence mutation: export OMP_NUM_THREADS = 1
 
 .DEFAULT_GOAL := book
-.PHONY: book test course train baseline seeds variations gpu equivalence bench export execute render lint types check unit notebooks notebooks-for-you elsewhere test-long mutation clean
+.PHONY: book test course train baseline seeds variations gpu equivalence bench export execute render zip lint types check unit notebooks notebooks-for-you elsewhere test-long mutation clean
 
 book: export execute render
 
@@ -100,6 +100,10 @@ render: $(INSTALLED)
 	$(PY) tools/notebooks.py _build/html/_sources/book
 	touch _build/html/index.html
 	@echo "The book: _build/html/index.html"
+
+# The rendered book as one file to carry: unpack it, and open index.html.
+zip: render
+	$(PY) -c "import shutil; shutil.make_archive('_build/tested-transformer', 'zip', '_build/html')"
 
 lint: $(INSTALLED)
 	$(PY) -m ruff check .
