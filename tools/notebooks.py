@@ -25,8 +25,8 @@ from pybtex.richtext import Text
 sys.path.append(str(ROOT / "tools/sphinx"))
 
 from page_numbers import number_of
+from theme import PLACEHOLDER
 
-PLACEHOLDER = "https://github.com/tested-transformer/tested-transformer"
 START, END = "\0solution\0", "\0end\0"
 FENCE = re.compile(r"(`{3,}|:{3,})(?:\{([\w-]+)\} *(.*)|.*)")
 
