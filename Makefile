@@ -15,7 +15,7 @@ WORKERS ?= 2
 unit test-long equivalence mutation: export OMP_NUM_THREADS = 1
 
 .DEFAULT_GOAL := book
-.PHONY: book test course train baseline seeds variations gpu equivalence bench export execute render zip lint types check unit notebooks notebooks-for-you elsewhere test-long mutation clean
+.PHONY: book test course train baseline seeds variations gpu equivalence live bench export execute render zip lint types check unit notebooks notebooks-for-you elsewhere test-long mutation clean
 
 book: export execute render
 
@@ -68,6 +68,11 @@ equivalence: $(INSTALLED)
 	$(PY) tests/equivalence.py
 	$(PY) tools/pages.py
 
+# Measures the translator of the reader's browser beside the library's. It needs Node and Multi30k.
+live: export PYTHONPATH := $(CURDIR):$(CURDIR)/tools
+live: $(INSTALLED)
+	$(PY) experiments/live_scores.py
+
 # Times the library beside others, in turn, and replaces the record and the page that shows it. Five minutes, in which
 # the machine should have nothing else to do. On a machine with a GPU the record is another file, beside that of the CPU.
 bench: $(INSTALLED_BENCH)
@@ -92,9 +97,14 @@ execute: $(INSTALLED)
 	$(PY) tools/execute.py
 	$(PY) tools/picture.py
 
+# The trained translator as a script for the reader's browser: 3.8 MB that follow from the weights, so git ignores it.
+LIVE = book/_static/translator_weights.js
+$(LIVE): tools/live.py $(addprefix book/runs/multi30k-en-de/,config.json model.safetensors tokenizer.json) | $(INSTALLED)
+	$(PY) tools/live.py
+
 # A page that gave a warning is built again only from nothing, so a build that fails leaves nothing behind; nor does one
 # with other contents or settings.
-render: $(INSTALLED)
+render: $(INSTALLED) $(LIVE)
 	[ -z "$$(find _toc.yml _config.yml tools/sphinx/*.* book/_static -newer _build/html/index.html 2>&1 | head -1)" ] || rm -rf _build
 	$(JUPYTER_BOOK) build . -W --keep-going -n --quiet || { rm -rf _build; exit 1; }
 	$(PY) tools/notebooks.py _build/html/_sources/book
@@ -142,5 +152,5 @@ mutation: $(INSTALLED)
 	$(PY) tools/mutants.py
 
 clean:
-	rm -rf _build mutants .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis *.egg-info
+	rm -rf _build mutants .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis *.egg-info $(LIVE)
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

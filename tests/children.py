@@ -56,7 +56,7 @@ def child(job, rank):
     if job.get("ranks", 1) > 1:
         os.environ["GLOO_SOCKET_IFNAME"] = "lo"
         dist.init_process_group("gloo", init_method=f"file://{job['meet']}", rank=rank, world_size=job["ranks"])
-    if "die" in job:
+    if "die" in job and rank == job.get("dies", 0):
         die(*job["die"])
     if "largest_file" in job:
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)

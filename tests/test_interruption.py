@@ -4,6 +4,7 @@ import json
 import os
 import random
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -291,6 +292,20 @@ def test_several_processes_train_the_model_of_one(ranks, read_every, alone, chil
     assert [row["step"] for row in log] == [4, 8, 9, 12]
 
 
+def test_one_of_two_processes_dies_and_both_go_on(children, tmp_path):
+    """The other ends with an error instead of waiting for ever; resumed, they end as two that nobody disturbed."""
+    job = {"config": SETTINGS, "weights": tmp_path / "weights", "ranks": 2}
+    answers = children(**job, out=tmp_path / "whole", meet=tmp_path / "meet-1")
+    assert [status for status, _ in answers] == [0, 0]
+    killed = children(**job, out=tmp_path / "run", meet=tmp_path / "meet-2", die=["step", 5], dies=1)
+    assert [status for status, _ in killed] == [1, -signal.SIGKILL]
+    assert state_of(tmp_path / "run")[1]["state"]["step"] == 3
+    again = children(**job, out=tmp_path / "run", meet=tmp_path / "meet-3", resume=True, seed=9)
+    assert [status for status, _ in again] == [0, 0]
+    assert timeless(again[1][1]["log"]) == timeless(answers[1][1]["log"])
+    compare_states(tmp_path / "run", tmp_path / "whole")
+
+
 # --- the command line --------------------------------------------------------------------------------------------
 
 
@@ -373,6 +388,32 @@ def test_the_options_of_a_recipe_arrive_and_a_stopped_run_ends_the_same(command,
     assert timeless(logged(tmp_path / "run")) == timeless(logged(tmp_path / "whole"))
     status, _, line = command("train", "--out", "no", "--cooldown", 5, "--steps", 4)
     assert (status, "--cooldown" in line, (tmp_path / "no").exists()) == (2, True, False)
+
+
+@pytest.mark.long
+def test_two_machines_train_from_one_store(tmp_path):
+    """Two calls of torchrun that meet on the loopback device stand for them; one process alone ends the same."""
+    for name in ("a.txt", "b.txt"):
+        (tmp_path / name).write_text("".join(line + "\n" for line in ENGLISH))
+    environment = os.environ | {
+        "OMP_NUM_THREADS": "1", "PYTHONPATH": str(Path(__file__).parent.parent), "GLOO_SOCKET_IFNAME": "lo",
+    }  # fmt: skip
+    options = ["--source", "a.txt", "--target", "b.txt", "--preset", "tiny", "--steps", "6", "--device", "cpu"]
+    train = ["-m", "transformer_lib", "train", *options, "--store", "store", "--out"]
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    meet = ["-m", "torch.distributed.run", "--nnodes", "2", "--master-addr", "127.0.0.1", "--master-port", str(port)]
+    commands = [[*meet, "--node-rank", str(rank), *train, "two"] for rank in (0, 1)]
+    for group in (commands, [[*train, "one"]]):
+        running = [
+            subprocess.Popen([sys.executable, *command], cwd=tmp_path, env=environment, stdout=subprocess.DEVNULL)
+            for command in group
+        ]
+        assert [process.wait() for process in running] == [0] * len(running)
+    one, two = (load_file(tmp_path / name / "model.safetensors") for name in ("one", "two"))
+    for name, value in one.items():  # a key's bias has no gradient but rounding, and Adam blows that up
+        torch.testing.assert_close(two[name], value, rtol=0, atol=1e-5 if value.dim() > 1 else 1e-3)
 
 
 @pytest.mark.long

@@ -14,6 +14,7 @@ from transformer_lib.cost import (
 )
 from transformer_lib.data.batching import Batch, encode_pairs, token_batches
 from transformer_lib.data.corpora import ParallelCorpus, load_multi30k, read_lines, read_parallel, toy_corpus
+from transformer_lib.data.store import LargeCorpus, PairStore
 from transformer_lib.data.tokenizer import Tokenizer
 from transformer_lib.data.toy_grammar import toy_oracle
 from transformer_lib.decoding.sampling import sample_decode
@@ -52,10 +53,12 @@ __all__ = [
     "Hypothesis",
     "InputError",
     "KeyValueCache",
+    "LargeCorpus",
     "LearnedPositionalEncoding",
     "Memory",
     "ModernDecoderOnly",
     "MultiHeadAttention",
+    "PairStore",
     "ParallelCorpus",
     "Product",
     "SinusoidalPositionalEncoding",

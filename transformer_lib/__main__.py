@@ -29,6 +29,8 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 import transformer_lib
 from transformer_lib.checks import Finding, check_transformer
 from transformer_lib.data import (
+    LargeCorpus,
+    PairStore,
     ParallelCorpus,
     Tokenizer,
     encode_pairs,
@@ -37,6 +39,7 @@ from transformer_lib.data import (
     read_parallel,
     toy_corpus,
 )
+from transformer_lib.data.store import held_out_step
 from transformer_lib.engine import EngineTranslator, export
 from transformer_lib.exercises.progress import progress
 from transformer_lib.model import Transformer, TransformerConfig
@@ -67,30 +70,48 @@ PRESETS: dict[str, dict[str, dict]] = {
     },
 }
 
+OURS = ("toy", "multi30k")
+LARGE = 2**25  # bytes of two text files; larger ones are kept in a store
 
-def _corpus(split: str, corpus: str | None, source: str | None, target: str | None) -> ParallelCorpus:
-    """The sentences that the options --corpus, --source and --target name."""
+
+def _files(split: str, corpus: str | None, source: str | None, target: str | None) -> tuple[Path, Path]:
+    """The two text files that the options --corpus, --source and --target name."""
     if corpus is None:
         if source is None or target is None:
             raise InputError("no data: give --corpus, or both --source FILE and --target FILE")
-        return read_parallel(source, target)
+        return Path(source), Path(target)
+    if not Path(corpus).is_dir():
+        raise InputError(f"unknown corpus {corpus!r}: it is neither toy, nor multi30k, nor a directory")
+    return Path(corpus, f"{split}.{source or 'en'}"), Path(corpus, f"{split}.{target or 'de'}")
+
+
+def _corpus(split: str, corpus: str | None, source: str | None, target: str | None) -> ParallelCorpus:
+    """The sentences that the options --corpus, --source and --target name."""
     if corpus == "toy" and (source or target):
         raise InputError("--corpus toy has its own sentences: leave out --source and --target, or --corpus")
     if corpus == "toy":
         return toy_corpus(split)
     if corpus == "multi30k":
         return load_multi30k(split, source=source or "en", target=target or "de")
-    if not Path(corpus).is_dir():
-        raise InputError(f"unknown corpus {corpus!r}: it is neither toy, nor multi30k, nor a directory")
-    return read_parallel(Path(corpus, f"{split}.{source or 'en'}"), Path(corpus, f"{split}.{target or 'de'}"))
+    return read_parallel(*_files(split, corpus, source, target))
 
 
-def _training_data(corpus: str | None, **languages: str | None) -> tuple[ParallelCorpus, ParallelCorpus]:
-    """The sentences to train on, and those put aside for validation."""
+def _training_data(
+    corpus: str | None, out: Path, store: str | None, **languages: str | None
+) -> tuple[ParallelCorpus | LargeCorpus, ParallelCorpus]:
+    """The sentences to train on, and those put aside for validation (none here if a `LargeCorpus` puts them aside)."""
+    has_val = corpus in OURS or (corpus is not None and bool(list(Path(corpus).glob("val.*"))))
+    if store and corpus in OURS:
+        raise InputError(f"--store is for text files of your own: --corpus {corpus} fits into memory")
+    if corpus not in OURS:
+        files = _files("train", corpus, **languages)
+        if store or sum(file.stat().st_size for file in files if file.is_file()) > LARGE:
+            val = _corpus("val", corpus, **languages) if has_val else ParallelCorpus([], [])
+            return LargeCorpus(*files, folder=store or out / "store", hold_out=not has_val), val
     whole = _corpus("train", corpus, **languages)
-    if corpus in ("toy", "multi30k") or (corpus is not None and list(Path(corpus).glob("val.*"))):
+    if has_val:
         return whole, _corpus("val", corpus, **languages)
-    pairs, every = list(zip(whole.source, whole.target)), max(20, math.ceil(len(whole) / 500))
+    pairs, every = list(zip(whole.source, whole.target)), held_out_step(len(whole))
     aside = pairs[every - 1 :: every]
     del pairs[every - 1 :: every]
     train, val = (ParallelCorpus([a for a, _ in part], [b for _, b in part]) for part in (pairs, aside))
@@ -110,7 +131,7 @@ def _goes_on(out: Path, resume: bool) -> bool:
 
 
 def train_translator(
-    corpus: ParallelCorpus,
+    corpus: ParallelCorpus | LargeCorpus,
     val_corpus: ParallelCorpus,
     preset: Mapping[str, Mapping[str, Any]],
     out: str | Path,
@@ -123,7 +144,7 @@ def train_translator(
 
     Args:
         corpus: sentences to train on.
-        val_corpus: sentences for validation; may be none.
+        val_corpus: sentences for validation; may be none. Those that a `LargeCorpus` puts aside take their place.
         preset: as in `PRESETS`; its "training" may have any setting of `TrainingConfig`, and says how long to train.
             With "bpe_dropout" in its "tokenizer" each epoch passes over that share of the merges.
         out: directory for what `Translator.from_pretrained` loads, and for what `train` writes.
@@ -142,13 +163,19 @@ def train_translator(
     out, settings, sizes = Path(out), TrainingConfig(**preset["training"]), dict(preset["tokenizer"])
     bpe_dropout = sizes.pop("bpe_dropout", 0.0)
     going_on = _goes_on(out, resume)
-    if going_on:
-        tokenizer = Tokenizer.load(out / "tokenizer.json")
+    tokenizer = Tokenizer.load(out / "tokenizer.json") if going_on else None
+    longest = min(preset["model"].get("max_len", TransformerConfig.max_len), settings.batch_tokens)
+    pairs: PairStore | list[tuple[list[int], list[int]]]
+    if isinstance(corpus, LargeCorpus):
+        if bpe_dropout:
+            raise InputError("--bpe-dropout cuts anew in each epoch, and a store is cut once: leave one of them out")
+        pairs = corpus.open(max_len=longest, tokenizer=tokenizer, **sizes)
+        tokenizer, skipped = pairs.tokenizer, pairs.skipped
+        val_corpus = pairs.held_out if corpus.hold_out else val_corpus
     else:
-        tokenizer = Tokenizer.train(corpus.source + corpus.target, **sizes)
+        tokenizer = tokenizer or Tokenizer.train(corpus.source + corpus.target, **sizes)
+        pairs, skipped = encode_pairs(corpus, tokenizer, max_len=longest)
     config = TransformerConfig(tokenizer.vocab_size, tokenizer.vocab_size, tokenizer.pad_id, **preset["model"])
-    longest = min(config.max_len, settings.batch_tokens)
-    pairs, skipped = encode_pairs(corpus, tokenizer, max_len=longest)
     try:
         val_pairs, also_skipped = encode_pairs(val_corpus, tokenizer, max_len=longest)
     except InputError:  # no usable pair among the few put aside: train without validation
@@ -174,6 +201,7 @@ def train_translator(
 
     def cut_anew(epoch: int) -> Pairs:
         rng = random.Random(f"{settings.seed} {epoch}")
+        assert isinstance(corpus, ParallelCorpus)  # a store was refused above
         return encode_pairs(corpus, tokenizer, max_len=longest, skip=lambda: rng.random() < bpe_dropout)[0]
 
     options: dict[str, Any] = {"val_pairs": val_pairs, "out": out, "resume": resume, "device": device}
@@ -249,6 +277,7 @@ def _commands() -> None:
 @_commands.command("train")
 @_data
 @click.option("--out", type=_Name(), required=True, help="directory for the model")
+@click.option("--store", type=_Name(), help="directory for the encoded pairs (above 32 MiB of text: OUT/store)")
 @click.option(
     "--preset",
     type=click.Choice(sorted(PRESETS)),
@@ -274,7 +303,7 @@ def _commands() -> None:
 @click.option("--bpe-dropout", type=click.FloatRange(0, 1, max_open=True), help="cut anew in each epoch; 0.1 is usual")
 @click.option("--seed", type=click.IntRange(0, 2**63 - 1), default=0, help="of weights, order and dropout (0)")
 @_where
-def _train(out: str, preset: str | None, resume: bool, device: str, **options: Any) -> None:
+def _train(out: str, store: str | None, preset: str | None, resume: bool, device: str, **options: Any) -> None:
     """Train a translator on a corpus or on two text files."""
     data = {name: options.pop(name) for name in ("corpus", "source", "target")}
     settings = {name: value for name, value in options.items() if value is not None}
@@ -296,7 +325,7 @@ def _train(out: str, preset: str | None, resume: bool, device: str, **options: A
     _LOGGER.setLevel(logging.WARNING if sys.stderr.isatty() else logging.INFO)  # a terminal shows a bar instead
     with process_group(device) as place:
         _goes_on(Path(out), resume)  # before anything is read
-        corpus, val_corpus = _training_data(**data)
+        corpus, val_corpus = _training_data(out=Path(out), store=store, **data)
         log = train_translator(corpus, val_corpus, chosen, out, resume=resume, device=place)
         if is_first_process():
             click.echo(json.dumps(log[-1]))

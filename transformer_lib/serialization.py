@@ -7,7 +7,7 @@ import os
 import sys
 import zlib
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, is_dataclass
 from pathlib import Path
 from typing import Any
@@ -126,6 +126,28 @@ def directory_lock(folder: str | Path) -> Iterator[None]:
         finally:
             with suppress(OSError):
                 path.unlink()
+
+
+@contextmanager
+def one_at_a_time(folder: str | Path) -> Iterator[None]:
+    """Wait until no other process is in such a block for this folder. The folder is made if it is missing.
+
+    Where there are no such locks (Windows without WSL, some network file systems), nobody waits.
+
+    Raises:
+        InputError: the folder cannot be made.
+    """
+    try:
+        Path(folder).mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise _cannot_write(Path(folder), error) from error
+    with ExitStack() as stack:
+        if sys.platform != "win32":
+            with suppress(OSError):
+                handle = os.open(folder, os.O_RDONLY)
+                stack.callback(os.close, handle)
+                fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
 
 
 def save_weights(path: str | Path, model: nn.Module) -> None:

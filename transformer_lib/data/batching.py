@@ -61,6 +61,7 @@ def token_batches(
     pad_id: int = 0,
     seed: int | None = None,
     epoch: int = 0,
+    start: int = 0,
 ) -> Iterator[Batch]:
     """Pack pairs of similar length into batches; each pair is in one batch, made when it is asked for.
 
@@ -70,6 +71,7 @@ def token_batches(
         pad_id: what short sides are filled up with, on the right.
         seed: None = from short to long, in the given order among equals; a number = shuffled.
         epoch: with the same seed, each epoch has its own order.
+        start: how many batches to leave out, at the beginning.
 
     Raises:
         InputError: a pair alone is over the budget.
@@ -87,7 +89,7 @@ def token_batches(
         groups[-1].append(pair)
     if seed is not None:
         groups.sort(key=lambda _: rng.random())
-    return (Batch(*(_pad(side, pad_id) for side in zip(*group))) for group in groups)
+    return (Batch(*(_pad(side, pad_id) for side in zip(*group))) for group in groups[start:])
 
 
 def _pad(sentences: Sequence[list[int]], pad_id: int) -> Tensor:

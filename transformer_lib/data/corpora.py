@@ -85,7 +85,7 @@ def toy_corpus(split: str = "train", *, size: int | None = None, seed: int = 0) 
     return ParallelCorpus(list(pairs), list(pairs.values()))
 
 
-def read_lines(name: str, data: bytes) -> list[str]:
+def read_lines(name: str, data: bytes, *, first: int = 1) -> list[str]:
     """Decode UTF-8 and split it at newlines, and nowhere else.
 
     A byte order mark in front, one carriage return at the end of a line, and the newline at the very end are dropped.
@@ -93,14 +93,15 @@ def read_lines(name: str, data: bytes) -> list[str]:
     Args:
         name: what to call the data in an error.
         data: the bytes.
+        first: the number of their first line, if they are a later part of a file.
 
     Raises:
         InputError: a line is not UTF-8.
     """
     try:
-        lines = data.decode("utf-8-sig").split("\n")
+        lines = data.decode("utf-8-sig" if first == 1 else "utf-8").split("\n")
     except UnicodeDecodeError as error:
-        number, byte = error.object.count(b"\n", 0, error.start) + 1, error.object[error.start]
+        number, byte = error.object.count(b"\n", 0, error.start) + first, error.object[error.start]
         raise InputError(
             f"{name}, line {number}: expected UTF-8; got the byte 0x{byte:02x}: save it as UTF-8"
         ) from error

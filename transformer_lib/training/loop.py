@@ -26,7 +26,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from transformer_lib import serialization
-from transformer_lib.data import Batch, token_batches
+from transformer_lib.data import Batch, PairStore, token_batches
 from transformer_lib.model import Transformer
 from transformer_lib.serialization import InputError
 from transformer_lib.training.config import TrainingConfig, adamw
@@ -85,7 +85,12 @@ class Checkpointer:
     """
 
     def __init__(
-        self, model: Transformer, optimizer: Optimizer, config: TrainingConfig, pairs: Pairs, folder: str | Path | None
+        self,
+        model: Transformer,
+        optimizer: Optimizer,
+        config: TrainingConfig,
+        pairs: Pairs | PairStore,
+        folder: str | Path | None,
     ) -> None:
         self.model, self.optimizer, self.config = model, optimizer, config
         self.folder = None if folder is None else Path(folder)
@@ -165,12 +170,15 @@ class Checkpointer:
             serialization.save_state(path, self.model, self.optimizer, progress, recent=self.recent_weights)
 
 
-def _settings(config: TrainingConfig, pairs: Pairs) -> dict[str, Any]:
+def _settings(config: TrainingConfig, pairs: Pairs | PairStore) -> dict[str, Any]:
     """What may not change on the way, as JSON gives it back: a schedule by some of its rates, pairs by a checksum."""
     free = ("steps", "minutes", "cooldown_steps", "evaluate_every", "recompute", "average", "patience")
     settings = {name: value for name, value in asdict(config).items() if name not in free}
     settings["schedule"] = [config.schedule(2**n, peak=1.0, warmup=100) for n in range(17)]
-    settings["pairs"] = zlib.crc32(repr([(list(source), list(target)) for source, target in pairs]).encode())
+    if isinstance(pairs, PairStore):
+        settings["pairs"] = pairs.checksum
+    else:
+        settings["pairs"] = zlib.crc32(repr([(list(source), list(target)) for source, target in pairs]).encode())
     return json.loads(json.dumps(settings))
 
 
@@ -190,37 +198,41 @@ def stop_signals(folder: str | Path | None, noted: list[int]) -> Iterator[None]:
 
 
 def _batches(
-    pairs_of: Callable[[int], Pairs], config: TrainingConfig, pad_id: int, state: TrainingState
+    pairs_of: Callable[[int], Pairs | PairStore], config: TrainingConfig, pad_id: int, state: TrainingState
 ) -> Iterator[Batch]:
     """Batches without end from where the run stands; moves the state along."""
     while True:
-        pairs, epoch = pairs_of(state.epoch), state.epoch
-        batches = token_batches(pairs, config.batch_tokens, pad_id=pad_id, seed=config.seed, epoch=epoch)
-        for batch in islice(batches, state.batch, None):
+        pairs = pairs_of(state.epoch)
+        batches_of = pairs.batches if isinstance(pairs, PairStore) else partial(token_batches, pairs)
+        place = {"seed": config.seed, "epoch": state.epoch, "start": state.batch}
+        for batch in batches_of(config.batch_tokens, pad_id=pad_id, **place):
             state.batch += 1
             yield batch
         state.epoch, state.batch = state.epoch + 1, 0
 
 
-def _pairs_of(epoch: int, pairs: Pairs | Callable[[int], Pairs], config: TrainingConfig, max_len: int) -> Pairs:
+def _pairs_of(
+    epoch: int, pairs: Pairs | PairStore | Callable[[int], Pairs], config: TrainingConfig, max_len: int
+) -> Pairs | PairStore:
     """What an epoch learns; of the first ones both directions, if so configured."""
     chosen = pairs(epoch) if callable(pairs) else pairs
     _require_usable(chosen, config.batch_tokens, max_len)
-    if epoch >= config.both_directions:
+    if epoch >= config.both_directions or isinstance(chosen, PairStore):
         return chosen
     turned = [(target[1:], [target[0], *source]) for source, target in chosen]  # <bos> changes sides
     _require_usable(turned, config.batch_tokens, max_len)
     return [*chosen, *turned]
 
 
-def _require_usable(pairs: Pairs, batch_tokens: int, max_len: int) -> None:
+def _require_usable(pairs: Pairs | PairStore, batch_tokens: int, max_len: int) -> None:
     """Refuse what would stop the run in the middle."""
-    for source, target in pairs:
-        if max(len(source), len(target)) > batch_tokens or max(len(source), len(target) - 1) > max_len:
+    shapes = pairs.shapes if isinstance(pairs, PairStore) else [(len(source), len(target)) for source, target in pairs]
+    for n, m in shapes:
+        if max(n, m) > batch_tokens or max(n, m - 1) > max_len:
             limits = f"at most batch_tokens = {batch_tokens} tokens, and the model's max_len = {max_len}"
-            raise InputError(f"expected pairs of {limits}; got {len(source)} and {len(target)}")
-        if len(target) < 2:
-            raise InputError(f"expected targets of 2 tokens or more, <bos> … <eos>; got {target}")
+            raise InputError(f"expected pairs of {limits}; got {n} and {m}")
+        if m < 2:
+            raise InputError(f"expected targets of 2 tokens or more, <bos> … <eos>; got {m}")
 
 
 def _target_tokens(pairs: Pairs, vocab_size: int) -> Tensor:
@@ -232,7 +244,7 @@ def _target_tokens(pairs: Pairs, vocab_size: int) -> Tensor:
 
 def train(
     model: Transformer,
-    pairs: Pairs | Callable[[int], Pairs],
+    pairs: Pairs | PairStore | Callable[[int], Pairs],
     config: TrainingConfig,
     *,
     val_pairs: Pairs = (),
@@ -249,8 +261,8 @@ def train(
 
     Args:
         model: the model; it is moved to `device`, changed in place, and left in training mode.
-        pairs: (source, target) token lists, as `encode_pairs` gives them; at least one. A function of the epoch, from
-            0, gives each epoch its own; the same epoch must always get the same.
+        pairs: (source, target) token lists, as `encode_pairs` gives them, at least one; or a `PairStore`. A function of
+            the epoch, from 0, gives each epoch its own; the same epoch must always get the same.
         config: how to train.
         val_pairs: pairs for validation; may be empty.
         out: directory for `model.safetensors` (the best on `val_pairs`, or the last without them), `log.jsonl` and
@@ -279,6 +291,8 @@ def train(
         raise ValueError(
             f"both_directions needs one vocabulary for both languages; got {sizes[0]} and {sizes[1]} tokens"
         )
+    if isinstance(pairs, PairStore) and (config.both_directions or config.masked_smoothing):
+        raise InputError("both_directions and masked_smoothing need the pairs in memory: leave them out, or the store")
     pairs_of = partial(_pairs_of, pairs=pairs, config=config, max_len=model.config.max_len)
     first = pairs_of(0)
     if not first:
@@ -288,7 +302,9 @@ def train(
     deadline = time.monotonic() + 60 * (config.minutes or math.inf)
     read_every = READ_EVERY.get(torch.device(device).type, 1)
     run = Checkpointer(model, adamw(model.to(device).train(), config), config, first, out)
-    smoothed = _target_tokens(first, sizes[1]).to(device) if config.masked_smoothing else None
+    smoothed = None
+    if config.masked_smoothing and not isinstance(first, PairStore):
+        smoothed = _target_tokens(first, sizes[1]).to(device)
     bar = tqdm(desc="train", total=config.steps, unit="step", disable=None if is_first_process() else True)
     signals = list[int]()
     with run_lock(out, prepare), activation_checkpointing(model, config.recompute), stop_signals(out, signals), bar:

@@ -1,0 +1,331 @@
+// The controls around translator.js. Nothing is loaded before the reader asks for it; what the reader types is only
+// ever shown as text. <section class="live-translator" data-form="full"> has all controls, any other form the first few.
+(function () {
+"use strict";
+
+const STATIC = new URL(".", document.currentScript.src); // scripts may be loaded from a file, modules and data may not
+const EXAMPLES = ["A man plays the guitar on the street.", "A black dog is chasing a white dog.",
+  "A boy in a green shirt throws a yellow ball to a girl in a red dress."];
+const LONGEST = 2000; // characters
+const BROKEN = [
+  ["nothing: as it was trained", {}],
+  ["scores not divided by √dₖ", { scale: false }],
+  ["no positions", { positions: false }],
+  ["no causal mask", { causal: false }],
+  ["padded by 20 tokens, and the source mask forgotten", { padding: 20, sourceMask: false }],
+];
+const SHOWN = { layer: 3, head: 3 }; // the head that marks the source tokens
+
+function make(tag, properties = {}, ...children) {
+  const element = document.createElement(tag);
+  for (const [name, value] of Object.entries(properties)) {
+    if (name in element) element[name] = value;
+    else element.setAttribute(name, value);
+  }
+  element.append(...children);
+  return element;
+}
+
+function percent(share) {
+  if (share < 0.001) return "< 0.1 %";
+  return `${share < 0.1 ? (100 * share).toFixed(1) : Math.round(100 * share)} %`;
+}
+
+const signed = (score) => score.toFixed(3).replace("-", "−");
+const pause = () => new Promise((resolve) => setTimeout(resolve, 40));
+
+function load(name) {
+  return new Promise((resolve, reject) => {
+    const script = make("script", { src: new URL(name, STATIC).href });
+    script.onload = resolve;
+    script.onerror = () => reject(new Error(`${name} is not there: \`make render\` puts it beside this page.`));
+    document.head.append(script);
+  });
+}
+
+class Live {
+  constructor(section) {
+    this.section = section;
+    this.full = section.dataset.form === "full";
+    this.status = make("p", { className: "live-status", role: "status" });
+    this.start = make("button", { type: "button" }, "Load the translator (3.8 MB) and try it");
+    this.start.addEventListener("click", () => this.open());
+    section.append(this.start, this.status);
+  }
+
+  async open() {
+    this.start.disabled = true;
+    this.status.textContent = "Loading the weights …";
+    try {
+      if (!globalThis.TestedTransformer) await load("translator.js");
+      if (!globalThis.TRANSLATOR_FILE) await load("translator_weights.js");
+      await pause();
+      this.translator = new globalThis.TestedTransformer.Translator(globalThis.TRANSLATOR_FILE);
+    } catch (error) {
+      this.start.disabled = false;
+      this.status.textContent = error.message;
+      return;
+    }
+    this.build();
+    this.submit.focus(); // the button that had it is gone; in a text field, a phone would show its keyboard
+    this.run();
+  }
+
+  // --- The controls ---
+
+  build() {
+    this.input = make("input", { type: "text", value: EXAMPLES[0], lang: "en", spellcheck: false, autocomplete: "off" });
+    this.stop = make("button", { type: "button", hidden: true }, "Stop");
+    this.stop.addEventListener("click", () => this.finish("Stopped."));
+    this.submit = make("button", { type: "submit" }, "Translate");
+    const form = make("form", { className: "live-form" }, make("label", {}, "An English sentence", this.input),
+      this.submit, this.stop);
+    form.addEventListener("submit", (event) => {
+      event.preventDefault();
+      this.run();
+    });
+    const examples = EXAMPLES.map((text) => {
+      const button = make("button", { type: "button", lang: "en" }, text);
+      button.addEventListener("click", () => {
+        this.input.value = text;
+        this.run();
+      });
+      return button;
+    });
+    this.off = new Set();
+    this.broken = {};
+    this.output = make("div", { className: "live-output", hidden: true });
+    this.trained = new Map(); // text → its translation when nothing is changed
+    this.section.replaceChildren(form, make("div", { className: "live-examples", role: "group",
+      "aria-label": "Examples" }, ...examples), ...(this.full ? [this.switches()] : []), this.status, this.output);
+  }
+
+  switches() {
+    const group = make("fieldset", { className: "live-broken" }, make("legend", {}, "Break one thing"));
+    for (const [name, settings] of BROKEN) {
+      const radio = make("input", { type: "radio", name: "live-broken", checked: !group.querySelector("input") });
+      radio.addEventListener("change", () => {
+        this.broken = settings;
+        this.run();
+      });
+      group.append(make("label", {}, radio, name));
+    }
+    return group;
+  }
+
+  // --- One translation ---
+
+  async run(force = []) {
+    const text = this.input.value, run = (this.current = {});
+    this.stop.hidden = true;
+    if (!/\P{White_Space}/u.test(text)) return this.finish("Please type a sentence.");
+    if (text.length > LONGEST) {
+      return this.finish(`Please use at most ${LONGEST} characters; this text has ${text.length}.`);
+    }
+    const settings = { ...this.broken, off: [...this.off] };
+    const changed = Object.keys(this.broken).length > 0 || this.off.size > 0 || force.length > 0;
+    this.stop.hidden = false;
+    this.status.textContent = "Translating …";
+    if (changed && !this.trained.has(text)) {
+      let best;
+      for ([best] of this.translator.search(text)) {
+        await pause();
+        if (run !== this.current) return;
+      }
+      this.trained.set(text, this.translator.text(best.tokens));
+    }
+    this.source = this.translator.source(text);
+    this.from = this.source.map((token) => this.piece(token)).concat(Array(settings.padding ?? 0).fill("pad"));
+    for (this.hypotheses of this.translator.search(text, { settings, force })) {
+      this.showProgress();
+      await pause();
+      if (run !== this.current) return;
+    }
+    const translation = this.translator.text(this.hypotheses[0].tokens);
+    if (!changed) this.trained.set(text, translation);
+    this.chosen = 0;
+    this.at = Math.min(force.length ? force.length - 1 : 0, this.hypotheses[0].tokens.length - 1);
+    this.reference = changed ? this.trained.get(text) : null;
+    this.show();
+    const same = changed && translation === this.reference;
+    this.finish(`${changed ? (same ? "Changed, with the same result" : "Changed") : "Translated"}: ${translation}`);
+  }
+
+  finish(message) {
+    this.current = null;
+    this.output.removeAttribute("aria-busy");
+    this.stop.hidden = true;
+    this.status.textContent = message;
+  }
+
+  piece(token) {
+    if (token === globalThis.TestedTransformer.EOS) return "end";
+    return this.translator.tokenizer.decode([token]).trim() || "␣";
+  }
+
+  // A token that goes on with the word before it stands close to it.
+  joined(tokens, i) {
+    if (i === 0 || tokens[i] === globalThis.TestedTransformer.EOS) return false;
+    return !/^\s/.test(this.translator.tokenizer.decode([tokens[i]]));
+  }
+
+  // The translation, and dots if it is not finished.
+  written(hypothesis) {
+    return make("span", { lang: "de" }, ` ${this.translator.text(hypothesis.tokens)}${hypothesis.finished ? "" : " …"}`);
+  }
+
+  // The name of a token that might stand here: a piece that would go on with a word is told from a new word.
+  choice(token) {
+    const text = this.translator.tokenizer.decode([token]);
+    return (this.at > 0 && /^[\p{L}\p{N}]/u.test(text) ? "…" : "") + this.piece(token);
+  }
+
+  // --- What is shown ---
+
+  showProgress() {
+    const [best] = this.hypotheses;
+    const words = best.tokens.map((token, i) =>
+      make("span", { className: this.joined(best.tokens, i) ? "live-token joined" : "live-token" }, this.piece(token)));
+    const hypotheses = this.hypotheses.map((hypothesis) =>
+      make("li", {}, make("span", { className: "live-score" }, signed(hypothesis.score)), this.written(hypothesis)));
+    const progress = make("div", { className: "live-progress" },
+      make("p", { className: "live-label" }, "German"),
+      make("div", { className: "live-tokens live-target", lang: "de" }, ...words),
+      make("p", { className: "live-label" }, "Hypotheses"),
+      make("ol", { className: "live-hypotheses" }, ...hypotheses));
+    this.output.hidden = false;
+    this.output.setAttribute("aria-busy", "true");
+    const parts = this.output.querySelector(".live-parts");
+    if (parts) parts.hidden = true;
+    this.output.querySelector(".live-progress")?.remove();
+    this.output.prepend(progress);
+  }
+
+  show() {
+    const focused = document.activeElement; // what had the focus is made anew, and gets it again
+    const key = this.output.contains(focused) || focused === document.body ? this.key : null;
+    const reference = make("p", {}, "As trained: ", make("span", { lang: "de" }, this.reference ?? ""));
+    const parts = make("div", { className: "live-parts" }, ...(this.reference === null ? [] : [reference]),
+      ...this.sourceTokens(), this.targetTokens(), this.choices(), this.list(), ...(this.full ? this.heads() : []));
+    this.output.replaceChildren(parts);
+    this.look(this.at);
+    if (key) this.output.querySelector(`[data-key="${key}"]`)?.focus();
+    this.key = null;
+  }
+
+  sourceTokens() {
+    this.sources = this.from.map((piece, i) =>
+      make("li", { className: this.joined(this.source, i) ? "live-token joined" : "live-token" }, piece));
+    return [make("p", { className: "live-label" }, "English"),
+      make("ol", { className: "live-tokens live-source", lang: "en" }, ...this.sources),
+      (this.most = make("p", { className: "live-note" }))];
+  }
+
+  targetTokens() {
+    const { tokens } = this.hypotheses[this.chosen];
+    const group = make("fieldset", { className: "live-tokens live-target" },
+      make("legend", {}, "German: choose a token to see where the model looked when it chose this token"));
+    tokens.forEach((token, i) => {
+      const radio = make("input", { type: "radio", name: "live-token", checked: i === this.at,
+        "data-key": `token-${i}` });
+      const label = make("label", { className: this.joined(tokens, i) ? "live-token joined" : "live-token" }, radio,
+        make("span", { lang: token === globalThis.TestedTransformer.EOS ? "en" : "de" }, this.piece(token)));
+      radio.addEventListener("change", () => {
+        this.at = i;
+        this.look(i);
+        this.output.querySelector(".live-choices").replaceWith(this.choices());
+      });
+      label.addEventListener("mouseenter", () => this.look(i));
+      label.addEventListener("mouseleave", () => this.look(this.at));
+      group.append(label);
+    });
+    return group;
+  }
+
+  choices() {
+    const { tokens, steps } = this.hypotheses[this.chosen];
+    const group = make("div", { className: "live-choices", role: "group", "aria-label": "Other next tokens" },
+      make("p", { className: "live-label" }, "The most probable tokens here: take another one, and let it go on"));
+    for (const [token, logProbability] of steps[this.at].choices) {
+      const button = make("button", { type: "button", lang: "de", "data-key": `token-${this.at}` },
+        `${this.choice(token)} `, make("span", { className: "live-score" }, percent(Math.exp(logProbability))));
+      if (token === tokens[this.at]) button.setAttribute("aria-current", "true");
+      button.addEventListener("click", () => {
+        this.key = button.dataset.key;
+        this.run([...tokens.slice(0, this.at), token]);
+      });
+      group.append(button);
+    }
+    return group;
+  }
+
+  list() {
+    const group = make("fieldset", { className: "live-hypotheses" },
+      make("legend", {}, "Hypotheses, each with its log-probability divided by its length"));
+    this.hypotheses.forEach((hypothesis, i) => {
+      const radio = make("input", { type: "radio", name: "live-hypothesis", checked: i === this.chosen,
+        "data-key": `hypothesis-${i}` });
+      radio.addEventListener("change", () => {
+        this.chosen = i;
+        this.at = Math.min(this.at, hypothesis.tokens.length - 1);
+        this.key = radio.dataset.key;
+        this.show();
+      });
+      const score = make("span", { className: "live-score" }, signed(hypothesis.score));
+      group.append(make("label", {}, radio, score, this.written(hypothesis)));
+    });
+    return group;
+  }
+
+  heads() {
+    const head = make("tr", {}, make("th", { scope: "col" }, "Head"),
+      ...this.from.map((piece) => make("th", { scope: "col", lang: "en" }, make("span", {}, piece))),
+      make("th", { scope: "col" }, "looked most at"));
+    const body = make("tbody");
+    this.rows = this.hypotheses[0].steps[0].looked.map((layer, i) => layer.map((_, j) => {
+      const name = `decoder.layers.${i}.cross_attention.${j}`;
+      const box = make("input", { type: "checkbox", checked: !this.off.has(name), "data-key": `head-${i}-${j}`,
+        "aria-label": `${i + 1}.${j + 1}: layer ${i + 1}, head ${j + 1}` });
+      box.addEventListener("change", () => {
+        if (box.checked) this.off.delete(name);
+        else this.off.add(name);
+        this.key = box.dataset.key;
+        this.run();
+      });
+      const cells = this.from.map(() => make("td", {}, make("span", { className: "live-hidden" })));
+      const most = make("td", { className: "live-most" });
+      body.append(make("tr", { className: this.off.has(name) ? "off" : "" },
+        make("th", { scope: "row" }, make("label", {}, box, `${i + 1}.${j + 1}`)), ...cells, most));
+      return { cells, most, off: this.off.has(name) };
+    }));
+    const label = "Cross-attention of each head";
+    return [make("p", { className: "live-label" }, "Cross-attention: how each head (1.2 is head 2 of layer 1) divided its " +
+      "weight among the English tokens when it chose this German token. Untick a head to switch it off."),
+      make("div", { className: "live-scroll", tabIndex: 0, role: "region", "aria-label": label },
+        make("table", { "aria-label": label }, make("thead", {}, head), body))];
+  }
+
+  // Mark where the model looked when it chose token number `at`.
+  look(at) {
+    const { looked } = this.hypotheses[this.chosen].steps[at], token = this.hypotheses[this.chosen].tokens[at];
+    const best = (weights) => weights.indexOf(Math.max(...weights));
+    const shown = looked[SHOWN.layer][SHOWN.head];
+    this.sources.forEach((item, j) => item.style.setProperty("--share", shown[j] ?? 0));
+    this.most.textContent = `“${this.piece(token)}”: head ${SHOWN.head + 1} of layer ${SHOWN.layer + 1} looked most at ` +
+      `“${this.from[best(shown)]}” (${percent(shown[best(shown)])}).`;
+    for (const [i, row] of (this.full ? this.rows : []).entries()) {
+      for (const [j, { cells, most, off }] of row.entries()) {
+        cells.forEach((cell, k) => {
+          const share = looked[i][j][k] ?? 0;
+          cell.style.setProperty("--share", share);
+          cell.firstChild.textContent = percent(share);
+        });
+        const first = best(looked[i][j]);
+        most.textContent = off ? "switched off" : `${this.from[first]} ${percent(looked[i][j][first])}`;
+      }
+    }
+  }
+}
+
+for (const section of document.querySelectorAll(".live-translator")) new Live(section);
+})();

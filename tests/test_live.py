@@ -1,0 +1,302 @@
+"""The translator of the reader's browser computes what the library computes. It runs in Node; without Node, skipped."""
+
+import base64
+import hashlib
+import json
+import math
+import random
+import re
+import shutil
+from functools import cache
+
+import live
+import pytest
+import torch
+from live_scores import RECORD, ask, rounded_translator
+from test_record import FOLDER, TEST, data, with_data
+
+from transformer_lib.decoding import beam_search
+from transformer_lib.model import Memory, Transformer, evaluation
+
+STATIC = live.ROOT / "book" / "_static"
+STORED = (FOLDER / f"{TEST}.de").read_text(encoding="utf-8").splitlines()
+TEN = [entry["source"] for entry in json.loads((FOLDER / "analysis.json").read_text(encoding="utf-8"))["sentences"]]
+UNUSUAL = [
+    "",
+    " \t\n",
+    "A",
+    "A dog  runs\ton the\ngrass . ",
+    "It's a dog's life, they'll say: we've 1,234½ of them!",
+    "A 👩‍👩‍👧 family 🐕 smiles 🙂.",
+    "كلب يجري على العشب. \u202eA dog\u202c runs.",
+    "犬が芝生を走る。",
+    "<b>A dog</b> <script>alert(1)</script> &amp; <pad> <bos> <eos>",
+    "Cafe\u0301 and cafe\u00e9: one is normalised, \u212b too.",
+    "\ufeffA\u00a0dog\u0085runs\u2028here\u200b.",
+]
+needs_node = pytest.mark.skipif(shutil.which("node") is None, reason="there is no `node` on this machine")
+
+
+@pytest.fixture(scope="module")
+def weights(tmp_path_factory):
+    """The script with the rounded weights, and the one with the shipped ones."""
+    folder = tmp_path_factory.mktemp("live")
+    live.write(folder / "rounded.js")
+    live.write(folder / "exact.js", exact=True)
+    return {"rounded": folder / "rounded.js", "exact": folder / "exact.js"}
+
+
+@cache
+def python():
+    """The library's translator with the rounded weights, in double precision."""
+    translator = rounded_translator()
+    translator.model.double()
+    return translator
+
+
+def translations(texts, script, **options):
+    requests = [{"what": "translate", "text": text, "options": options} for text in texts]
+    return [answer["translation"] for answer in ask(requests, script)]
+
+
+def follow(weights, cases, settings=None, whole=False):
+    """For each source and target tokens: logits (m + 1, vocabulary) and attention (m + 1, layers, heads, n)."""
+    request = {"what": "follow", "settings": settings or {}, "whole": whole}
+    requests = [request | {"text": text, "tokens": tokens} for text, tokens in cases]
+    for answer in ask(requests, weights["rounded"]):
+        rows = [torch.frombuffer(bytearray(base64.b64decode(row)), dtype=torch.float32) for row in answer["logits"]]
+        yield torch.stack(rows).double(), torch.tensor(answer["weights"], dtype=torch.float64)
+
+
+def assert_near(got, expected, atol=1e-5):
+    """Equal but for the rounding of the page, which keeps each vector in single precision."""
+    torch.testing.assert_close(got, expected, rtol=0, atol=atol)
+
+
+def test_rounding_moves_no_weight_by_more_than_half_a_step():
+    matrix = torch.randn(50, 8, generator=torch.Generator().manual_seed(0)).numpy()
+    matrix[0] = 0
+    rows, scales = live.quantise(matrix)
+    assert abs(rows).max() == 127
+    assert (abs(rows * scales[:, None] - matrix) <= scales[:, None] * 0.500001).all()
+
+
+@needs_node
+def test_text_becomes_the_same_tokens(weights):
+    generator = random.Random(0)
+    starts = [*range(0x20, 0x800, 0x60), 0x2000, 0x4E00, 0x1F600]  # of blocks of characters
+    noise = ["".join(chr(generator.choice(starts) + generator.randrange(0x60)) for _ in range(30)) for _ in range(200)]
+    texts = [*UNUSUAL, *TEN, *noise, "word " * 300, "dog" * 1500]
+    with pytest.warns(UserWarning, match="were cut: 1"):
+        expected = python()._encode(texts)
+    assert list(ask([{"what": "encode", "text": text} for text in texts], weights["rounded"])) == expected
+
+
+@needs_node
+def test_tokens_become_the_same_text(weights):
+    generator = random.Random(1)
+    lists = [[generator.randrange(10_000) for _ in range(20)] for _ in range(100)]
+    lists += [[generator.randrange(259) for _ in range(20)] for _ in range(100)]  # bytes, mostly not UTF-8
+    lists += [python().tokenizer.encode(text) for text in UNUSUAL]  # one begins with a byte-order mark
+    expected = [python().tokenizer.decode([token for token in tokens if token != 2]) for tokens in lists]
+    assert list(ask([{"what": "decode", "tokens": tokens} for tokens in lists], weights["rounded"])) == expected
+
+
+@needs_node
+def test_logits_and_attention_of_ten_sentences(weights):
+    translator = python()
+    cases = [
+        (text, translator.tokenizer.encode(german)) for text, german in zip(TEN, translations(TEN, weights["exact"]))
+    ]
+    for (text, tokens), (logits, attention) in zip(cases, follow(weights, cases)):
+        source, target = torch.tensor([translator.tokenizer.encode(text)]), torch.tensor([[1, *tokens]])
+        with evaluation(translator.model):
+            assert_near(logits, translator.model(source, target)[0])
+        expected = translator.attention(text, translator.tokenizer.decode(tokens)).weights.permute(2, 0, 1, 3)
+        assert_near(attention[:-1], expected)
+
+
+@needs_node
+def test_the_cache_changes_nothing(weights):
+    cases = [(TEN[0], python().tokenizer.encode("Ein Mann spielt auf der Straße Gitarre."))]
+    ((cached, _),), ((whole, _),) = follow(weights, cases), follow(weights, cases, whole=True)
+    assert_near(whole, cached)
+
+
+def unscaled(model):
+    for module in model.modules():
+        if hasattr(module, "in_projection"):
+            module.in_projection.weight[: module.d_model] *= math.sqrt(module.d_k)
+            module.in_projection.bias[: module.d_model] *= math.sqrt(module.d_k)
+
+
+def without_positions(model):
+    model.positions.table.zero_()
+
+
+def without_a_head(model):
+    layer = model.decoder.layers[1].cross_attention
+    layer.out_projection.weight[:, 2 * layer.d_k : 3 * layer.d_k] = 0
+
+
+@needs_node
+@pytest.mark.parametrize(
+    ("settings", "change"),
+    [
+        ({"scale": False}, unscaled),
+        ({"positions": False}, without_positions),
+        ({"off": ["decoder.layers.1.cross_attention.2"]}, without_a_head),
+    ],
+    ids=["scale", "positions", "head"],
+)
+def test_what_is_broken_is_broken_in_the_same_way(weights, settings, change):
+    translator = rounded_translator()
+    model = translator.model.double()
+    with torch.no_grad():
+        change(model)
+    tokens = translator.tokenizer.encode("Ein Mann spielt auf der Straße Gitarre.")
+    source, target = torch.tensor([translator.tokenizer.encode(TEN[0])]), torch.tensor([[1, *tokens]])
+    ((logits, _),) = follow(weights, [(TEN[0], tokens)], settings)
+    ((intact, _),) = follow(weights, [(TEN[0], tokens)])
+    with evaluation(model):
+        assert_near(logits, model(source, target)[0], atol=1e-4)  # without √d_k a difference grows
+    assert (logits - intact).abs().max() > 0.01
+
+
+class Unmasked(Transformer):
+    """Every target token sees all others."""
+
+    def decode(self, target_tokens, memory, **_):
+        x = self.embed(target_tokens, self.target_embedding)
+        return self.decoder(x, memory.states, memory_mask=memory.mask)
+
+
+@needs_node
+def test_without_a_causal_mask_earlier_tokens_see_later_ones(weights):
+    translator = rounded_translator(Unmasked)
+    model = translator.model.double()
+    tokens = translator.tokenizer.encode("Ein Mann spielt auf der Straße Gitarre.")
+    ((logits, _),) = follow(weights, [(TEN[0], tokens)], {"causal": False})
+    with evaluation(model):
+        memory = model.encode(torch.tensor([translator.tokenizer.encode(TEN[0])]))
+        for length, row in enumerate(logits, start=1):
+            hidden = model.decode(torch.tensor([[1, *tokens][:length]]), memory)
+            assert_near(row, model.output_projection(hidden[0, -1]))
+    text = "A boy in a green shirt throws a yellow ball to a girl in a red dress."
+    got = translations([text], weights["rounded"], settings={"causal": False})
+    assert got == translator.translate([text], use_cache=False)
+    assert got != translations([text], weights["rounded"])
+
+
+@needs_node
+def test_padding_is_seen_only_if_the_mask_is_forgotten(weights):
+    translator, model = python(), python().model
+    source, tokens = translator.tokenizer.encode(TEN[0]), translator.tokenizer.encode("Ein Mann spielt.")
+    ((intact, looked),) = follow(weights, [(TEN[0], tokens)])
+    ((masked, other),) = follow(weights, [(TEN[0], tokens)], {"padding": 7})
+    assert torch.equal(masked, intact)
+    assert torch.equal(other, looked)
+    ((logits, attention),) = follow(weights, [(TEN[0], tokens)], {"padding": 7, "sourceMask": False})
+    with evaluation(model):
+        x = model.embed(torch.tensor([source + [0] * 7]), model.source_embedding)
+        memory = Memory(model.encoder(x), torch.ones(1, 1, 1, x.size(1), dtype=torch.bool))
+        hidden = model.decode(torch.tensor([[1, *tokens]]), memory)
+        assert_near(logits, model.output_projection(hidden)[0])
+    assert attention.size(-1) == len(source) + 7
+
+
+@needs_node
+@pytest.mark.parametrize(("beam_size", "length_penalty"), [(1, 1.0), (5, 1.0), (4, 0.0), (8, 2.0)])
+def test_the_search_finds_the_same_hypotheses(weights, beam_size, length_penalty):
+    translator, texts = python(), TEN[:4]
+    options = {"beamSize": beam_size, "lengthPenalty": length_penalty}
+    requests = [{"what": "search", "text": text, "options": options} for text in texts]
+    for text, steps in zip(texts, ask(requests, weights["rounded"])):
+        source = torch.tensor([translator.tokenizer.encode(text)])
+        (expected,) = beam_search(
+            translator.model, source, bos_id=1, eos_id=2, beam_size=beam_size, length_penalty=length_penalty
+        )
+        found = steps[-1]
+        assert [one["tokens"] for one in found] == [[*one.tokens, 2] for one in expected]
+        scores = torch.tensor([[one["score"] for one in found], [one.score for one in expected]], dtype=torch.float64)
+        torch.testing.assert_close(scores[0], scores[1], rtol=0, atol=1e-5)
+        assert [len(one["tokens"]) for one in steps[0]] == [1] * beam_size  # shown token by token
+
+
+@needs_node
+def test_a_forced_beginning_is_kept_and_paid_for(weights):
+    tokenizer = python().tokenizer
+    *beginning, _ = tokenizer.encode("Ein Mann spielt Gitarre")
+    text, choices = "A man plays the guitar on the street.", ([], beginning, [*beginning, 2])
+    requests = [{"what": "search", "text": text, "options": {"force": tokens}} for tokens in choices]
+    free, forced, ended = (steps[-1] for steps in ask(requests, weights["rounded"]))
+    assert all(one["tokens"][: len(beginning)] == beginning for one in forced)
+    assert tokenizer.decode(forced[0]["tokens"]) == "Ein Mann spielt Gitarre auf der Straße."
+    (same,) = (one for one in free if one["tokens"] == forced[0]["tokens"])
+    assert same["score"] == forced[0]["score"] < free[0]["score"]
+    assert [one["tokens"] for one in ended] == [[*beginning, 2]]
+
+
+@needs_node
+def test_a_search_that_meets_the_limit_ends_there(weights):
+    tokens = [10] * 12  # twice the two tokens of the source and ten: 14 at most
+    (steps,) = ask([{"what": "search", "text": "A", "options": {"force": tokens * 2}}], weights["rounded"])
+    assert len(steps) == 14
+    assert not steps[-1][0]["finished"]
+
+
+@needs_node
+def test_unusual_text_is_translated_as_the_library_does(weights):
+    got = translations(UNUSUAL, weights["rounded"], beamSize=1)
+    assert got == python().translate(UNUSUAL, beam_size=1)
+    assert got[:2] == ["", ""]
+
+
+@needs_node
+def test_three_hundred_words_are_translated_as_the_library_does(weights):
+    text = " ".join(["a man and a dog run past a house ,"] * 30)
+    assert translations([text], weights["rounded"], beamSize=1) == python().translate([text], beam_size=1)
+
+
+@needs_node
+@with_data
+def test_fifty_sentences_are_translated_as_shipped(weights):
+    assert translations(data(TEST).source[:50], weights["exact"]) == STORED[:50]
+
+
+@needs_node
+@with_data
+@pytest.mark.long
+def test_all_sentences_are_translated_as_shipped(weights):
+    record = json.loads(RECORD.read_text(encoding="utf-8"))
+    pairs = zip(translations(data(TEST).source, weights["exact"]), STORED)
+    assert sum(got == stored for got, stored in pairs) == record["same, shipped weights"]
+    rounded = translations(data(TEST).source, weights["rounded"])
+    same = sum(map(str.__eq__, rounded, STORED))
+    assert same == record["rounded weights and shipped translations agree"]
+    pairs = zip(rounded, rounded_translator().translate(data(TEST).source))
+    assert sum(got == expected for got, expected in pairs) == record["same, rounded weights"]
+
+
+def test_the_record_is_that_of_the_shipped_weights(weights):
+    record = json.loads(RECORD.read_text(encoding="utf-8"))
+    assert record["weights"] == hashlib.sha256((FOLDER / "model.safetensors").read_bytes()).hexdigest()
+    assert record["bytes"] == weights["rounded"].stat().st_size
+    assert f"({record['bytes'] / 1e6:.1f} MB)" in (STATIC / "translator_ui.js").read_text(encoding="utf-8")
+
+
+def test_what_the_reader_types_never_becomes_markup():
+    markup_or_code = r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|eval\(|Function\("
+    for name in ("translator.js", "translator_ui.js"):
+        assert not re.search(markup_or_code, (STATIC / name).read_text(encoding="utf-8"))
+
+
+@needs_node
+def test_the_still_example_of_the_front_page_is_what_the_program_finds(weights):
+    page = (live.ROOT / "book" / "index.md").read_text(encoding="utf-8")
+    still = page.partition('<div class="live-still">')[2].partition("</div>")[0]
+    text = re.search(r'lang="en">(.+?)<', still)[1]
+    (steps,) = ask([{"what": "search", "text": text}], weights["rounded"])
+    shown = re.findall(r'<span class="live-score">−([\d.]+)</span> <span lang="de">(.+?)</span>', still)
+    found = [(f"{-one['score']:.3f}", python().tokenizer.decode(one["tokens"])) for one in steps[-1]]
+    assert shown == found

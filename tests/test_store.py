@@ -1,0 +1,331 @@
+"""Corpora in a file: the batches of a list, in memory that does not grow, and a store of other texts is noticed."""
+
+import json
+import os
+import random
+import subprocess
+import sys
+import tracemalloc
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from large_corpus import write_corpus
+from safetensors.torch import load_file
+from small import MICRO
+
+from transformer_lib import __main__ as command_line
+from transformer_lib.data import LargeCorpus, PairStore, Tokenizer, encode_pairs, read_parallel, token_batches
+from transformer_lib.data import store as store_module
+from transformer_lib.data.store import index_shuffle
+from transformer_lib.serialization import InputError
+
+MAX_LEN, VOCAB = 40, 300
+BUDGETS = (40, 101, 2000, 10**6)
+
+
+def write_texts(folder, count=600, seed=0):
+    """Random words, with repeated, blank and overlong lines, a byte order mark and carriage returns."""
+    rng, texts = random.Random(seed), []
+    for _ in range(2):
+        lines = [" ".join(rng.choices(["dog", "Hund", "🦘", "a", "\u2028"], k=rng.randint(1, 9))) for _ in range(count)]
+        lines[7], lines[count // 2], lines[-1] = " \t", "", "long " * 50
+        texts.append(lines)
+    (folder / "a").write_bytes(b"\xef\xbb\xbf" + "".join(line + "\r\n" for line in texts[0]).encode())
+    (folder / "b").write_bytes("\n".join(texts[1]).encode())
+    return folder / "a", folder / "b"
+
+
+def opened(corpus, **options):
+    return corpus.open(**{"max_len": MAX_LEN, "vocab_size": VOCAB} | options)
+
+
+@pytest.fixture(scope="module")
+def texts(tmp_path_factory):
+    return write_texts(tmp_path_factory.mktemp("texts"))
+
+
+@pytest.fixture(scope="module")
+def both(texts, tmp_path_factory):
+    """The same pairs as a list and as a store, which is built in many small parts."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(store_module, "CHUNK", 70)
+        store = opened(LargeCorpus(*texts, tmp_path_factory.mktemp("store")))
+    corpus = read_parallel(*texts)
+    tokenizer = Tokenizer.train(corpus.source + corpus.target, VOCAB)
+    assert store.tokenizer.to_json() == tokenizer.to_json()
+    pairs, skipped = encode_pairs(corpus, tokenizer, max_len=MAX_LEN)
+    assert skipped > 0
+    assert (len(store), store.skipped) == (len(pairs), skipped)
+    return pairs, store
+
+
+def same(ours, theirs):
+    return all(torch.equal(a, b) for one, two in zip(ours, theirs, strict=True) for a, b in zip(one, two))
+
+
+def listed(batches):
+    """All pairs, counted, without padding."""
+    return Counter(
+        (tuple(s[s != 0].tolist()), tuple(t[t != 0].tolist())) for batch in batches for s, t in zip(*batch)
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("budget", BUDGETS)
+def test_the_store_gives_the_batches_of_the_list(budget, both):
+    """Without a seed the very same; with one the same shapes, and every pair once."""
+    pairs, store = both
+    assert same(store.batches(budget), token_batches(pairs, budget))
+    ours, theirs = list(store.batches(budget, seed=3)), list(token_batches(pairs, budget, seed=3))
+    assert Counter(map(shapes_of, ours)) == Counter(map(shapes_of, theirs))
+    assert listed(ours) == listed(theirs)
+    for batch in ours:
+        assert batch.source.dtype == batch.target.dtype == torch.int64
+
+
+def shapes_of(batch):
+    return batch.source.shape, batch.target.shape
+
+
+def test_the_order_depends_on_seed_and_epoch_and_any_batch_can_come_first(both):
+    _, store = both
+    orders = {(s, e): list(store.batches(101, seed=s, epoch=e)) for s in (0, 1) for e in (0, 1)}
+    assert len({str([listed([batch]) for batch in order]) for order in orders.values()}) == 4
+    compositions = {str(sorted(str(sorted(listed([batch]).items())) for batch in order)) for order in orders.values()}
+    assert len(compositions) == 4  # not only the batches are shuffled, but also who shares one
+    widths = [max(side.size(1) for side in batch) for batch in orders[0, 0]]
+    assert widths != sorted(widths)
+    for start in (1, 5, len(orders[0, 1])):
+        assert same(store.batches(101, seed=0, epoch=1, start=start), orders[0, 1][start:])
+
+
+def test_the_rows_of_two_processes_cover_an_epoch_once(both):
+    """Each opens the store for itself and takes every other row, as a training step does."""
+    pairs, store = both
+    folder = Path(store_folder(store))
+    halves = [
+        [type(batch)(*(side[rank::2] for side in batch)) for batch in PairStore(folder).batches(101, seed=0)]
+        for rank in (0, 1)
+    ]
+    assert listed(halves[0]) + listed(halves[1]) == listed(token_batches(pairs, 101))
+    assert min(sum(listed(half).values()) for half in halves) > len(pairs) // 3
+
+
+def store_folder(store):
+    return Path(store.matrices[0].base.base.filename).parent
+
+
+@given(st.integers(1, 3000), st.text(max_size=5))
+def test_the_shuffle_is_a_permutation(size, key):
+    assert sorted(index_shuffle(np.arange(size), size, key)) == list(range(size))
+
+
+@given(st.integers(2**20, 2**40), st.text(max_size=5))
+def test_a_place_is_shuffled_alike_alone_and_among_others(size, key):
+    index = np.array([0, 7, size - 1])
+    together = index_shuffle(index, size, key)
+    assert len(set(together.tolist())) == 3
+    assert 0 <= together.min() <= together.max() < size
+    assert [index_shuffle(index[i : i + 1], size, key)[0] for i in range(3)] == together.tolist()
+
+
+def test_the_mixing_is_that_of_splitmix64():
+    """Its published first number from the seed 1234567, which the golden ratio is added to before."""
+    state = np.array([1234567 + 0x9E3779B97F4A7C15], np.uint64)
+    assert store_module._mix(state).tolist() == [6457827717110365317]
+
+
+def test_each_place_comes_first_about_as_often():
+    for size in (5, 16, 17):
+        first = Counter(int(index_shuffle(np.zeros(1, int), size, str(key))[0]) for key in range(200 * size))
+        assert sum((first[place] - 200) ** 2 / 200 for place in range(size)) < 2 * size + 20
+
+
+def test_a_store_is_built_once_and_again_when_something_differs(texts, tmp_path, monkeypatch):
+    builds, build = [], LargeCorpus._build
+    monkeypatch.setattr(LargeCorpus, "_build", lambda *arguments: builds.append(1) or build(*arguments))
+    source, target = tmp_path / "a", tmp_path / "b"
+    for path, copy in zip(texts, (source, target)):
+        copy.write_bytes(path.read_bytes())
+    corpus = LargeCorpus(source, target, tmp_path / "store")
+    checksums = [opened(corpus).checksum]
+
+    def expect(number, corpus=corpus, **options):
+        checksums.append(opened(corpus, **options).checksum)
+        assert len(builds) == number
+
+    expect(1)
+    expect(1, tokenizer=PairStore(tmp_path / "store").tokenizer)
+    assert len(set(checksums)) == 1
+    data, times = target.read_bytes(), target.stat()
+    target.write_bytes(data.replace(b"dog", b"cat", 1))  # as long as before, and as old
+    os.utime(target, ns=(times.st_atime_ns, times.st_mtime_ns))
+    expect(2)
+    expect(3, vocab_size=VOCAB - 30)
+    expect(4, max_len=MAX_LEN - 1, vocab_size=VOCAB - 30)
+    expect(5, LargeCorpus(source, target, tmp_path / "store", hold_out=True))
+    assert len(set(checksums)) == 5
+    ids = tmp_path / "store" / "tokens.npy"
+    ids.write_bytes(ids.read_bytes()[:-10])
+    expect(6, LargeCorpus(source, target, tmp_path / "store", hold_out=True))
+    (tmp_path / "store" / "store.json").write_text("{}")
+    expect(7)
+    assert sorted(path.name for path in (tmp_path / "store").iterdir()) == [
+        "store.json",
+        "tokenizer.json",
+        "tokens.npy",
+    ]
+
+
+def test_bad_texts_are_named_before_anything_is_written(tmp_path, monkeypatch):
+    source, target = write_texts(tmp_path)
+    corpus = LargeCorpus(source, target, tmp_path / "store")
+    data = target.read_bytes()
+    target.write_bytes(data + b"\none more")
+    with pytest.raises(InputError, match=r"600 in .*a and 601 in .*b"):
+        opened(corpus)
+    lines = b"".join([b"%d\n" % number for number in range(300_000)])  # more than is read at once
+    target.write_bytes(lines + b"\xe4\n")
+    with pytest.raises(InputError, match="b, line 300001: expected UTF-8; got the byte 0xe4"):
+        opened(corpus)
+    target.unlink()
+    with pytest.raises(InputError, match=r"cannot read .*b"):
+        opened(corpus)
+    assert not (tmp_path / "store").exists()
+    source.write_text("\n")
+    target.write_text("\n")
+    with pytest.raises(InputError, match="no usable pair among 1"):
+        opened(corpus)
+    assert list((tmp_path / "store").iterdir()) == []
+
+
+def test_an_epoch_needs_as_much_memory_for_many_pairs_as_for_few(tmp_path):
+    """Eight times as many pairs of the same shapes: less than one more byte for each."""
+    peaks, sizes = [], (3000, 24_000)
+    for size in sizes:
+        folder = tmp_path / str(size)
+        folder.mkdir()
+        for name in ("a", "b"):
+            (folder / name).write_text("".join(f"{'x' * (number % 5)} {number % 7}\n" for number in range(size)))
+        store = opened(LargeCorpus(folder / "a", folder / "b", folder / "store"))
+        tracemalloc.start()
+        assert sum(len(batch.source) for batch in store.batches(1000, seed=0)) == size
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+    assert peaks[1] - peaks[0] < sizes[1] - sizes[0]
+
+
+# --- the command line --------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def run(monkeypatch, tmp_path, capsys):
+    """Train on the texts from the command line: its status, its output, the last of its error lines."""
+    monkeypatch.setitem(command_line.PRESETS, "small", MICRO)
+    write_texts(tmp_path)
+    monkeypatch.chdir(tmp_path)
+
+    def run(*arguments):
+        capsys.readouterr()
+        options = ["--source", "a", "--target", "b", "--device", "cpu"]
+        status = command_line.main(["train", *options, *map(str, arguments)])
+        out, err = capsys.readouterr()
+        return status, out, (err.splitlines() or [""])[-1]
+
+    return run
+
+
+def weights(folder):
+    return load_file(folder / "model.safetensors")
+
+
+def equal(one, two):
+    return all(torch.equal(one[name], two[name]) for name in one)
+
+
+def test_a_run_goes_on_in_the_middle_of_an_epoch(run, tmp_path):
+    """Bit for bit, over the end of an epoch as well; without its store, or with another text, it is refused."""
+    assert run("--out", "whole", "--store", "store", "--steps", 60)[0] == 0
+    rows = {row["step"]: row["epoch"] for row in logged(tmp_path / "whole")}
+    assert rows[60] == 1
+    for steps in (3, 50, 60):
+        assert run("--out", "parts", "--store", "store", "--steps", steps, "--resume")[0] == 0
+    assert equal(weights(tmp_path / "whole"), weights(tmp_path / "parts"))
+    again = ["--out", "parts", "--steps", 61, "--resume"]
+    status, _, line = run(*again)
+    assert (status, "trained with another pairs" in line) == (2, True)
+    (tmp_path / "b").write_text((tmp_path / "b").read_text().replace("dog", "cat", 1))
+    status, _, line = run(*again, "--store", "store")
+    assert (status, "trained with another pairs" in line) == (2, True)
+
+
+def logged(folder):
+    return [json.loads(line) for line in (folder / "log.jsonl").read_text().splitlines()]
+
+
+def test_large_texts_get_a_store_in_the_run(run, tmp_path, monkeypatch):
+    """It has the pairs, the pairs put aside and the tokenizer that the lists would have."""
+    seen = []
+
+    def train(model, pairs, config, *, val_pairs, prepare, **options):
+        prepare()
+        seen.append((pairs, val_pairs))
+        return [{"step": 0}]
+
+    monkeypatch.setattr(command_line, "train", train)
+    small = run("--out", "small", "--steps", 1)
+    monkeypatch.setattr(command_line, "LARGE", 1000)
+    large = run("--out", "large", "--steps", 1)
+    assert small == large
+    (pairs, val_pairs), (store, store_val_pairs) = seen
+    assert store_val_pairs == val_pairs != []
+    assert same(store.batches(101), token_batches(pairs, 101))
+    names = {name: {path.name for path in (tmp_path / name).iterdir()} for name in ("small", "large")}
+    assert names["large"] == names["small"] | {"store"}
+    assert (tmp_path / "small" / "tokenizer.json").read_bytes() == (tmp_path / "large" / "tokenizer.json").read_bytes()
+
+
+def test_a_corpus_of_ours_needs_no_store(run):
+    status, out, line = run("--corpus", "multi30k", "--out", "run", "--store", "store")
+    assert (status, out) == (2, "")
+    assert line.startswith("error: --store is for text files of your own")
+
+
+@pytest.mark.parametrize("option", [("--bpe-dropout", 0.1), ("--both-directions", 1), ("--masked-smoothing",)])
+def test_what_needs_lists_is_refused(run, option):
+    status, out, line = run("--out", "run", "--store", "store", "--steps", 1, *option)
+    assert (status, out) == (2, "")
+    assert line.startswith("error: ")
+    assert "store" in line
+
+
+# --- long --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.long
+def test_450_000_pairs_in_little_memory(tmp_path):
+    """Building and a thousand batches; beyond what 45,000 need, only the mapped file and some slack."""
+    program = """if True:
+        import resource, sys
+                from transformer_lib.data import LargeCorpus
+        store = LargeCorpus(*sys.argv[1:4]).open(max_len=256, vocab_size=2000)
+        for batch in islice(store.batches(4096, seed=0), 1000):
+            pass
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+        print(len(store), store.matrices[0].base.nbytes, peak)
+    """
+    found = []
+    for size in (45_000, 450_000):
+        folder = tmp_path / str(size)
+        folder.mkdir()
+        command = [sys.executable, "-c", program, *write_corpus(folder, size, words=3000), folder / "store"]
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
+        found.append([int(word) for word in done.stdout.split()])
+    (_, few, small), (pairs, many, large) = found
+    assert pairs == 450_000
+    assert large - small < many - few + 2**27
+    assert large < 2**31
