@@ -184,6 +184,8 @@ class Page:
                 body = f"\\begin{{aligned}}\n{body}\n\\end{{aligned}}"
             tag = f" \\tag{{{number}}}" if number else ""
             return f"$$\n{body}{tag}\n$$"
+        if name == "raw":  # it needs the page's scripts
+            return ""
         if name == "solution-start":
             return START
         if name == "solution-end":
