@@ -15,7 +15,7 @@ WORKERS ?= 2
 unit test-long equivalence mutation: export OMP_NUM_THREADS = 1
 
 .DEFAULT_GOAL := book
-.PHONY: book test course train baseline seeds variations gpu equivalence live bench export execute render lint types check unit notebooks elsewhere test-long mutation clean
+.PHONY: book test course train baseline seeds variations gpu equivalence live bench export execute render zip lint types check unit notebooks notebooks-for-you elsewhere test-long mutation clean
 
 book: export execute render
 
@@ -107,8 +107,13 @@ $(LIVE): tools/live.py $(addprefix book/runs/multi30k-en-de/,config.json model.s
 render: $(INSTALLED) $(LIVE)
 	[ -z "$$(find _toc.yml _config.yml tools/sphinx/*.* book/_static -newer _build/html/index.html 2>&1 | head -1)" ] || rm -rf _build
 	$(JUPYTER_BOOK) build . -W --keep-going -n --quiet || { rm -rf _build; exit 1; }
+	$(PY) tools/notebooks.py _build/html/_sources/book
 	touch _build/html/index.html
 	@echo "The book: _build/html/index.html"
+
+# The rendered book as one file to carry: unpack it, and open index.html.
+zip: render
+	$(PY) -c "import shutil; shutil.make_archive('_build/tested-transformer', 'zip', '_build/html')"
 
 lint: $(INSTALLED)
 	$(PY) -m ruff check .
@@ -125,6 +130,10 @@ unit: $(INSTALLED)
 
 notebooks: $(INSTALLED)
 	$(PY) -m pytest -n $(WORKERS) --dist loadfile -p no:warnings book
+
+# Writes the chapters into notebooks/ as plain notebooks to work in, in any notebook program. Git does not look there.
+notebooks-for-you: $(INSTALLED)
+	$(PY) tools/notebooks.py notebooks
 
 # Runs the unit tests and every chapter as if on other processors, with two threads, and beside other work: an hour or
 # two. `make elsewhere AS=avx2` does one of them; tools/elsewhere.py has their names.

@@ -11,6 +11,7 @@ import sys
 import threading
 import warnings
 from copy import deepcopy
+from importlib import metadata
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -134,7 +135,7 @@ def test_train_translate_evaluate(run, own, tmp_path):
     assert out.splitlines() == Translator.from_pretrained(folder).translate(["a dog", "the cat"])
     status, out, err = run("evaluate", "--model", folder, *own)
     assert (status, err) == (0, "")
-    assert json.loads(out).keys() == {"bleu", "chrf", "ter", "signature"}
+    assert json.loads(out).keys() == {"bleu", "chrf", "ter", "signature", "chrf_signature"}
     assert len(out.splitlines()) == 1
 
 
@@ -346,10 +347,10 @@ def test_sentences_may_stand_on_the_command_line(run, model, monkeypatch):
 
 
 def test_long_sentences_are_cut_with_one_warning(run, model, monkeypatch):
-    """However many there are, and wherever they stand."""
+    """However many arrive together, and wherever they stand."""
     monkeypatch.setattr(translation, "beam_search", lambda model, source, **_: [[Hypothesis([70], 0.0)]] * len(source))
     lines = ["a dog", "q" * 50, ""] * 700 + ["q" * 99] * 3
-    feed(monkeypatch, "\n".join(lines).encode())
+    feed(monkeypatch, "".join(f"{line}\n" for line in lines).encode())
     status, out, err = run("translate", "--model", model)
     assert (status, out.count("\n")) == (0, len(lines))
     assert err.startswith("warning: ")
@@ -365,7 +366,7 @@ def test_evaluate_gives_the_scores_of_the_translations(run, own, model, tmp_path
     write(tmp_path / "corpus" / "test.de", GERMAN[:4])
     write(tmp_path / "corpus" / "test.en", ENGLISH[:4])
     status, out, _ = run("evaluate", "--model", model, "--corpus", "corpus", "--split", "test")
-    assert (status, json.loads(out).keys()) == (0, {"bleu", "chrf", "ter", "signature"})
+    assert (status, json.loads(out).keys()) == (0, {"bleu", "chrf", "ter", "signature", "chrf_signature"})
 
 
 @pytest.mark.parametrize("options", [[], ["--quantization", "int8"]])
@@ -778,3 +779,85 @@ def test_progress_lists_what_is_done_and_counts_it(tmp_path, capsys):
     assert first.split(maxsplit=1) == ["02_attention", "passed: 02-1"]
     assert last.split(maxsplit=1) == ["all", "passed: 1; failed: 0; not attempted: 0"]
     assert command_line.main(["progress", str(tmp_path / "nowhere")]) == 2
+
+
+# --- what a report begins with ---
+
+
+def test_env_prints_versions_device_and_threads(run):
+    status, out, err = run("env")
+    assert (status, err) == (0, "")
+    said = dict(line.split(maxsplit=1) for line in out.splitlines())
+    assert (said["tested-transformer"], said["torch"]) == (transformer_lib.__version__, metadata.version("torch"))
+    assert said["threads"] == str(torch.get_num_threads())
+
+
+def test_version(run):
+    assert run("--version") == (0, f"tested-transformer, version {transformer_lib.__version__}\n", "")
+
+
+# --- as a part of something larger ---
+
+
+def test_each_line_is_answered_before_the_next_one_comes(model):
+    command = [sys.executable, "-m", "transformer_lib", "translate", "--model", str(model)]
+    expected = Translator.from_pretrained(model).translate(["a dog", "the cat"])
+    with subprocess.Popen(command, env=ENVIRONMENT, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        for line, answer in zip((b"a dog\n", b"the cat\n"), expected):
+            process.stdin.write(line)
+            process.stdin.flush()
+            assert process.stdout.readline().decode() == f"{answer}\n"
+
+
+def test_lines_that_arrive_in_pieces(run, model, monkeypatch):
+    class Pieces(io.BytesIO):
+        def read1(self, _=-1):
+            return super().read1(3)
+
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(Pieces("a dog\n\n\ufeffthe cat\na Mann".encode())))
+    status, out, err = run("translate", "--model", model)
+    assert (status, err) == (0, "")
+    answers = Translator.from_pretrained(model).translate(["a dog", "", "\ufeffthe cat", "a Mann"])
+    assert out == "".join(f"{answer}\n" for answer in answers)
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(Pieces(b"a dog\n\nthe \xff cat\n")))
+    status, _, err = run("translate", "--model", model)
+    assert status == 2
+    assert "from line 2 on, line 2: expected UTF-8; got the byte 0xff" in err  # its third line
+
+
+def test_options_of_the_search(run, own, model, tmp_path):
+    translator, source = Translator.from_pretrained(model), ["a dog", "the cat"]
+    assert run("translate", "--model", model, "--output", "out.de", "--beam", 2, *source) == (0, "", "")
+    assert (tmp_path / "out.de").read_text("utf-8").splitlines() == translator.translate(source, beam_size=2)
+    status, out, _ = run(
+        "translate", "--model", model, "--n-best", 3, "--length-penalty", 0, *source[:1], "", *source[1:]
+    )
+    found = [(int(n), float(score), text) for n, score, text in (row.split("\t") for row in out.splitlines())]
+    best = [(n, pair) for n, text in zip((1, 3), source) for pair in translator.n_best(text, length_penalty=0)[:3]]
+    assert best[0][1][0] != translator.n_best(source[0])[0][0]
+    assert (status, found) == (0, [(n, pytest.approx(score, rel=0, abs=5e-5), text) for n, (score, text) in best])
+    status, out, _ = run("evaluate", "--model", model, *own, "--output", "said.de", "--beam", 1)
+    answers = translator.translate(ENGLISH, beam_size=1)
+    assert (tmp_path / "said.de").read_text("utf-8") == "".join(f"{answer}\n" for answer in answers)
+    assert json.loads(out) == evaluate_bleu(answers, GERMAN)
+
+
+def test_values_of_a_preset_may_be_set(run, own, monkeypatch):
+    seen = recorded_training(monkeypatch)
+    options = ("--dropout", 0.25, "--batch-tokens", 77, "--learning-rate", 0.01)
+    assert run("train", *own, "--out", "run", "--steps", 1, *options)[0] == 0
+    config = seen["config"]
+    assert (seen["model"].config.dropout, config.batch_tokens, config.peak_lr) == (0.25, 77, 0.01)
+
+
+def test_without_a_terminal_each_validation_is_a_line(run, own):
+    status, _, err = run("train", *own, "--out", "run", "--steps", 4, "--evaluate-every", 2)
+    assert status == 0
+    rows = [json.loads(row) for row in Path("run/log.jsonl").read_text("utf-8").splitlines()]
+    said = [line for line in err.splitlines() if line.startswith("step ")]
+    assert said == [
+        f"step {row['step']}: "
+        + ", ".join(f"{name} {row[name]:.3f}" for name in ("train_loss", "val_loss") if name in row)
+        for row in rows
+    ]
+    assert [row["step"] for row in rows] == [2, 4]

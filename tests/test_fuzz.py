@@ -243,11 +243,11 @@ def command(arguments, *, stdin=b"", names=(), folder=None):
     status, out, err = Streams(stdin).run(arguments)
     assert status in (0, 2), (status, out, err)
     if status == 2:
-        lines = [line for line in err.splitlines() if not line.startswith(("warning: ", "38 pairs"))]
+        lines = [line for line in err.splitlines() if not line.startswith(("warning: ", "38 pairs", "step "))]
         assert len(lines) == 1, err
         assert lines[0].startswith("error: "), err
         assert len(lines[0]) < 2000, err
-        assert out == b""
+        assert out.count(b"\n") <= stdin.count(b"\n")  # lines before the one that is wrong may have been answered
         for name in names:
             assert str(name) in lines[0], err
         if folder:
@@ -386,7 +386,7 @@ def test_translating_anything(search, number, trained):
 
     def claim(data):
         status, out, err = command(
-            ["translate", "--model", model, "--beam", 1], stdin=data, names=["standard input, line"]
+            ["translate", "--model", model, "--beam", 1], stdin=data, names=["standard input", "line"]
         )
         assert "error" in err or status == 0
         if status == 0:

@@ -13,8 +13,10 @@ from importlib import import_module
 from pathlib import Path
 
 import pytest
+from notebooks import repository
 
 import transformer_lib
+from transformer_lib import __main__ as command_line
 
 PACKAGE = Path(transformer_lib.__file__).parent
 ROOT = Path(__file__).resolve().parent.parent
@@ -80,7 +82,7 @@ def test_a_wheel_installs_into_a_clean_environment(tmp_path):
     """Only what the library depends on is lent to that environment, so that no network is needed."""
     tree, environment = tmp_path / "tree", tmp_path / "environment"
     shutil.copytree(ROOT / "transformer_lib", tree / "transformer_lib", ignore=shutil.ignore_patterns("__pycache__"))
-    for name in ("pyproject.toml", "README.md", "LICENSE"):
+    for name in ("pyproject.toml", "README-package.md", "LICENSE"):
         shutil.copy(ROOT / name, tree)
     pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
     subprocess.run([*pip, "wheel", "--no-deps", "--no-build-isolation", "-w", tmp_path, tree], check=True)
@@ -103,6 +105,21 @@ print(transformer_lib.__file__, metadata.version("tested-transformer"))
 """
     done = subprocess.run([python, "-I", "-c", code], capture_output=True, text=True, check=False)
     assert done.stdout == f"{site / 'transformer_lib' / '__init__.py'} {transformer_lib.__version__}\n", done.stderr
+    done = subprocess.run(
+        [python.parent / "tested-transformer", "--version"], capture_output=True, text=True, check=False
+    )
+    assert done.stdout == f"tested-transformer, version {transformer_lib.__version__}\n", done.stderr
+    assert (site / "transformer_lib" / "py.typed").exists()
+
+
+def test_an_index_can_show_the_package():
+    """Its README reaches for nothing in the repository, and it names the repository only if that exists."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    text = (ROOT / project["readme"]).read_text("utf-8")
+    assert all(link.startswith("https://") for link in re.findall(r"\]\(([^)]*)\)", text))
+    commands = set(re.findall(r"^tested-transformer (\w+)", text, re.MULTILINE))
+    assert {"train", "check"} <= commands <= command_line._commands.commands.keys()
+    assert all(url.startswith(repository() or "nowhere") for url in project.get("urls", {}).values())
 
 
 def ours(path):

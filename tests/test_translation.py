@@ -15,7 +15,7 @@ from transformer_lib.decoding import Hypothesis, beam_search, greedy_decode
 from transformer_lib.model import Transformer, TransformerConfig
 from transformer_lib.serialization import InputError
 from transformer_lib.training import TrainingConfig, train
-from transformer_lib.translation import Translator, evaluate_bleu
+from transformer_lib.translation import Translator, evaluate_bleu, shipped
 
 BOOK = {
     "a dog runs": "ein Hund läuft",
@@ -381,7 +381,7 @@ TRANSLATED = ["Ein Hund rennt über die straße.", "Zwei Männer, die reden", "B
 
 def test_bleu_and_chrf_are_sacrebleus():
     scores = evaluate_bleu(TRANSLATED, GERMAN)
-    assert scores.keys() == {"bleu", "chrf", "ter", "signature"}
+    assert scores.keys() == {"bleu", "chrf", "ter", "signature", "chrf_signature"}
     assert scores["bleu"] == sacrebleu.corpus_bleu(TRANSLATED, [GERMAN]).score
     assert scores["chrf"] == sacrebleu.corpus_chrf(TRANSLATED, [GERMAN]).score
     assert scores["ter"] == sacrebleu.corpus_ter(TRANSLATED, [GERMAN]).score
@@ -414,3 +414,42 @@ def test_as_many_references_as_translations(hypotheses, references):
     with pytest.raises(ValueError, match=f"got {len(hypotheses)} and {len(references)}") as caught:
         evaluate_bleu(hypotheses, references)
     one_line(caught)
+
+
+# --- more than one answer ---
+
+
+def test_the_n_best_are_those_of_the_search(learned):
+    text = "a dog runs"
+    found = learned.n_best(text, beam_size=4, length_penalty=0.5)
+    assert len(found) > 1
+    assert found[0][1] == learned.translate([text], beam_size=4, length_penalty=0.5)[0] == BOOK[text]
+    assert found == sorted(found, key=lambda pair: -pair[0])
+    with pytest.raises(ValueError, match="expected a sentence"):
+        learned.n_best(" ")
+
+
+# --- what comes with the course ---
+
+
+def test_shipped_files_are_found_in_the_checkout_then_in_the_cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    checkout, cached = (
+        tmp_path / "checkout/book/runs/multi30k-en-de",
+        tmp_path / "cache/transformer_lib/runs/multi30k-en-de",
+    )
+    monkeypatch.setattr(translation, "__file__", str(tmp_path / "checkout/transformer_lib/translation.py"))
+    with pytest.raises(InputError) as caught:
+        Translator.from_pretrained("multi30k-en-de")
+    one_line(caught, "multi30k-en-de", str(cached))
+    translator(1).save(cached)
+    assert Translator.from_pretrained("multi30k-en-de").model.config == translator().model.config
+    translator(1, d_ff=24).save(checkout)
+    assert shipped("runs/multi30k-en-de") == checkout
+    assert Translator.from_pretrained("multi30k-en-de").model.config.d_ff == 24
+
+
+def test_a_directory_of_one_s_own_goes_first(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    translator(d_ff=28).save("multi30k-en-de")
+    assert Translator.from_pretrained("multi30k-en-de").model.config.d_ff == 28

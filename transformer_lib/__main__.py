@@ -1,20 +1,23 @@
 # Generated from chapters/A_command_line.md: edit the chapter, not this file, then run `make export`.
 
-"""The command line: python -m transformer_lib train | translate | evaluate | export | check | progress."""
+"""The command line: python -m transformer_lib train | translate | evaluate | export | check | progress | env."""
 
 from __future__ import annotations
 
 import importlib
 import json
+import logging
 import math
 import os
+import platform
 import random
 import sys
 import traceback
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, redirect_stdout
 from functools import reduce
+from importlib import metadata
 from io import TextIOWrapper
 from pathlib import Path
 from typing import Any, TextIO
@@ -23,6 +26,7 @@ import click
 import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
+import transformer_lib
 from transformer_lib.checks import Finding, check_transformer
 from transformer_lib.data import (
     LargeCorpus,
@@ -36,7 +40,7 @@ from transformer_lib.data import (
     toy_corpus,
 )
 from transformer_lib.data.store import held_out_step
-from transformer_lib.engine import export
+from transformer_lib.engine import EngineTranslator, export
 from transformer_lib.exercises.progress import progress
 from transformer_lib.model import Transformer, TransformerConfig
 from transformer_lib.serialization import InputError, atomic_write, one_line
@@ -211,6 +215,17 @@ def train_translator(
     return log
 
 
+class _Lines(logging.Handler):
+    """What the library reports, as lines on the error stream."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        _say(record.getMessage())
+
+
+_LOGGER = logging.getLogger("transformer_lib")
+_LOGGER.addHandler(_Lines())
+
+
 class _Name(click.ParamType):
     """Any text but an empty one, as "$OUT" is if OUT is not set; as a path it would mean the working directory."""
 
@@ -241,13 +256,20 @@ _where = click.option(
     "--device", type=click.Choice(["auto", "cpu", "cuda"]), default="auto", callback=_device, help="auto: a GPU if any"
 )
 _model = _options(
-    click.option("--model", type=_Name(), required=True, help="what `train --out` or `export --out` wrote"),
+    click.option(
+        "--model", type=_Name(), required=True, help="what `train --out` or `export --out` wrote, or multi30k-en-de"
+    ),
     click.option("--beam", type=click.IntRange(1, 1000), default=5, help="beam size (5); 1 = greedy"),
+    click.option(
+        "--length-penalty", type=click.FloatRange(0, 10), default=1.0, help="score: log-probability / length^this (1)"
+    ),
+    click.option("--output", type=_Name(), help="write the translations to this file"),
     _where,
 )
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]}, no_args_is_help=False)
+@click.version_option(transformer_lib.__version__, prog_name="tested-transformer")
 def _commands() -> None:
     """Train, use and check a translator."""
 
@@ -269,6 +291,9 @@ def _commands() -> None:
 @click.option("--evaluate-every", type=_COUNT, help="steps between two validations (250 with small, else 500)")
 @click.option("--average", type=_COUNT, help="keep the mean of the last N checkpoints (10 with small, else 1)")
 @click.option("--patience", type=_COUNT, help="stop after N validations without a better one")
+@click.option("--batch-tokens", type=_COUNT, help="tokens of a batch at most, padding included (preset's)")
+@click.option("--learning-rate", "peak_lr", type=click.FloatRange(0, 1, min_open=True), help="its peak (preset's)")
+@click.option("--dropout", type=click.FloatRange(0, 1, max_open=True), help="(preset's)")
 @click.option("--accumulate", type=_COUNT, help="batches in each step (1)")
 @click.option("--cooldown", "cooldown_steps", type=_COUNT, help="let the rate fall to zero over the last N of --steps")
 @click.option("--r-drop", type=click.FloatRange(0, 100), help="learn in two passes that agree: R-Drop, 5 is usual")
@@ -286,12 +311,18 @@ def _train(out: str, store: str | None, preset: str | None, resume: bool, device
     if settings.get("cooldown_steps", 0) > settings.get("steps", 0):
         reason = f"expected at most --steps; got {settings['cooldown_steps']}"
         raise click.BadParameter(reason, click.get_current_context(), param_hint="--cooldown")
+    shape = {"dropout": settings.pop("dropout")} if "dropout" in settings else {}
     if not {"steps", "minutes"} & settings.keys():
         settings["minutes"] = 30.0
     if not math.isfinite(settings.get("minutes", 0)):
         raise click.BadParameter("expected a finite number", click.get_current_context(), param_hint="--minutes")
     chosen = PRESETS[preset or ("tiny" if data["corpus"] == "toy" else "small")]
-    chosen = chosen | {"training": chosen["training"] | settings, "tokenizer": chosen["tokenizer"] | tokenizer}
+    chosen = chosen | {
+        "model": chosen["model"] | shape,
+        "training": chosen["training"] | settings,
+        "tokenizer": chosen["tokenizer"] | tokenizer,
+    }
+    _LOGGER.setLevel(logging.WARNING if sys.stderr.isatty() else logging.INFO)  # a terminal shows a bar instead
     with process_group(device) as place:
         _goes_on(Path(out), resume)  # before anything is read
         corpus, val_corpus = _training_data(out=Path(out), store=store, **data)
@@ -302,19 +333,44 @@ def _train(out: str, store: str | None, preset: str | None, resume: bool, device
 
 @_commands.command("translate")
 @_model
+@click.option("--n-best", type=click.IntRange(1, 1000), help="this many of each: number, score, translation")
 @click.argument("sentences", nargs=-1, metavar="[SENTENCE]…")
-def _translate(model: str, beam: int, device: str, sentences: tuple[str, ...]) -> None:
+def _translate(
+    model: str, beam: int, length_penalty: float, output: str | None, device: str, n_best: int | None,
+    sentences: tuple[str, ...],
+) -> None:  # fmt: skip
     """Translate sentences, or standard input line by line."""
     translator = _load(model, device)
-    for answer in _answers(translator, model, list(sentences) or _standard_input(), beam):
-        click.echo(answer)
+    groups = [list(sentences)] if sentences else _standard_input()
+    options: dict[str, Any] = {"beam_size": max(beam, n_best or 1), "length_penalty": length_penalty}
+    if n_best is None:
+        answers = (answer for group in groups for answer in _answers(translator, model, group, **options))
+    elif isinstance(translator, EngineTranslator):
+        raise InputError(f"--n-best needs what `train --out` wrote; got {model}, which `export --out` wrote")
+    else:
+        spoken = enumerate(sentence for group in groups for sentence in group)
+        found = ((n, translator.n_best(text, **options)[:n_best]) for n, text in spoken if text.strip())
+        answers = (f"{n + 1}\t{score:.4f}\t{answer}" for n, best in found for score, answer in best)
+    _write(answers, output)
+
+
+def _write(answers: Iterable[str], output: str | None) -> None:
+    """Each on a line of a file, or at once on standard output."""
+    if output:
+        atomic_write(output, "".join(f"{answer}\n" for answer in answers))
+    else:
+        for answer in answers:
+            click.echo(answer)
 
 
 @_commands.command("evaluate")
 @_data
 @click.option("--split", help="with --corpus: its part, such as test_2016_flickr")
 @_model
-def _evaluate(split: str | None, model: str, beam: int, device: str, **data: str | None) -> None:
+def _evaluate(
+    split: str | None, model: str, beam: int, length_penalty: float, output: str | None, device: str,
+    **data: str | None,
+) -> None:  # fmt: skip
     """Score a translator: BLEU, chrF and TER as JSON."""
     corpus = data["corpus"]
     if corpus is not None and split is None:
@@ -325,7 +381,10 @@ def _evaluate(split: str | None, model: str, beam: int, device: str, **data: str
     pairs = _corpus(split or "", **data)
     if not len(pairs):
         raise InputError("nothing to evaluate: there is no sentence in the files")
-    click.echo(json.dumps(evaluate_bleu(_answers(_load(model, device), model, pairs.source, beam), pairs.target)))
+    answers = _answers(_load(model, device), model, pairs.source, beam_size=beam, length_penalty=length_penalty)
+    if output:
+        _write(answers, output)
+    click.echo(json.dumps(evaluate_bleu(answers, pairs.target)))
 
 
 @_commands.command("export")
@@ -343,20 +402,39 @@ def _load(model: str, device: str) -> Translator:
     return Translator.from_pretrained(model, device=device, engine="ctranslate2" if exported else None)
 
 
-def _answers(translator: Translator, model: str, sentences: list[str], beam: int) -> list[str]:
+def _answers(translator: Translator, model: str, sentences: list[str], **options: Any) -> list[str]:
     try:
-        return translator.translate(sentences, beam_size=beam)
+        return translator.translate(sentences, **options)
     except InputError as error:  # the translator does not know from where it was loaded
         raise InputError(f"cannot translate with {model}: {error}") from error
 
 
-def _standard_input() -> list[str]:
+def _standard_input() -> Iterator[list[str]]:
+    """The lines of standard input; in one list those that arrive together, so that each is answered at once."""
     if sys.stdin is None:
         raise InputError("standard input is closed: give sentences as arguments, or a file behind <")
+    if sys.stdin.isatty():
+        _say("type a sentence and Enter; Ctrl-D ends")
+    rest, count = b"", 0
     try:
-        return read_lines("standard input", sys.stdin.buffer.read())
+        while chunk := sys.stdin.buffer.read1(2**20):  # type: ignore[union-attr]
+            whole, newline, rest = (rest + chunk).rpartition(b"\n")
+            if newline:
+                lines = _decoded(whole + newline, count)
+                count += len(lines)
+                yield lines
+        yield _decoded(rest, count)
     except OSError as error:  # a directory, for example
         raise InputError(f"cannot read standard input: {error.strerror or error}") from error
+
+
+def _decoded(data: bytes, count: int) -> list[str]:
+    """Lines of standard input behind the first `count`."""
+    if not count:
+        return read_lines("standard input", data)
+    return read_lines(f"standard input from line {count} on", b"\n" + data)[
+        1:
+    ]  # only a first line may begin with a BOM
 
 
 @_commands.command("check")
@@ -482,6 +560,22 @@ def _progress(folder: str) -> None:
     click.echo(f"{'all':24} " + "; ".join(f"{verdict}: {count}" for verdict, count in counts.items()))
 
 
+@_commands.command("env")
+def _env() -> None:
+    """Print versions, device and threads, for a report of a mistake."""
+    said = {"tested-transformer": transformer_lib.__version__, "Python": platform.python_version()}
+    said |= {"system": platform.platform(), "processor": torch.backends.cpu.get_cpu_capability()}
+    said["GPU"] = torch.cuda.get_device_name() if torch.cuda.is_available() else "none that torch can use"
+    said["threads"] = str(torch.get_num_threads())
+    for name in ("torch", "numpy", "tokenizers", "safetensors", "sacrebleu", "jaxtyping", "click", "ctranslate2"):
+        try:
+            said[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            said[name] = "not installed"
+    for name, value in said.items():
+        click.echo(f"{name:20}{value}")
+
+
 def _say(message: object) -> None:
     click.echo(message, err=True)
 
@@ -520,7 +614,9 @@ def main(argv: list[str] | None = None) -> int:
         if isinstance(error, MemoryError | torch.OutOfMemoryError) or "can't allocate memory" in str(error):
             return _fail("not enough memory: choose a smaller --beam or --preset, or shorter sentences")
         _say(traceback.format_exc())
-        return _fail(f"{one_line(error)}; this is a mistake of the library: please report it, with the lines above")
+        return _fail(
+            f"{one_line(error)}; this is a mistake of the library: please report it, with the lines above and `env`"
+        )
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import json
+import os
 import warnings
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
@@ -20,6 +21,24 @@ from transformer_lib.data import Tokenizer
 from transformer_lib.decoding import beam_search
 from transformer_lib.model import Transformer, TransformerConfig, evaluation
 from transformer_lib.serialization import InputError, atomic_write, load_weights, one_line, save_weights
+
+SHIPPED = ("multi30k-en-de",)
+
+
+def shipped(name: str) -> Path:
+    """The path of a file or directory that comes with the course, such as "runs/multi30k-en-de" or "bench.json".
+
+    It is looked for in the checkout that this package lies in, then in the folder `transformer_lib` of the user's
+    cache, `$XDG_CACHE_HOME` or else `~/.cache`.
+
+    Raises:
+        InputError: it is in neither place.
+    """
+    checkout, cache = Path(__file__).parents[1] / "book", os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+    for path in (checkout / name, Path(os.path.expanduser(cache), "transformer_lib", name)):
+        if path.exists():
+            return path
+    raise InputError(f"{name} comes with the course, not with the package: copy book/{name} of the course to {path}")
 
 
 class Attention(NamedTuple):
@@ -55,7 +74,7 @@ class Translator:
         """Load what `save` or the command `train --out` wrote.
 
         Args:
-            path: the directory.
+            path: the directory; or "multi30k-en-de", the translator that comes with the course (see `shipped`).
             device: where to compute.
             build: makes the model of a configuration, such as a subclass of `Transformer`.
             engine: "ctranslate2" translates with CTranslate2 what the command `export` wrote; `build` is then not used.
@@ -71,6 +90,8 @@ class Translator:
                 raise ValueError(f"engine must be None or 'ctranslate2'; got {engine!r}")
             return EngineTranslator(path, device=device)
         folder = Path(path)
+        if str(path) in SHIPPED and not folder.is_dir():
+            folder = shipped(f"runs/{path}")
         config, tokenizer = _read_config(folder), Tokenizer.load(folder / "tokenizer.json")
         expected = config.source_vocab_size, config.target_vocab_size, config.pad_id
         got = tokenizer.vocab_size, tokenizer.vocab_size, tokenizer.pad_id
@@ -155,6 +176,26 @@ class Translator:
             beam_size=beam_size, length_penalty=length_penalty, use_cache=use_cache,
         )  # fmt: skip
         return [hypotheses[0].tokens for hypotheses in found]
+
+    def n_best(self, sentence: str, *, beam_size: int = 5, length_penalty: float = 1.0) -> list[tuple[float, str]]:
+        """The scores and translations that a beam search ends with, best first; see `beam_search`.
+
+        Args:
+            sentence: not blank. One that is longer than the model's `max_len` is cut, with a warning.
+            beam_size: hypotheses kept.
+            length_penalty: the exponent of the length in the score.
+
+        Raises:
+            ValueError: the sentence is blank.
+        """
+        if not sentence.strip():
+            raise ValueError("expected a sentence; got a blank one")
+        source, tokenizer = torch.tensor(self._encode([sentence]), device=self.device), self.tokenizer  # (1, n)
+        (found,) = beam_search(
+            self.model, source, bos_id=tokenizer.bos_id, eos_id=tokenizer.eos_id,
+            beam_size=beam_size, length_penalty=length_penalty,
+        )  # fmt: skip
+        return [(hypothesis.score, " ".join(tokenizer.decode(hypothesis.tokens).split())) for hypothesis in found]
 
     def attention(self, sentence: str, translation: str | None = None) -> Attention:
         """Translate one sentence and record the cross-attention weights of each decoder layer.
@@ -245,7 +286,7 @@ def evaluate_bleu(hypotheses: Sequence[str], references: Sequence[str]) -> dict[
 
     Returns:
         "bleu" and "chrf" between 0 and 100; "ter", edits for each hundred words of the references, of which fewer are
-        better; and the "signature" that says how BLEU was computed (Post 2018).
+        better; "signature" and "chrf_signature" say how BLEU and chrF were computed (Post 2018).
 
     Raises:
         TypeError: one of them is one string.
@@ -259,8 +300,11 @@ def evaluate_bleu(hypotheses: Sequence[str], references: Sequence[str]) -> dict[
         raise ValueError(f"expected one reference a translation; got {len(hypotheses)} and {len(references)}")
     bleu = sacrebleu.BLEU()
     score = min(bleu.corpus_score(list(hypotheses), [list(references)]).score, 100.0)  # rounding may exceed it
-    chrf, ter = (
-        metric.corpus_score(list(hypotheses), [list(references)]).score
-        for metric in (sacrebleu.CHRF(), sacrebleu.TER())
-    )
-    return {"bleu": score, "chrf": chrf, "ter": ter, "signature": str(bleu.get_signature())}
+    chrf = sacrebleu.CHRF()
+    return {
+        "bleu": score,
+        "chrf": chrf.corpus_score(list(hypotheses), [list(references)]).score,
+        "ter": sacrebleu.TER().corpus_score(list(hypotheses), [list(references)]).score,
+        "signature": str(bleu.get_signature()),
+        "chrf_signature": str(chrf.get_signature()),
+    }

@@ -42,7 +42,7 @@ class SearchState:
 
     Args:
         model: what has `encode`, `decode`, `output_projection` and `config` like a `Transformer`. Without sources, a
-            `DecoderOnly`.
+            `DecoderOnly` (of chapter 15).
         tokens: the beginnings, token ids (rows, m), without padding.
         source: the source of each row, token ids (rows, n), right-padded; None = there are no sources.
         use_cache: False computes all earlier positions anew at each step.

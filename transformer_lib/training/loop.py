@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import math
 import signal
 import threading
@@ -33,6 +34,7 @@ from transformer_lib.training.distributed import all_reduce_sum, is_first_proces
 from transformer_lib.training.loss import Pairs, real_targets, validation_loss
 from transformer_lib.training.train_step import LossModule, activation_checkpointing, train_step
 
+_LOGGER = logging.getLogger("transformer_lib")
 READ_EVERY = {"cuda": 10}  # steps between two looks at their results, for which the program must wait
 
 
@@ -333,7 +335,10 @@ def train(
             unread.clear()
             if due:
                 row = run.checkpoint(val_pairs)
-                bar.set_postfix({name: f"{row[name]:.3f}" for name in ("train_loss", "val_loss") if name in row})
+                shown = {name: f"{row[name]:.3f}" for name in ("train_loss", "val_loss") if name in row}
+                bar.set_postfix(shown)
+                if is_first_process():
+                    _LOGGER.info("step %d: %s", state.step, ", ".join(map(" ".join, shown.items())))
             late, stop = map(bool, all_reduce_sum(time.monotonic() + 1.2 * run.slowest > deadline, len(signals)))
         if stop and not late and state.step < steps:
             run.save()

@@ -1,0 +1,121 @@
+"""The plain notebooks: no MyST is left in them, and they run in an empty folder."""
+
+import os
+import re
+
+import execute
+import nbformat
+import notebooks
+import pytest
+from nbclient import NotebookClient
+
+MARKDOWN, CODE = nbformat.v4.new_markdown_cell, nbformat.v4.new_code_cell
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory):
+    """The folder of all notebooks."""
+    folder = tmp_path_factory.mktemp("notebooks")
+    notebooks.main(folder)
+    return folder
+
+
+@pytest.fixture
+def convert(tmp_path):
+    """Store cells as the notebook of a chapter and write it out: the sources of its cells but the first."""
+
+    def convert(*cells):
+        path = tmp_path / "02_attention.ipynb"
+        metadata = {"kernelspec": {"name": "python3", "display_name": "Python 3"}}
+        nbformat.write(nbformat.v4.new_notebook(cells=cells, metadata=metadata), path)
+        return [cell.source for cell in notebooks.Page(path).notebook().cells[1:]]
+
+    return convert
+
+
+def test_no_myst_is_left(written):
+    found = sorted(written.glob("*.ipynb"))
+    assert [path.stem for path in found] == [path.stem for path in sorted(execute.ROOT.glob("book/*.ipynb"))]
+    for path in found:
+        notebook = nbformat.read(path, as_version=4)
+        nbformat.validate(notebook)
+        text = "\n".join(cell.source for cell in notebook.cells if cell.cell_type == "markdown")
+        code = "\n".join(cell.source for cell in notebook.cells if cell.cell_type == "code")
+        assert not re.search(r"\{[\w:]+\}`|^[`:]{3,}\{|^\([\w-]+\)=$|\0", text, re.MULTILINE), path.name
+        assert not re.search(
+            r"myst_nb|\bglue\(|(?<!shipped\()\"(\.\./book/)?runs/multi30k|Path\(\"\w+\.json\"", code
+        ), path.name
+        assert text.count("<details>") == text.count("</details>")
+        assert "$$" not in re.sub(r"\$\$.+?\$\$", "", text, flags=re.DOTALL), path.name
+
+
+def test_text(convert):
+    (said,) = convert(
+        MARKDOWN(
+            "(sec-x)=\n## Title\n```{math}\n:label: eq-attention\na \\\\\nb\n```\n"
+            "```{admonition} Pitfalls\n:class: warning\n- {term}`padding <pad>`\n```\n"
+            "```{dropdown} Hint 1\nSee {eq}`eq-attention`, {numref}`fig-attention-mechanism`.\n```\n"
+            "```sh\nmake {x}`y`\n```"
+        )
+    )
+    number = notebooks.targets()["eq-attention"][1]
+    assert said == (
+        f"## Title\n\n$$\n\\begin{{aligned}}\na \\\\\nb\n\\end{{aligned}} \\tag{{{number}}}\n$$\n\n"
+        "> **Pitfalls**\n>\n> - padding\n\n"
+        f"<details>\n<summary>Hint 1</summary>\n\nSee ({number}), Fig. 2.1.\n\n</details>\n\n```sh\nmake {{x}}`y`\n```"
+    )
+
+
+def test_solutions_unfold_with_their_code(convert):
+    answer = CODE("print(2)", outputs=[nbformat.v4.new_output("stream", text="2\n")])
+    before, solution, after = convert(
+        MARKDOWN("before\n```{solution-start} ex-02-1\n:class: dropdown\n```\nbecause"),
+        answer,
+        MARKDOWN("so\n```{solution-end}\n```\nafter"),
+    )
+    code = "```python\nprint(2)\n```\n\n```text\n2\n```"
+    assert (before, after) == ("before", "after")
+    assert solution == f"<details>\n<summary>Solution</summary>\n\nbecause\n\n{code}\n\nso\n\n</details>"
+
+
+def test_bookkeeping_goes_and_its_numbers_stay(convert):
+    glued = [{"scrapbook": {"name": "share", "mime_prefix": "x"}}, {"scrapbook": {"name": "who", "mime_prefix": "x"}}]
+    outputs = [
+        nbformat.v4.new_output("display_data", {"text/plain": value}, metadata=metadata)
+        for value, metadata in zip(("0.256", "'nobody'"), glued)
+    ]
+    source = 'from myst_nb import glue\nshare = 0.256\nfor x in "ab":\n    glue(x, 1)\nglue("share",\n     share)'
+    assert convert(
+        CODE("import os\nUNUSED = os.name", metadata={"tags": ["remove-cell"]}),
+        CODE("USED = 1", metadata={"tags": ["remove-cell"]}),
+        CODE(source, outputs=outputs),
+        CODE("print(USED)"),
+        MARKDOWN("{glue:text}`share:.1f` of {glue:text}`who`"),
+    ) == ["USED = 1", "share = 0.256", "print(USED)", "0.3 of nobody"]
+
+
+def test_references_are_links_once_there_is_a_repository(convert, monkeypatch):
+    assert convert(MARKDOWN("{ref}`ch-masks`")) == ["*Masks*"]
+    monkeypatch.setattr(notebooks, "repository", lambda: "https://github.com/You/a-book")
+    assert convert(MARKDOWN("{ref}`ch-masks`")) == [
+        "[*Masks*](https://you.github.io/a-book/book/05_masks.html#ch-masks)"
+    ]
+
+
+@pytest.mark.parametrize(
+    "name", ["00_preface", "13b_mutation", "tour", pytest.param("17_multi30k", marks=pytest.mark.long)]
+)
+def test_runs_in_an_empty_folder(written, tmp_path, name):
+    notebook = nbformat.read(written / f"{name}.ipynb", as_version=4)
+    client = NotebookClient(
+        notebook, timeout=None, startup_timeout=execute.PATIENCE, iopub_timeout=execute.PATIENCE,
+        resources={"metadata": {"path": tmp_path}}, extra_arguments=["--log-level=ERROR"],
+    )  # fmt: skip
+    client.execute(env=os.environ | {"PYTHONPATH": str(execute.ROOT)})
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_first_cell_says_what_to_install(written):
+    first = nbformat.read(written / "tour.ipynb", as_version=4).cells[0].source
+    with pytest.raises(SystemExit, match=r"nowhere is missing: run %pip install .*matplotlib"):
+        exec(first.replace("'transformer_lib'", "'nowhere'"), {})
