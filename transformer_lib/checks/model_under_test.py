@@ -205,7 +205,7 @@ class ModelUnderTest(UnderTest):
 
     @cached_property
     def lengths(self) -> list[int]:
-        """Lengths of sentences to try: short ones, the longest that the model says it accepts, and beyond every size.
+        """The lengths to try, namely short ones, the longest that the model says it accepts, and beyond every size.
 
         These sizes are those of the tensors and the whole numbers that the model keeps: a table or a mask may end
         there. Up to 256, and only where the model runs.
