@@ -66,6 +66,26 @@ class Experts(ReferenceModel):
         return y * shares[..., None]
 
 
+class SkipsExperts(Experts):
+    """A network that no token chose is not called, so how many calls there are depends on the tokens."""
+
+    def feed(self, part, x):
+        shares, chosen = part["router"](x).softmax(-1).max(-1)
+        y = torch.zeros_like(x)
+        for i, expert in enumerate(part["experts"]):
+            if (chosen == i).any():
+                y[chosen == i] = expert(x[chosen == i])
+        return y * shares[..., None]
+
+
+class HoldsNone(ReferenceModel):
+    """A list with places for modules that are not needed."""
+
+    def __init__(self, *sizes):
+        super().__init__(*sizes)
+        self.unused = nn.ModuleList([None, None])
+
+
 class ReZero(ReferenceModel):
     """Every sub-layer is multiplied by a number that starts at zero (Bachlechner et al. 2021)."""
 
@@ -114,6 +134,27 @@ class RelativeBias(ReferenceModel):
         return super().decoder_layer(layer, x, memory, mask, memory_mask)
 
 
+class OneHot(nn.Module):
+    """Distances from -31 on, divided by 8, to one of so many channels."""
+
+    def __init__(self, size):
+        super().__init__()
+        self.size = size
+
+    def forward(self, x):
+        return F.one_hot((8 * x[..., 0] + 31).round().long().clamp(max=self.size - 1), self.size).to(x.dtype)
+
+
+class FarDistances(RelativeBias):
+    """A linear map with a column for each distance: short sentences do not reach the far ones."""
+
+    def __init__(self, *sizes):
+        super().__init__(*sizes)
+        self.bias = nn.ModuleList(
+            nn.Sequential(OneHot(size), nn.Linear(size, self.heads, bias=False)) for size in (63, 32)
+        )
+
+
 class SharedMap(ReferenceModel):
     """One linear map makes queries and keys together."""
 
@@ -149,6 +190,17 @@ class ZeroBias(RelativeBias):
         super().__init__(*sizes)
         for bias in self.bias:
             nn.init.zeros_(bias[-1].weight)
+
+
+class ZeroPositions(ReferenceModel):
+    """Learned positions that start at zero, all of them."""
+
+    def __init__(self, *sizes):
+        super().__init__(*sizes)
+        self.learned = nn.Parameter(torch.zeros(self.max_len, self.width))
+
+    def place(self, length):
+        return self.learned[:length]
 
 
 class NoTargetMask(ReferenceModel):
@@ -202,7 +254,7 @@ class StochasticDepth(ReferenceModel):
 
 RIGHT = [
     Softmax32, KeepsWeights, Lazy, Experts, ReZero, RelativeBias, SharedMap, TwoNames, LayerDrop, ZeroBias,
-    NoTargetMask, Window, OneDeep, Registers, StochasticDepth,
+    NoTargetMask, Window, OneDeep, Registers, StochasticDepth, SkipsExperts, HoldsNone, FarDistances, ZeroPositions,
 ]  # fmt: skip
 
 

@@ -4,11 +4,11 @@
 
 import math
 import random
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from copy import deepcopy
 from functools import cached_property
-from itertools import count
 from typing import Any
 
 import torch
@@ -143,8 +143,8 @@ class ModelUnderTest(UnderTest):
     def module(self) -> nn.Module:
         """The module that most properties look at, in float64 if all of it computes so, because leaks are small.
 
-        If some matrix gets no gradient, or is constant, up to five small steps come first: a weight that starts at
-        zero hides what lies behind it.
+        A weight that starts at zero hides what lies behind it. So a matrix that is constant gets some noise, in all of
+        its rows; and if some matrix gets no gradient, up to five small steps come first.
         """
         module = self.build()
         try:
@@ -154,13 +154,16 @@ class ModelUnderTest(UnderTest):
                 module = self.build()
         except Exception:
             module = self.build()
-        optimizer = torch.optim.Adam([p for p in module.parameters() if p.requires_grad] or [torch.zeros(())])
+        trained = [parameter for parameter in module.parameters() if parameter.requires_grad]
+        with torch.no_grad():
+            for matrix in (p for p in trained if p.dim() > 1 and (p == p.flatten()[:1]).all()):
+                matrix.add_(0.02 * torch.randn(matrix.shape, generator=self.generator).to(matrix))
+        optimizer = torch.optim.Adam(trained or [torch.zeros(())])
         with suppress(Exception):  # a module that cannot be trained is told so by a property
             for _ in range(5):
                 gradients = self.gradients(*self.pair(), module=module)
                 parameters = dict(module.named_parameters())
-                matrices = [(parameters[name], g) for name, g in gradients.items() if parameters[name].dim() > 1]
-                if all(g is not None and g.any() and matrix.min() < matrix.max() for matrix, g in matrices):
+                if all(g is not None and g.any() for name, g in gradients.items() if parameters[name].dim() > 1):
                     break
                 for name, gradient in gradients.items():
                     parameters[name].grad = gradient
@@ -274,22 +277,22 @@ class ModelUnderTest(UnderTest):
         """Call the module under test."""
         return self.logits(self.module, source, target)
 
-    def states(self, source: Tensor, target: Tensor, length: int) -> dict[int, Tensor]:
-        """What modules put out that has a vector for each of so many tokens, by its number in the order of calls.
+    def states(self, source: Tensor, target: Tensor, length: int) -> dict[tuple[nn.Module, int], Tensor]:
+        """What modules put out that has a vector for each of so many tokens, by the module and the number of its call.
 
-        The tensors are (batch, length, channels). There must not be as many sentences as tokens.
+        The tensors are (batch, length, channels), in the order of calls. There must not be as many sentences as tokens.
         """
-        found: dict[int, Tensor] = {}
+        found: dict[tuple[nn.Module, int], Tensor] = {}
 
-        def keep(number: int, _: nn.Module, output: Tensor) -> None:
+        def keep(number: int, module: nn.Module, output: Tensor) -> None:
             if output.dim() == 3:
                 rows_first = output if len(output) == len(source) else output.transpose(0, 1)
                 if rows_first.shape[:2] == (len(source), length):
-                    found[number] = rows_first.clone()
+                    found[module, number] = rows_first.clone()
 
-        module = self.module  # built before anything is counted
+        model = self.module  # built before anything is counted
         with every_output(keep):
-            self.logits(module, source, target)
+            self.logits(model, source, target)
         return found
 
 
@@ -335,16 +338,18 @@ def indices_beside_table(module: nn.Module, inputs: tuple[Tensor, ...]) -> None:
 
 @contextmanager
 def every_output(change: Callable[[int, nn.Module, Tensor], Tensor | None]) -> Iterator[None]:
-    """Inside the block, show a function what each module puts out, the first tensor of several, and its number.
+    """Inside the block, show a function what each module puts out, the first tensor of several.
 
-    What the function returns, if anything, takes its place.
+    The function is given the number of this module's call, the module and the tensor. What it returns, if anything,
+    takes the tensor's place. Calls are counted for each module, because not every expert is called every time.
     """
-    numbers = count()
+    numbers = Counter[nn.Module]()
 
     def watch(module: nn.Module, _: tuple, output: Any) -> Any:
         first, *rest = output if isinstance(output, tuple) and output else (output,)
         seen = isinstance(first, Tensor) and not first.is_nested  # torch's encoder may put out nested tensors
-        new = change(next(numbers), module, first) if seen else None
+        numbers[module] += seen
+        new = change(numbers[module], module, first) if seen else None
         return (new, *rest) if new is not None and isinstance(output, tuple) else new
 
     with register_module_forward_hook(watch):

@@ -125,13 +125,13 @@ def memory_is_whole(model: ModelUnderTest) -> Outcome:
     source[places, places] = model.other(source[7])  # one other token in each row but the last
     targets = [model.tokens(1, 6, target=True).expand(8, -1) for _ in range(2)]
     states, again = (model.states(source, target, 7) for target in targets)
-    for number, memory in reversed(states.items()):
+    for call, memory in reversed(states.items()):
         beside = [max_difference(memory[j, k], memory[7, k]) for i in range(6) for j, k in ((i + 1, i), (i, i + 1))]
-        if max_difference(again.get(number, memory[:0]), memory) > 0 or max(beside) <= model.tolerance:
+        if max_difference(again.get(call, memory[:0]), memory) > 0 or max(beside) <= model.tolerance:
             continue
 
-        def spoil(at: int, _: nn.Module, output: Tensor, number: int = number) -> Tensor | None:
-            if at != number:
+        def spoil(number: int, module: nn.Module, output: Tensor, call: Any = call) -> Tensor | None:
+            if (module, number) != call:
                 return None
             new = output.clone()
             vectors = new if len(new) == 8 else new.transpose(0, 1)
@@ -513,7 +513,7 @@ def layers_have_residual_connections(model: ModelUnderTest) -> Outcome:
     """
     lists = [module for module in model.module.modules() if isinstance(module, nn.ModuleList | nn.Sequential)]
     alike = [each for each in lists if len({type(layer) for layer in each}) == 1]
-    members = [(layer, _matrix_modules(layer)) for each in alike for layer in each]
+    members = [(layer, _matrix_modules(layer)) for each in alike for layer in each if layer is not None]
     layers = [[module for module in inside if module is not layer] for layer, inside in members if len(inside) > 2]
     names = {module: name for name, module in model.module.named_modules()}
     source, target = model.pair(1)
@@ -556,16 +556,19 @@ def gradient_reaches_everything(model: ModelUnderTest) -> Outcome:
 
     Proves: nothing is cut off, and nothing random is frozen. Vectors whose gradient is 0 but for rounding are excused:
     the bias of the keys shifts all scores of a row, which softmax ignores. What one batch does not reach, as an expert
-    that nobody chose, gets more sentences and other seeds. Cannot: say that a part does its work.
+    that nobody chose or a far distance, gets more sentences, other seeds and a longer one. Cannot: say that a part
+    does its work.
     """
     parameters, sizes = dict(model.module.named_parameters()), defaultdict[str, float](float)
     maps = {f"{name}.weight" for name, module in model.module.named_modules() if isinstance(module, nn.Linear)}
     seeds = [dict(model.build(seed).named_parameters()) for seed in (model.seed, model.seed + 1)]
     if frozen := [n for n, p in seeds[0].items() if not p.requires_grad and not torch.equal(p, seeds[1][n])]:
         return False, f"{len(frozen)} parameters are random and frozen, such as {frozen[0]}", "requires_grad is False"
-    for number, rows in enumerate((3, 16, 16, 16, 16)):
+    longest = max(model.lengths)
+    for number, rows in enumerate((3, 16, 16, 16, 1)):
         module = model.module if number < 2 else model.build(model.seed + number)
-        for name, gradient in model.gradients(*model.pair(rows), module=module).items():
+        pair = model.pair(rows) if number < 4 else model.pair(rows, longest, longest)
+        for name, gradient in model.gradients(*pair, module=module).items():
             parts = [] if gradient is None else [gradient]
             parts = [part for g in parts for i in (0, 1) for part in g.chunk(4, i)] if name in maps else parts
             sizes[name] = max(sizes[name], min((part.abs().max().item() for part in parts), default=0.0))
