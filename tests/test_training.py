@@ -683,7 +683,7 @@ def of_epoch(epoch):
     (PAIRS, {"both_directions": 1}),
     (PAIRS, {"cooldown_steps": 3}),  # it begins after the interruption, and may be asked for only then
     (of_epoch, {}),
-], ids=str)  # fmt: skip
+], ids=["regularised", "both directions", "cooldown", "pairs of each epoch"])  # fmt: skip
 def test_with_each_option_an_interrupted_run_is_bitwise_the_uninterrupted(pairs, options, tmp_path):
     config, found = replace(CONFIG, **options), []
     for folder, stops in (("whole", [10]), ("cut", [EPOCH + 2, 10])):
