@@ -204,7 +204,7 @@ def test_bad_texts_are_named_before_anything_is_written(tmp_path, monkeypatch):
 
 
 def test_an_epoch_needs_as_much_memory_for_many_pairs_as_for_few(tmp_path):
-    """Eight times as many pairs of the same shapes: less than one more byte for each."""
+    """Eight times as many pairs of the same shapes: less than two more bytes for each, where a list would need hundreds."""
     peaks, sizes = [], (3000, 24_000)
     for size in sizes:
         folder = tmp_path / str(size)
@@ -216,7 +216,7 @@ def test_an_epoch_needs_as_much_memory_for_many_pairs_as_for_few(tmp_path):
         assert sum(len(batch.source) for batch in store.batches(1000, seed=0)) == size
         peaks.append(tracemalloc.get_traced_memory()[1])
         tracemalloc.stop()
-    assert peaks[1] - peaks[0] < sizes[1] - sizes[0]
+    assert peaks[1] - peaks[0] < 2 * (sizes[1] - sizes[0])
 
 
 # --- the command line --------------------------------------------------------------------------------------------

@@ -26,7 +26,7 @@ SHIPPED = ("multi30k-en-de",)
 
 
 def shipped(name: str) -> Path:
-    """The path of a file or directory that comes with the course, such as "runs/multi30k-en-de" or "bench.json".
+    """The path of a file or directory that comes with the course, such as `runs/multi30k-en-de` or `bench.json`.
 
     It is looked for in the checkout that this package lies in, then in the folder `transformer_lib` of the user's
     cache, `$XDG_CACHE_HOME` or else `~/.cache`.

@@ -57,7 +57,7 @@ class _CrossEntropy(torch.autograd.Function):
         return grads[0] * grad_hidden, grads[0] * grad_weight, None, None, None, None
 
 
-def _other_pass(rows: Tensor) -> Tensor:
+def _other_pass(rows: Float[Tensor, "rows V"]) -> Float[Tensor, "rows V"]:
     """Each row exchanged for its neighbour: 2i for 2i + 1, and back."""
     return rows.unflatten(0, (-1, 2)).flip(1).flatten(0, 1)
 
