@@ -62,7 +62,7 @@ def _other_pass(rows: Float[Tensor, "rows V"]) -> Float[Tensor, "rows V"]:
     return rows.unflatten(0, (-1, 2)).flip(1).flatten(0, 1)
 
 
-def _spread(smoothing: float, smoothed: Tensor | None, like: Tensor) -> Tensor:
+def _spread(smoothing: float, smoothed: Bool[Tensor, " V"] | None, like: Float[Tensor, " V"]) -> Float[Tensor, " V"]:
     """How much of the smoothing each token of the vocabulary gets: (V,), as `like`."""
     if smoothed is None:
         return torch.full_like(like, smoothing / len(like))
