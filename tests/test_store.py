@@ -204,7 +204,7 @@ def test_bad_texts_are_named_before_anything_is_written(tmp_path, monkeypatch):
 
 
 def test_an_epoch_needs_as_much_memory_for_many_pairs_as_for_few(tmp_path):
-    """Eight times as many pairs of the same shapes: less than two more bytes for each, where a list would need hundreds."""
+    """Eight times as many pairs of the same shapes: less than two more bytes for each; a list would need hundreds."""
     peaks, sizes = [], (3000, 24_000)
     for size in sizes:
         folder = tmp_path / str(size)
