@@ -263,6 +263,13 @@ def test_no_output_holds_a_warning(chapter):
     assert [output for output in outputs if output.get("name") == "stderr"] == []
 
 
+@each_chapter
+def test_no_output_holds_an_address(chapter):
+    """It is another one in each run."""
+    cells = json.loads(read(f"book/{chapter.stem}.ipynb"))["cells"]
+    assert not re.findall(r" at 0x[0-9a-f]{6,}", json.dumps([cell.get("outputs", []) for cell in cells]))
+
+
 COMPARISONS = ("allclose", "isclose", "assert_close", "assert_allclose")
 
 
