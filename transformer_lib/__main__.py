@@ -432,9 +432,7 @@ def _decoded(data: bytes, count: int) -> list[str]:
     """Lines of standard input behind the first `count`."""
     if not count:
         return read_lines("standard input", data)
-    return read_lines(f"standard input from line {count} on", b"\n" + data)[
-        1:
-    ]  # only a first line may begin with a BOM
+    return read_lines(f"standard input from line {count} on", data, first=2)
 
 
 @_commands.command("check")

@@ -77,9 +77,7 @@ def train_step(
             with loss.no_sync() if isinstance(loss, DistributedDataParallel) and not last else nullcontext():
                 with torch.autocast("cuda", torch.bfloat16, enabled=device.type == "cuda"):
                     parts.append(loss(source, target) / tokens)
-                (
-                    parts[-1] * world
-                ).backward()  # times the number of processes, because `wrap_for_ddp` takes the mean over them
+                (parts[-1] * world).backward()  # because `wrap_for_ddp` takes the mean over the processes
     norm = nn.utils.clip_grad_norm_(loss.parameters(), config.clip_norm)
     for group in optimizer.param_groups:
         group["lr"] = config.learning_rate(step)
