@@ -177,6 +177,27 @@ def test_resume_goes_on(run, own, tmp_path):
     assert "warning: nothing was trained: the run has made 5 steps, more than 4" in err
 
 
+def test_training_starts_from_a_translator(run, fails, own, model, tmp_path):
+    """Its weights, sizes and tokenizer are where the run begins, and a resumed run ends as one that went through."""
+    write(tmp_path / "other.txt", ["rabbits hop over hills", "seven rabbits"] * 4)
+    theirs = ["--source", tmp_path / "other.txt", "--target", tmp_path / "other.txt"]
+    from_it = ["train", *theirs, "--start-from", model, "--warmup", 3, "--seed", 5]
+    assert run(*from_it, "--out", "near", "--steps", 1, "--learning-rate", 1e-9)[0] == 0
+    assert (tmp_path / "near" / "tokenizer.json").read_bytes() == (model / "tokenizer.json").read_bytes()
+    first, near = (Translator.from_pretrained(folder).model for folder in (model, tmp_path / "near"))
+    assert near.config == first.config and near.config.max_len == 40
+    torch.testing.assert_close(near.state_dict(), first.state_dict(), rtol=0, atol=1e-8)  # Adam moves each by the rate
+    for out, parts in (("whole", [4]), ("parts", [2, 4])):
+        for steps in parts:
+            assert run(*from_it, "--out", out, "--steps", steps, "--resume")[0] == 0
+    assert (tmp_path / "whole" / "model.safetensors").read_bytes() == (
+        tmp_path / "parts" / "model.safetensors"
+    ).read_bytes()
+    for option in (("--dropout", 0.2), ("--vocab-size", 290)):
+        fails(*from_it, *option, "--out", "new", words=(option[0], "--start-from"))
+    fails("train", *own, "--start-from", tmp_path / "nothing", "--out", "new", words=("nothing",))
+
+
 def test_an_existing_run_is_not_overwritten(run, fails, own, tmp_path):
     run("train", *own, "--out", "run", "--steps", 1)
     fails("train", *own, "--out", "run", "--steps", 1, words=["run already holds a run", "--resume"])

@@ -137,6 +137,7 @@ def train_translator(
     out: str | Path,
     *,
     build: Callable[[TransformerConfig], Transformer] = Transformer,
+    start_from: str | Path | None = None,
     resume: bool = False,
     device: str = "cpu",
 ) -> list[dict[str, float]]:
@@ -149,6 +150,8 @@ def train_translator(
             With "bpe_dropout" in its "tokenizer" each epoch passes over that share of the merges.
         out: directory for what `Translator.from_pretrained` loads, and for what `train` writes.
         build: makes the model of a configuration.
+        start_from: begin with the weights, sizes and tokenizer of this translator, as `Translator.from_pretrained`
+            loads it; what `preset` says of a model and a tokenizer then goes unused, but for "bpe_dropout".
         resume: go on with the run in `out`, if there is one.
         device: where to compute.
 
@@ -163,8 +166,10 @@ def train_translator(
     out, settings, sizes = Path(out), TrainingConfig(**preset["training"]), dict(preset["tokenizer"])
     bpe_dropout = sizes.pop("bpe_dropout", 0.0)
     going_on = _goes_on(out, resume)
-    tokenizer = Tokenizer.load(out / "tokenizer.json") if going_on else None
-    longest = min(preset["model"].get("max_len", TransformerConfig.max_len), settings.batch_tokens)
+    start = Translator.from_pretrained(start_from, build=build) if start_from else None
+    tokenizer = Tokenizer.load(out / "tokenizer.json") if going_on else start.tokenizer if start else None
+    max_len = start.model.config.max_len if start else preset["model"].get("max_len", TransformerConfig.max_len)
+    longest = min(max_len, settings.batch_tokens)
     pairs: PairStore | list[tuple[list[int], list[int]]]
     if isinstance(corpus, LargeCorpus):
         if bpe_dropout:
@@ -175,7 +180,6 @@ def train_translator(
     else:
         tokenizer = tokenizer or Tokenizer.train(corpus.source + corpus.target, **sizes)
         pairs, skipped = encode_pairs(corpus, tokenizer, max_len=longest)
-    config = TransformerConfig(tokenizer.vocab_size, tokenizer.vocab_size, tokenizer.pad_id, **preset["model"])
     try:
         val_pairs, also_skipped = encode_pairs(val_corpus, tokenizer, max_len=longest)
     except InputError:  # no usable pair among the few put aside: train without validation
@@ -184,7 +188,8 @@ def train_translator(
     if settings.patience and not val_pairs:
         raise InputError("--patience waits for a better validation loss, but no pair is left for validation")
     torch.manual_seed(settings.seed)
-    translator = Translator(build(config), tokenizer)
+    both = tokenizer.vocab_size, tokenizer.vocab_size
+    translator = start or Translator(build(TransformerConfig(*both, tokenizer.pad_id, **preset["model"])), tokenizer)
     if going_on:
         try:
             translator.check_config(out)
@@ -283,6 +288,7 @@ def _commands() -> None:
     type=click.Choice(sorted(PRESETS)),
     help="tiny: a try; small: tens of thousands of pairs; base: a GPU (tiny for toy, else small)",
 )
+@click.option("--start-from", type=_Name(), help="begin with the weights of this translator, or of multi30k-en-de")
 @click.option("--resume", is_flag=True, help="resume the run in --out")
 @click.option(
     "--minutes", type=click.FloatRange(min=0, min_open=True), help="time of this call (30 if --steps is missing)"
@@ -293,6 +299,7 @@ def _commands() -> None:
 @click.option("--patience", type=_COUNT, help="stop after N validations without a better one")
 @click.option("--batch-tokens", type=_COUNT, help="tokens of a batch at most, padding included (preset's)")
 @click.option("--learning-rate", "peak_lr", type=click.FloatRange(0, 1, min_open=True), help="its peak (preset's)")
+@click.option("--warmup", "warmup_steps", type=_COUNT, help="steps in which the rate rises to its peak (preset's)")
 @click.option("--dropout", type=click.FloatRange(0, 1, max_open=True), help="(preset's)")
 @click.option("--accumulate", type=_COUNT, help="batches in each step (1)")
 @click.option("--cooldown", "cooldown_steps", type=_COUNT, help="let the rate fall to zero over the last N of --steps")
@@ -303,7 +310,9 @@ def _commands() -> None:
 @click.option("--bpe-dropout", type=click.FloatRange(0, 1, max_open=True), help="cut anew in each epoch; 0.1 is usual")
 @click.option("--seed", type=click.IntRange(0, 2**63 - 1), default=0, help="of weights, order and dropout (0)")
 @_where
-def _train(out: str, store: str | None, preset: str | None, resume: bool, device: str, **options: Any) -> None:
+def _train(
+    out: str, store: str | None, preset: str | None, start_from: str | None, resume: bool, device: str, **options: Any
+) -> None:
     """Train a translator on a corpus or on two text files."""
     data = {name: options.pop(name) for name in ("corpus", "source", "target")}
     settings = {name: value for name, value in options.items() if value is not None}
@@ -312,6 +321,9 @@ def _train(out: str, store: str | None, preset: str | None, resume: bool, device
         reason = f"expected at most --steps; got {settings['cooldown_steps']}"
         raise click.BadParameter(reason, click.get_current_context(), param_hint="--cooldown")
     shape = {"dropout": settings.pop("dropout")} if "dropout" in settings else {}
+    if start_from and (shape or "vocab_size" in tokenizer):
+        given = "--dropout" if shape else "--vocab-size"
+        raise InputError(f"{given} does not go with --start-from: the sizes are those of {start_from}")
     if not {"steps", "minutes"} & settings.keys():
         settings["minutes"] = 30.0
     if not math.isfinite(settings.get("minutes", 0)):
@@ -326,7 +338,7 @@ def _train(out: str, store: str | None, preset: str | None, resume: bool, device
     with process_group(device) as place:
         _goes_on(Path(out), resume)  # before anything is read
         corpus, val_corpus = _training_data(out=Path(out), store=store, **data)
-        log = train_translator(corpus, val_corpus, chosen, out, resume=resume, device=place)
+        log = train_translator(corpus, val_corpus, chosen, out, start_from=start_from, resume=resume, device=place)
         if is_first_process():
             click.echo(json.dumps(log[-1]))
 
