@@ -36,23 +36,23 @@ RUN = runs/multi30k-$(SOURCE)-$(TARGET)
 TRAIN = python -m transformer_lib train --corpus multi30k --source $(SOURCE) --target $(TARGET) --out $(RUN) --steps $(STEPS) --seed $(SEED)
 train: $(INSTALLED)
 	$(PY) $(TRAIN:python%=%) --resume
-	$(PY) experiments/record.py $(RUN) book/$(RUN) "$(TRAIN)" --source $(SOURCE) --target $(TARGET) --seed $(SEED)
-	$(PY) experiments/analysis.py book/$(RUN)
-	$(PY) experiments/trainings.py book/$(RUN)
+	$(PY) experiments/record.py $(RUN) records/$(notdir $(RUN)) "$(TRAIN)" --source $(SOURCE) --target $(TARGET) --seed $(SEED)
+	$(PY) experiments/analysis.py records/$(notdir $(RUN))
+	$(PY) experiments/trainings.py records/$(notdir $(RUN))
 
 # Trains PyTorch's own Transformer by the same recipe, and writes its scores into that record.
 baseline: $(INSTALLED)
-	$(PY) experiments/trainings.py book/$(RUN) --train $(RUN)-torch --whole torch.nn.Transformer
+	$(PY) experiments/trainings.py records/$(notdir $(RUN)) --train $(RUN)-torch --whole torch.nn.Transformer
 
 # The same with ours, from two other seeds.
 seeds: $(INSTALLED)
-	$(PY) experiments/trainings.py book/$(RUN) --train $(RUN)-seed-1 --whole "seed 1"
-	$(PY) experiments/trainings.py book/$(RUN) --train $(RUN)-seed-2 --whole "seed 2"
+	$(PY) experiments/trainings.py records/$(notdir $(RUN)) --train $(RUN)-seed-1 --whole "seed 1"
+	$(PY) experiments/trainings.py records/$(notdir $(RUN)) --train $(RUN)-seed-2 --whole "seed 2"
 
 # Trains that recipe again and again, each time changed in one thing and for a quarter of the time, and writes what
 # that does to the score beside that record.
 variations: $(INSTALLED)
-	$(PY) experiments/trainings.py book/$(RUN) --train $(RUN)-variations
+	$(PY) experiments/trainings.py records/$(notdir $(RUN)) --train $(RUN)-variations
 
 # What a machine with a GPU is for, the most valuable first. What was interrupted goes on; each line may be run alone.
 gpu: $(INSTALLED)
@@ -76,8 +76,8 @@ live: $(INSTALLED)
 # Times the library beside others, in turn, and replaces the record and the page that shows it. Five minutes, in which
 # the machine should have nothing else to do. On a machine with a GPU the record is another file, beside that of the CPU.
 bench: $(INSTALLED_BENCH)
-	$(PY) -m pytest bench/bench_*.py --benchmark-quiet --benchmark-json=book/bench.part
-	mv book/bench.part book/$$($(PY) -c "import torch; print('bench-cuda' if torch.cuda.is_available() else 'bench')").json
+	$(PY) -m pytest bench/bench_*.py --benchmark-quiet --benchmark-json=records/bench.part
+	mv records/bench.part records/$$($(PY) -c "import torch; print('bench-cuda' if torch.cuda.is_available() else 'bench')").json
 	$(PY) tools/pages.py
 
 .venv/installed: pyproject.toml constraints.txt
@@ -99,7 +99,7 @@ execute: $(INSTALLED)
 
 # The trained translator as a script for the reader's browser: 3.8 MB that follow from the weights, so git ignores it.
 LIVE = book/_static/translator_weights.js
-$(LIVE): tools/live.py $(addprefix book/runs/multi30k-en-de/,config.json model.safetensors tokenizer.json) | $(INSTALLED)
+$(LIVE): tools/live.py $(addprefix records/multi30k-en-de/,config.json model.safetensors tokenizer.json) | $(INSTALLED)
 	$(PY) tools/live.py
 
 # A page that gave a warning is built again only from nothing, so a build that fails leaves nothing behind; nor does one

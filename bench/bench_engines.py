@@ -16,7 +16,7 @@ from side_by_side import interleaved
 from transformer_lib.data import load_multi30k
 from transformer_lib.translation import Translator, evaluate_bleu
 
-TRAINED = Path(__file__).parent.parent / "book" / "runs" / "multi30k-en-de"
+TRAINED = Path(__file__).parent.parent / "records" / "multi30k-en-de"
 SENTENCES = 1000
 
 

@@ -1,4 +1,4 @@
-"""Measure what it costs to start a training on many pairs, and write book/large_corpus.json (Linux and macOS).
+"""Measure what it costs to start a training on many pairs, and write records/large_corpus.json (Linux and macOS).
 
 python experiments/large_corpus.py [PAIRS …] [--folder DIR]
 
@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-RECORD = Path(__file__).resolve().parent.parent / "book" / "large_corpus.json"
+RECORD = Path(__file__).resolve().parent.parent / "records" / "large_corpus.json"
 PAIRS = [100_000, 450_000, 4_500_000]
 
 

@@ -1,4 +1,4 @@
-"""Measure the translator of the reader's browser beside the library's, and write book/live.json.
+"""Measure the translator of the reader's browser beside the library's, and write records/live.json.
 
 `make live` runs it. It needs Node and Multi30k, and takes some ten minutes.
 
@@ -25,7 +25,7 @@ from transformer_lib.model import Transformer, TransformerConfig
 from transformer_lib.serialization import atomic_write
 from transformer_lib.translation import Translator, evaluate_bleu
 
-RECORD = ROOT / "book" / "live.json"
+RECORD = ROOT / "records" / "live.json"
 SPLIT = "test_2016_flickr"
 
 

@@ -15,9 +15,9 @@ other text, no pictures, no pretrained part.
 
 From the top of the repository, without network and without the dataset:
 
-    .venv/bin/python -m transformer_lib translate --model book/runs/{name} "{example}"
+    .venv/bin/python -m transformer_lib translate --model records/{name} "{example}"
 
-In Python, `transformer_lib.Translator.from_pretrained("book/runs/{name}")`.
+In Python, `transformer_lib.Translator.from_pretrained("records/{name}")`.
 The weights are stored in half precision and compute in single precision.
 
 Meant for learning: to look into, to measure, to compare with, to train further. It translates one sentence at a time,

@@ -4,7 +4,7 @@ python -m pip install --no-deps --target peers --requirement tests/well_known.tx
 PYTHONPATH=.:peers python experiments/well_known.py
 
 A model of each package is built small, with random weights, and called through an adapter. Packages that are not there
-are left out, and what the record says of them stays. What is found is kept in book/well_known.json.
+are left out, and what the record says of them stays. What is found is kept in records/well_known.json.
 """
 
 import importlib
@@ -23,7 +23,7 @@ from transformer_lib.checks import Report, check_transformer
 from transformer_lib.checks.model_under_test import Adapted, Factory, hugging_face, sequence_first
 from transformer_lib.checks.report import NotApplicable
 
-RECORD = Path(__file__).resolve().parent.parent / "book" / "well_known.json"
+RECORD = Path(__file__).resolve().parent.parent / "records" / "well_known.json"
 WIDTH, HEADS, INNER, LAYERS, LONGEST = 32, 4, 64, 2, 512
 
 

@@ -9,7 +9,7 @@ down. So R of them, one after another, add up to about √R and not to R: to λ 
 what came forward and what came back, so it may be wrong by twice that. R counts the roundings on the longest path: a
 sum of k terms has k. In bfloat16 it has one, because torch adds the terms up in float32.
 
-`make equivalence` runs this file: it writes book/equivalence.json, of which tools/pages.py makes a table.
+`make equivalence` runs this file: it writes records/equivalence.json, of which tools/pages.py makes a table.
 """
 
 import json
@@ -33,7 +33,7 @@ from transformer_lib.model import Decoder, Encoder, Transformer, TransformerConf
 from transformer_lib.multi_head import MultiHeadAttention
 from transformer_lib.positions import SinusoidalPositionalEncoding, sinusoidal_table
 
-STORED = Path(__file__).resolve().parent.parent / "book" / "equivalence.json"
+STORED = Path(__file__).resolve().parent.parent / "records" / "equivalence.json"
 
 # --- conditions --------------------------------------------------------------------------------------------------
 

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-RECORDS = sorted((ROOT / "book").glob("bench*.json"))
+RECORDS = sorted((ROOT / "records").glob("bench*.json"))
 HEADER = {"command", "commit", "date", "seed", "device", "python", "torch", "versions", "groups", "memory"}
 
 
@@ -19,7 +19,7 @@ def record(request):
 
 
 def test_there_is_a_record_of_the_cpu():
-    assert ROOT / "book" / "bench.json" in RECORDS
+    assert ROOT / "records" / "bench.json" in RECORDS
 
 
 def test_a_record_says_what_a_reader_needs(record):

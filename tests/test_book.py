@@ -249,11 +249,13 @@ def test_the_files_that_a_chapter_reads_stand_in_its_front_matter(chapter):
     """Otherwise nobody runs it again when such a file changes."""
     patterns = jupytext.read(chapter).metadata.get("reads", [])
     named = {path for pattern in patterns for path in ROOT.glob(pattern)}
-    for node in ast.walk(ast.parse(code_cells(chapter))):
-        if isinstance(node, ast.Constant) and isinstance(node.value, str) and re.search(r"\w[./]\w", node.value):
-            path = (ROOT / "book" / node.value[:200]).resolve()
-            inside = path.is_relative_to(ROOT) and path.exists()
-            assert not inside or path in named or any(path in other.parents for other in named), node.value
+    code = code_cells(chapter)
+    texts = [node.value for node in ast.walk(ast.parse(code)) if isinstance(node, ast.Constant)]
+    paths = [ROOT / "book" / text[:200] for text in texts if isinstance(text, str) and re.search(r"\w[./]\w", text)]
+    paths += [ROOT / "records" / name for name in re.findall(r'(?:shipped|from_pretrained)\("([^"]+)"', code)]
+    for path in map(Path.resolve, paths):
+        inside = path.is_relative_to(ROOT) and path.exists()
+        assert not inside or path in named or any(path in other.parents for other in named), path
 
 
 @each_chapter
@@ -366,7 +368,7 @@ def test_readme_sets_up_with_two_commands_and_translates_with_the_third():
     assert [line.partition("#")[0].strip() for line in block.splitlines()] == [
         "make book",
         "make test",
-        '.venv/bin/python -m transformer_lib translate --model book/runs/multi30k-en-de "A dog runs on the grass."',
+        '.venv/bin/python -m transformer_lib translate --model records/multi30k-en-de "A dog runs on the grass."',
     ]
 
 

@@ -185,7 +185,8 @@ def test_training_starts_from_a_translator(run, fails, own, model, tmp_path):
     assert run(*from_it, "--out", "near", "--steps", 1, "--learning-rate", 1e-9)[0] == 0
     assert (tmp_path / "near" / "tokenizer.json").read_bytes() == (model / "tokenizer.json").read_bytes()
     first, near = (Translator.from_pretrained(folder).model for folder in (model, tmp_path / "near"))
-    assert near.config == first.config and near.config.max_len == 40
+    assert near.config == first.config
+    assert near.config.max_len == 40
     torch.testing.assert_close(near.state_dict(), first.state_dict(), rtol=0, atol=1e-8)  # Adam moves each by the rate
     for out, parts in (("whole", [4]), ("parts", [2, 4])):
         for steps in parts:

@@ -23,7 +23,7 @@ except ImportError:
     ctranslate2 = None
 needs_engine = pytest.mark.skipif(ctranslate2 is None, reason="CTranslate2 is not installed")
 
-TRAINED = Path(__file__).parent.parent / "book" / "runs" / "multi30k-en-de"
+TRAINED = Path(__file__).parent.parent / "records" / "multi30k-en-de"
 SENTENCES = [
     "A dog runs on the grass.", "Two men are sitting on a bench.", "A man is climbing a rock above the sea.",
     "A woman in a red dress is playing the violin.", "Three children are playing on the beach.", "Snow.",

@@ -157,7 +157,7 @@ def test_what_training_shows_is_as_recorded(slug):
 
 def test_the_score_is_high_and_each_survivor_has_its_reason():
     """Of `make mutation`, which changes seven modules everywhere: at least 95 % of what is no equivalent is noticed."""
-    record = json.loads((ROOT / "book" / "mutation.json").read_text(encoding="utf-8"))["modules"]
+    record = json.loads((ROOT / "records" / "mutation.json").read_text(encoding="utf-8"))["modules"]
     rows = [row.split("\t") for row in (ROOT / "tests" / "survivors.tsv").read_text("utf-8").splitlines()[1:]]
     assert set(record) >= {"attention", "multi_head", "masks", "positions", "layers", "model", "decoding"}
     for module, numbers in record.items():

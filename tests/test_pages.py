@@ -17,7 +17,7 @@ TOPICS = "id\ttopic\tchapter\tlabel\n1\tOne convention\t05\tsec-masks-convention
 @pytest.fixture
 def project(tmp_path):
     """The tools, one chapter and two tables."""
-    records = ("book/bench.json", "book/equivalence.json")
+    records = ("records/bench.json", "records/equivalence.json")
     for name in ("tools/export.py", "tools/pages.py", "chapters/05_masks.md", *records, *PAGES):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         shutil.copy(ROOT / name, tmp_path / name)
@@ -39,9 +39,9 @@ def test_pages_are_written_and_every_change_is_found(project):
     assert run(project) == run(project, "--check") == ""
     topics = (project / "book/topics.md").read_text(encoding="utf-8")
     assert "## Masks\n\n- {ref}`One convention <sec-masks-convention>`\n" in topics
-    stored = json.loads((project / "book/equivalence.json").read_text(encoding="utf-8"))
+    stored = json.loads((project / "records/equivalence.json").read_text(encoding="utf-8"))
     stored["components"]["attention"]["ours"]["float64 output"] = 1e-3
-    (project / "book/equivalence.json").write_text(json.dumps(stored), encoding="utf-8")
+    (project / "records/equivalence.json").write_text(json.dumps(stored), encoding="utf-8")
     assert "book/equivalence.md differs" in run(project, "--check")
 
 
@@ -58,7 +58,7 @@ def test_the_page_of_the_library_lists_the_modules_of_the_chapters(project):
 
 def test_a_record_of_speed_is_shown_as_it_is_and_that_of_a_gpu_beside_it(project):
     assert run(project) == run(project, "--check") == ""
-    stored = json.loads((project / "book/bench.json").read_text(encoding="utf-8"))
+    stored = json.loads((project / "records/bench.json").read_text(encoding="utf-8"))
     stored["device"] = "A GPU"
     row = {
         "median_seconds": 0.0123,
@@ -70,7 +70,7 @@ def test_a_record_of_speed_is_shown_as_it_is_and_that_of_a_gpu_beside_it(project
     stored["groups"] = [
         {"name": "steps", "threads": 2, "settings": {}, "rows": [row | {"system": "ours", "rounds": 5}]}
     ]
-    (project / "book/bench-cuda.json").write_text(json.dumps(stored), encoding="utf-8")
+    (project / "records/bench-cuda.json").write_text(json.dumps(stored), encoding="utf-8")
     assert "book/bench.md differs" in run(project, "--check")
     assert run(project) == run(project, "--check") == ""
     before, _, page = (project / "book/bench.md").read_text(encoding="utf-8").partition("## A GPU\n")

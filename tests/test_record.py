@@ -31,7 +31,7 @@ from transformer_lib.data import ParallelCorpus, corpora, load_multi30k
 from transformer_lib.translation import Translator, evaluate_bleu
 
 ROOT = Path(__file__).resolve().parent.parent
-FOLDER = ROOT / "book" / "runs" / "multi30k-en-de"
+FOLDER = ROOT / "records" / "multi30k-en-de"
 TEST, VAL = tool.SPLITS
 recorded = pytest.mark.skipif(not FOLDER.is_dir(), reason=f"there is no record {FOLDER.relative_to(ROOT)} yet")
 with_data = pytest.mark.skipif(
@@ -227,7 +227,7 @@ def test_the_model_is_small():
 @recorded
 def test_the_third_command_of_the_readme_translates():
     """As it stands there, but with the Python at hand; a fresh clone has every file that is listed above."""
-    (command,) = re.findall(r"^\.venv/bin/python (-m .* book/runs/.*)$", (ROOT / "README.md").read_text(), re.MULTILINE)
+    (command,) = re.findall(r"^\.venv/bin/python (-m .* records/.*)$", (ROOT / "README.md").read_text(), re.MULTILINE)
     done = subprocess.run(
         [sys.executable, *shlex.split(command)], cwd=ROOT, env=child(), capture_output=True, check=True
     )

@@ -435,8 +435,8 @@ def test_the_n_best_are_those_of_the_search(learned):
 def test_shipped_files_are_found_in_the_checkout_then_in_the_cache(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     checkout, cached = (
-        tmp_path / "checkout/book/runs/multi30k-en-de",
-        tmp_path / "cache/transformer_lib/runs/multi30k-en-de",
+        tmp_path / "checkout/records/multi30k-en-de",
+        tmp_path / "cache/transformer_lib/multi30k-en-de",
     )
     monkeypatch.setattr(translation, "__file__", str(tmp_path / "checkout/transformer_lib/translation.py"))
     with pytest.raises(InputError) as caught:
@@ -445,7 +445,7 @@ def test_shipped_files_are_found_in_the_checkout_then_in_the_cache(tmp_path, mon
     translator(1).save(cached)
     assert Translator.from_pretrained("multi30k-en-de").model.config == translator().model.config
     translator(1, d_ff=24).save(checkout)
-    assert shipped("runs/multi30k-en-de") == checkout
+    assert shipped("multi30k-en-de") == checkout
     assert Translator.from_pretrained("multi30k-en-de").model.config.d_ff == 24
 
 

@@ -1,6 +1,6 @@
 """Write book/_static/translator_weights.js, the trained translator for the reader's browser.
 
-python tools/live.py [DIR]      of the trained model in DIR; by default of book/runs/multi30k-en-de
+python tools/live.py [DIR]      of the trained model in DIR; by default of records/multi30k-en-de
 """
 
 import json
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from safetensors.numpy import load_file
 
 ROOT = Path(__file__).resolve().parent.parent
-RUN = ROOT / "book" / "runs" / "multi30k-en-de"
+RUN = ROOT / "records" / "multi30k-en-de"
 SCRIPT = ROOT / "book" / "_static" / "translator_weights.js"
 
 

@@ -11,7 +11,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-RECORD = ROOT / "book" / "mutation.json"
+RECORD = ROOT / "records" / "mutation.json"
 SURVIVORS = ROOT / "tests" / "survivors.tsv"
 SURVIVED = (0, 5, 33)  # mutmut's codes: all tests passed; there was none to run
 

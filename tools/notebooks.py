@@ -295,8 +295,7 @@ def without_glue(source: str) -> str:
         if isinstance(node, ast.stmt) and doomed(node):
             lines[node.lineno - 1 : node.end_lineno] = ["\0"] * ((node.end_lineno or 0) - node.lineno + 1)
     text = "\n".join(line for line in lines if line != "\0").strip("\n")
-    text = re.sub(r'from_pretrained\("(?:\.\./book/)?runs/([\w-]+)"', r'from_pretrained("\1"', text)
-    return re.sub(r'Path\("((?:runs/[\w-]+)|(?:\w+\.json))"\)', r'shipped("\1")', re.sub(r"\n{4,}", "\n\n\n", text))
+    return re.sub(r"\n{4,}", "\n\n\n", text)
 
 
 def names(cell: nbformat.NotebookNode, context: type) -> set[str]:

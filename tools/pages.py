@@ -12,8 +12,8 @@ from pathlib import Path
 
 from export import PACKAGE, ROOT, chapters
 
-EQUIVALENCE = ROOT / "book" / "equivalence.json"
-BENCH = ROOT / "book" / "bench.json"
+EQUIVALENCE = ROOT / "records" / "equivalence.json"
+BENCH = ROOT / "records" / "bench.json"
 TOPICS = ROOT / "book" / "topics.tsv"
 GALLERY = ROOT / "book" / "gallery.tsv"
 API = ROOT / "book" / "api.md"  # its table is the package itself
@@ -43,7 +43,7 @@ def digits(entry: float) -> str:
 
 
 def equivalence_table() -> str:
-    """What book/equivalence.json says: the table, its notes, and what it was measured with."""
+    """What records/equivalence.json says: the table, its notes, and what it was measured with."""
     stored = json.loads(EQUIVALENCE.read_text(encoding="utf-8"))
     reasons: list[str] = []
 
@@ -125,7 +125,7 @@ def bench_record(path: Path) -> str:
 
 
 def bench_tables() -> str:
-    """What book/bench.json says, and beside it the record of a GPU, if there is one."""
+    """What records/bench.json says, and beside it the record of a GPU, if there is one."""
     records = (BENCH, BENCH.with_name("bench-cuda.json"))
     return "\n".join(bench_record(record) for record in records if record.exists())
 
@@ -240,7 +240,7 @@ def pages() -> dict[Path, str]:
         (GALLERY, gallery_table),
         (API, module_list),
     ):
-        page = table.with_suffix(".md")
+        page = ROOT / "book" / f"{table.stem}.md"
         if page.exists():
             before, _, rest = page.read_text(encoding="utf-8").partition(BEGIN)
             made[page] = before + BEGIN + make() + END + rest.partition(END)[2]

@@ -26,7 +26,7 @@ SHIPPED = ("multi30k-en-de",)
 
 
 def shipped(name: str) -> Path:
-    """The path of a file or directory that comes with the course, such as `runs/multi30k-en-de` or `bench.json`.
+    """The path of a file or directory that comes with the course, such as `multi30k-en-de` or `bench.json`.
 
     It is looked for in the checkout that this package lies in, then in the folder `transformer_lib` of the user's
     cache, `$XDG_CACHE_HOME` or else `~/.cache`.
@@ -34,11 +34,11 @@ def shipped(name: str) -> Path:
     Raises:
         InputError: it is in neither place.
     """
-    checkout, cache = Path(__file__).parents[1] / "book", os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+    checkout, cache = Path(__file__).parents[1] / "records", os.environ.get("XDG_CACHE_HOME") or "~/.cache"
     for path in (checkout / name, Path(os.path.expanduser(cache), "transformer_lib", name)):
         if path.exists():
             return path
-    raise InputError(f"{name} comes with the course, not with the package: copy book/{name} of the course to {path}")
+    raise InputError(f"{name} comes with the course, not with the package: copy records/{name} of the course to {path}")
 
 
 class Attention(NamedTuple):
@@ -91,7 +91,7 @@ class Translator:
             return EngineTranslator(path, device=device)
         folder = Path(path)
         if str(path) in SHIPPED and not folder.is_dir():
-            folder = shipped(f"runs/{path}")
+            folder = shipped(path)
         config, tokenizer = _read_config(folder), Tokenizer.load(folder / "tokenizer.json")
         expected = config.source_vocab_size, config.target_vocab_size, config.pad_id
         got = tokenizer.vocab_size, tokenizer.vocab_size, tokenizer.pad_id
