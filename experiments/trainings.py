@@ -1,14 +1,17 @@
 """Train the recipe of a record again, changed in one thing, and write down what that does to the score.
 
-python experiments/trainings.py RECORD [--train RUN [--whole NAME]] [--steps N] [--commit HASH]
+python experiments/trainings.py RECORD [--train RUN [--only NAME …] [--whole NAME]] [--steps N] [--commit HASH]
+python experiments/trainings.py RECORD --second-stage RUN --command COMMAND [--commit HASH]
 
 Without --train the search alone is changed, with the record's weights. With it the recipe is trained, too: once as it
 is and once with each change, below the directory RUN, at a quarter of its length, which is that of the updates, of the
 warm-up and the like, and from one validation to the next. Both are kept as variations.json, and both translate the
-validation set, so the test set decides nothing.
+validation set, so the test set decides nothing. --only leaves all changes out but these.
 
 With --whole NAME only the change of this name is trained, at its whole length and in the directory RUN itself. How it
 went and its score on the test set are written into the record. `torchrun` may start it with several processes.
+
+--second-stage scores the model that COMMAND, a training that started from the record's weights, left in RUN.
 
 What was interrupted goes on. N is the number of updates, if it is not the record's. HASH names the commit, where git
 cannot.
@@ -18,6 +21,7 @@ import argparse
 import json
 import math
 import os
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -117,8 +121,10 @@ def translations(changed: dict[str, Any], run: Path, data: ParallelCorpus) -> li
     return translator.translate(data.source, use_cache=build is not TorchTransformer, **DECODING)
 
 
-def variations(folder: Path, runs: Path | None, steps: int | None, commit: str | None) -> dict[str, dict]:
-    """All that variations.json holds; what was trained earlier stays if nothing is to be trained."""
+def variations(
+    folder: Path, runs: Path | None, steps: int | None, commit: str | None, names: Iterable[str] = ()
+) -> dict[str, dict]:
+    """All that variations.json holds, the trainings of these names or all; the earlier ones if nothing is to train."""
     record = load(folder)
     val, model = corpus(record, "val"), Translator.from_pretrained(folder)
     hypotheses = {name: model.translate(val.source, **DECODING | changed) for name, changed in SEARCHES.items()}
@@ -128,10 +134,10 @@ def variations(folder: Path, runs: Path | None, steps: int | None, commit: str |
         earlier = folder / "variations.json"
         return (json.loads(earlier.read_text(encoding="utf-8")) if earlier.exists() else {}) | found
     steps, hypotheses, losses = steps or record["steps"], {}, {}
-    for name, changed in TRAININGS.items():
+    for name in dict.fromkeys([AS_IT_IS, *(names or TRAININGS)]):
         run = runs / name.replace(" ", "-")
-        retrain(record, changed, run, steps, QUARTER)
-        hypotheses[name] = translations(changed, run, val)
+        retrain(record, TRAININGS[name], run, steps, QUARTER)
+        hypotheses[name] = translations(TRAININGS[name], run, val)
         losses[name] = {"loss": round(min(row["val_loss"] for row in log_of(run)), 3)}
     rows = {name: row | losses[name] for name, row in compared(hypotheses, val.target).items()}
     what = {"command": record["command"], "preset": PRESETS["small"], "steps": max(1, steps // QUARTER)}
@@ -153,21 +159,43 @@ def add_training(name: str, run: Path, folder: Path, where: dict[str, str]) -> N
     save_record(record, folder)
 
 
+def add_second_stage(run: Path, command: str, folder: Path, where: dict[str, str]) -> None:
+    """Write into the record what a training from its weights reached: loss, scores, and the interval of the gain."""
+    record, log, translator = load(folder), log_of(run), Translator.from_pretrained(run)
+    kept: dict[str, dict] = {}
+    for split in SPLITS:
+        data = corpus(record, split)
+        ours = (folder / f"{split}.{record['target']}").read_text(encoding="utf-8").splitlines()
+        hypotheses = translator.translate(data.source, **DECODING)
+        row = compared({"ours": ours, "after": hypotheses}, data.target)["after"]
+        kept[split] = scores(hypotheses, data.target, record["target"]) | {"interval": [row["low"], row["high"]]}
+    loss = round(min(row["val_loss"] for row in log), 4)
+    record["second_stage"] = where | {"command": command, "steps": log[-1]["step"], "val_loss": loss, "scores": kept}
+    save_record(record, folder)
+
+
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(usage=__doc__)
     parser.add_argument("record", type=Path)
     parser.add_argument("--train", type=Path)
+    parser.add_argument("--only", nargs="+", choices=TRAININGS, default=[])
     parser.add_argument("--whole", choices=TRAININGS | RIVALS)
+    parser.add_argument("--second-stage", type=Path)
+    parser.add_argument("--command")
     parser.add_argument("--steps", type=int)
     parser.add_argument("--commit")
     given = parser.parse_args()
     if given.whole and not given.train:
         parser.error("--whole needs --train: the directory to train in")
-    if given.whole:
+    if given.second_stage and not given.command:
+        parser.error("--second-stage needs --command: how its model was trained")
+    if given.second_stage:
+        add_second_stage(given.second_stage, given.command, given.record, environment(given.commit))
+    elif given.whole:
         record = load(given.record)
         retrain(record, (TRAININGS | RIVALS)[given.whole], given.train, given.steps or record["steps"])
         if os.environ.get("RANK", "0") == "0":
             add_training(given.whole, given.train, given.record, environment(given.commit))
     else:
-        tables = variations(given.record, given.train, given.steps, given.commit)
+        tables = variations(given.record, given.train, given.steps, given.commit, given.only)
         save_table(given.record / "variations.json", tables, depth=3)

@@ -295,6 +295,36 @@ def test_search_and_training_on_the_toy_corpus(tmp_path, monkeypatch):
     assert len(states) == 5
     assert tool.variations(folder, runs, None, "abc") == found  # and is not trained again
     assert states == [(path, path.stat().st_mtime_ns) for path, _ in states]
+    few = tool.variations(folder, runs, None, "abc", ["seed 2"])["training"]["rows"]
+    assert few == {name: found["training"]["rows"][name] for name in (tool.AS_IT_IS, "seed 2")}
+
+
+@recorded
+def test_a_second_stage_is_scored_beside_the_first(tmp_path, monkeypatch):
+    """The record keeps its scores; the new ones are those of the other model, with its lowest loss and its command."""
+    val = toy_corpus("val", size=6)
+    monkeypatch.setattr(tool, "corpus", lambda *_: val)
+    tokenizer = Tokenizer.train(val.source + val.target, 300)
+    torch.manual_seed(0)
+    model = Transformer(TransformerConfig(tokenizer.vocab_size, tokenizer.vocab_size, 0, **MICRO["model"]))
+    Translator(model, tokenizer).save(tmp_path / "run")
+    rows = [{"step": 5, "val_loss": 1.5}, {"step": 9, "val_loss": 1.75}]
+    (tmp_path / "run" / "log.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    folder = tmp_path / "record"
+    folder.mkdir()
+    for split in tool.SPLITS:
+        (folder / f"{split}.de").write_text("".join(f"{line}\n" for line in val.target))
+    (folder / "record.json").write_text((FOLDER / "record.json").read_text())
+    tool.add_second_stage(tmp_path / "run", "train --start-from it", folder, {"commit": "abc"})
+    found = json.loads((folder / "record.json").read_text())
+    stage = found["second_stage"]
+    assert found["scores"] == record()["scores"]
+    assert (stage["steps"], stage["val_loss"], stage["commit"]) == (9, 1.5, "abc")
+    hypotheses = Translator.from_pretrained(tmp_path / "run").translate(val.source, **tool.DECODING)
+    for split in tool.SPLITS:
+        assert stage["scores"][split]["cased"]["bleu"] == evaluate_bleu(hypotheses, val.target)["bleu"]
+        assert stage["scores"][split]["interval"][1] < -50  # the references themselves cannot be beaten
+    assert "train --start-from it" in (folder / "README.md").read_text()
 
 
 # --- the record ---

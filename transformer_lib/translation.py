@@ -91,7 +91,7 @@ class Translator:
             return EngineTranslator(path, device=device)
         folder = Path(path)
         if str(path) in SHIPPED and not folder.is_dir():
-            folder = shipped(path)
+            folder = shipped(str(path))
         config, tokenizer = _read_config(folder), Tokenizer.load(folder / "tokenizer.json")
         expected = config.source_vocab_size, config.target_vocab_size, config.pad_id
         got = tokenizer.vocab_size, tokenizer.vocab_size, tokenizer.pad_id
