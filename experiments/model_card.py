@@ -37,7 +37,7 @@ such as one says of a photograph.
 | | BLEU, cased | chrF, cased | BLEU, papers | chrF, papers |
 |---|---:|---:|---:|---:|
 {table}
-{after}
+
 Every score of this model is that of these very weights, computing in single precision on a CPU, by beam search with
 {beam_size} hypotheses and length penalty {length_penalty}. The weights were chosen by their loss on `val`,
 nothing on `test_2016_flickr`, which is small: a difference of one BLEU may be luck.
@@ -70,19 +70,12 @@ PROVISIONAL = """
 **Provisional**: one run with one seed on a CPU, without ablations, until a run on a GPU replaces it.
 """
 
-SECOND_STAGE = """
-The second stage went on from these weights; its own are not in this directory:
-
-    {command}
-"""
-
 
 def model_card(record: dict, name: str) -> str:
     """The README.md of the directory `name`, with every number out of record.json."""
     rows = {f"this model, {split}": both for split, both in record["scores"].items()}
     rows |= {name: other["scores"] for name, other in record.get("others", {}).items() if "scores" in other}
-    stage = record.get("second_stage", {"scores": {}})
-    rows |= {f"after a second stage, {split}": both for split, both in stage["scores"].items()} | record["baselines"]
+    rows |= record["baselines"]
     columns = [(way, score) for way in ("cased", "papers") for score in ("bleu", "chrf")]
     lines = [
         f"| {row} | {' | '.join(f'{both[way][score]:.1f}' for way, score in columns)} |" for row, both in rows.items()
@@ -96,6 +89,5 @@ def model_card(record: dict, name: str) -> str:
         cased=record["scores"]["test_2016_flickr"]["cased"]["signature"],
         papers=record["scores"]["test_2016_flickr"]["papers"]["signature"],
         table="\n".join(lines),
-        after=SECOND_STAGE.format(**stage) if stage["scores"] else "",
         minutes=record["seconds"] / 60,
     )

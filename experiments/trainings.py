@@ -11,7 +11,8 @@ validation set, so the test set decides nothing. --only leaves all changes out b
 With --whole NAME only the change of this name is trained, at its whole length and in the directory RUN itself. How it
 went and its score on the test set are written into the record. `torchrun` may start it with several processes.
 
---second-stage scores the model that COMMAND, a training that started from the record's weights, left in RUN.
+--second-stage scores the model in RUN, which COMMAND trained on from the record's weights: second_stage.json, beside
+the record.
 
 What was interrupted goes on. N is the number of updates, if it is not the record's. HASH names the commit, where git
 cannot.
@@ -159,19 +160,22 @@ def add_training(name: str, run: Path, folder: Path, where: dict[str, str]) -> N
     save_record(record, folder)
 
 
-def add_second_stage(run: Path, command: str, folder: Path, where: dict[str, str]) -> None:
-    """Write into the record what a training from its weights reached: loss, scores, and the interval of the gain."""
-    record, log, translator = load(folder), log_of(run), Translator.from_pretrained(run)
-    kept: dict[str, dict] = {}
+def second_stage(run: Path, command: str, folder: Path, where: dict[str, str]) -> dict[str, Any]:
+    """What a training from the record's weights reached: its loss, its scores, and the intervals of the gains."""
+    record, translator = load(folder), Translator.from_pretrained(run)
+    log, kept = log_of(run), {}
     for split in SPLITS:
         data = corpus(record, split)
         ours = (folder / f"{split}.{record['target']}").read_text(encoding="utf-8").splitlines()
         hypotheses = translator.translate(data.source, **DECODING)
         row = compared({"ours": ours, "after": hypotheses}, data.target)["after"]
-        kept[split] = scores(hypotheses, data.target, record["target"]) | {"interval": [row["low"], row["high"]]}
+        interval = [row["low"], row["high"]]  # of cased BLEU minus ours, by the paired bootstrap
+        kept[split] = scores(hypotheses, data.target, record["target"]) | {
+            "interval": interval,
+            "length": row["length"],
+        }
     loss = round(min(row["val_loss"] for row in log), 4)
-    record["second_stage"] = where | {"command": command, "steps": log[-1]["step"], "val_loss": loss, "scores": kept}
-    save_record(record, folder)
+    return where | {"command": command, "steps": log[-1]["step"], "val_loss": loss, "scores": kept}
 
 
 if __name__ == "__main__":
@@ -190,7 +194,8 @@ if __name__ == "__main__":
     if given.second_stage and not given.command:
         parser.error("--second-stage needs --command: how its model was trained")
     if given.second_stage:
-        add_second_stage(given.second_stage, given.command, given.record, environment(given.commit))
+        found = second_stage(given.second_stage, given.command, given.record, environment(given.commit))
+        save_table(given.record.with_name("second_stage.json"), found, depth=3)
     elif given.whole:
         record = load(given.record)
         retrain(record, (TRAININGS | RIVALS)[given.whole], given.train, given.steps or record["steps"])
