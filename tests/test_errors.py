@@ -9,7 +9,7 @@ import errors as tool
 import pytest
 from test_record import FOLDER, ROOT, TEST, data, quoted, record, recorded, with_data
 
-FILE = ROOT / "book" / "errors.json"
+FILE = ROOT / "records" / "errors.json"
 
 
 def judged():
