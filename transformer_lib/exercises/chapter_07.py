@@ -50,32 +50,42 @@ def grade_07_1(answer: Answer) -> Checks:
 
 
 class _Recitation:
-    """Stands for a model: after <bos> and any beginning of its text it finds the next word likeliest, else word 0."""
+    """Stands for a model of a batch: after <bos> and the beginning of a row's text it finds the next word likeliest.
 
-    def __init__(self, bos: int, text: list[int]) -> None:
-        self.bos, self.text = bos, text
-        self.__name__ = f"a model that says {text}"  # for the message
+    After anything else, an ended text included, it says word 6.
+    """
 
-    def __call__(self, tokens: list[int]) -> Tensor:
-        logits = torch.zeros(len(tokens), 6)
-        for i in range(len(tokens)):
-            knows = i < len(self.text) and list(tokens[: i + 1]) == [self.bos, *self.text[:i]]
-            logits[i, self.text[i] if knows else 0] = 1.0
+    def __init__(self, bos: int, texts: list[list[int]]) -> None:
+        self.bos, self.texts = bos, texts
+        self.__name__ = f"a model that says {texts}"  # for the message
+
+    def __call__(self, tokens: Tensor) -> Tensor:
+        logits = torch.zeros(*tokens.shape, 7)
+        for b, (row, text) in enumerate(zip(tokens.tolist(), self.texts, strict=True)):
+            for i in range(len(row)):
+                knows = i < len(text) and row[: i + 1] == [self.bos, *text[:i]]
+                logits[b, i, text[i] if knows else 6] = 1.0
         return logits
 
 
 def grade_07_2(answer: Answer) -> Checks:
-    """Models that recite; in the last case <bos> and <eos> are other numbers."""
-    for text, bos, eos, max_new, expected, claim in (
-        ([2], 1, 2, 3, [2], "it stops after <eos>, and returns it"),
-        ([3, 2], 1, 2, 3, [3, 2], "it appends what it predicted, and predicts again"),
-        ([3, 3, 4, 2], 1, 2, 9, [3, 3, 4, 2], "the model reads all that was written"),
-        ([3, 4, 5, 3], 1, 2, 2, [3, 4], "it writes at most max_new tokens"),
-        ([3, 4], 1, 2, 4, [3, 4, 0, 0], "it goes on to max_new without <eos>"),
-        ([3], 1, 2, 0, [], "it writes at most max_new tokens"),
-        ([3, 2, 1, 5], 4, 5, 9, [3, 2, 1, 5], "it begins with bos and stops after eos, whatever their numbers"),
-    ):
-        yield claim, close(answer(_Recitation(bos, text), bos, eos, max_new), expected, 0)
+    """Models that recite; in the last cases the special tokens are other numbers."""
+    for texts, bos, eos, pad, max_new, expected, claim in (
+        ([[2]], 1, 2, 0, 3, [[2]], "a row ends with its <eos>, and writing stops when all rows have ended"),
+        ([[3, 2], [4, 2]], 1, 2, 0, 3, [[3, 2], [4, 2]], "each row reads what was written in it, and goes on"),
+        ([[3, 3, 4, 2]], 1, 2, 0, 9, [[3, 3, 4, 2]], "the model reads all that was written"),
+        ([[2], [3, 2]], 1, 2, 0, 9, [[2, 0], [3, 2]], "a row that has ended gets padding while others go on"),
+        ([[3, 2], [3, 4, 5, 2], [2]], 1, 2, 0, 9, [[3, 2, 0, 0], [3, 4, 5, 2], [2, 0, 0, 0]],
+         "a row that has ended gets padding while others go on"),
+        ([[3, 4, 5, 3], [4, 2]], 1, 2, 0, 2, [[3, 4], [4, 2]], "it writes at most max_new tokens"),
+        ([[3, 4], [2]], 1, 2, 0, 4, [[3, 4, 6, 6], [2, 0, 0, 0]], "a row without <eos> goes on to max_new"),
+        ([[0, 2], [2]], 1, 2, 3, 9, [[0, 2], [2, 3]], "bos, eos and pad may be any numbers"),
+        ([[3, 2, 1, 5], [5]], 4, 5, 0, 9, [[3, 2, 1, 5], [5, 0, 0, 0]], "bos, eos and pad may be any numbers"),
+    ):  # fmt: skip
+        got = answer(_Recitation(bos, texts), len(texts), bos, eos, pad, max_new)
+        yield claim, close(got, torch.tensor(expected), 0)
+    got = answer(_Recitation(1, [[3], [4]]), 2, 1, 2, 0, 0)
+    yield "it writes at most max_new tokens", close(got, torch.empty(2, 0))
 
 
 def grade_07_3(answer: Answer) -> Checks:
