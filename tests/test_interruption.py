@@ -3,17 +3,21 @@
 import json
 import os
 import random
+import shutil
 import signal
 import socket
 import subprocess
 import sys
 import threading
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from types import SimpleNamespace
 
+import jupytext
 import pytest
 import torch
+from reference import PAD
 from safetensors.torch import load_file
 from small import ENGLISH, MICRO
 from test_training import (
@@ -31,8 +35,12 @@ from test_training import (
 
 from transformer_lib import __main__ as command_line
 from transformer_lib.data import token_batches
+from transformer_lib.serialization import load_weights
 from transformer_lib.training import loop as training
 from transformer_lib.training import train
+from transformer_lib.training.config import adamw
+from transformer_lib.training.loss import real_targets
+from transformer_lib.training.train_step import LossModule, train_step
 from transformer_lib.translation import Translator
 
 MODEL = {"dropout": 0.2, "tie_embeddings": "all", "norm_first": True}
@@ -304,6 +312,42 @@ def test_one_of_two_processes_dies_and_both_go_on(children, tmp_path):
     assert [status for status, _ in again] == [0, 0]
     assert timeless(again[1][1]["log"]) == timeless(answers[1][1]["log"])
     compare_states(tmp_path / "run", tmp_path / "whole")
+
+
+@pytest.mark.skipif(not hasattr(torch.cpu.Stream, "record_event"), reason="torch 2.6 shards on GPUs only")
+def test_the_program_that_divides_the_model_trains_the_model_of_one(children, tmp_path):
+    """In float64. Two processes save; two and one go on, past a checkpoint that lacks its last file."""
+    cells = jupytext.read(Path(__file__).parents[1] / "chapters/09g_sharding.md").cells
+    (text,) = (cell.source for cell in cells if cell.source.startswith("program = '''"))
+    program = {"__name__": "sharded"}
+    exec(text, program)
+    exec(program["program"], program)
+    model, losses = program["new_model"](), []
+    loss, optimizer = LossModule(model), adamw(model, program["config"])
+    for step, batch in enumerate(islice(program["batches"], 5), start=1):
+        tokens = real_targets(batch.target, PAD)
+        losses += train_step(loss, [batch], tokens, optimizer, program["config"], step)[:1].tolist()
+    size = sum(parameter.numel() for parameter in model.parameters())
+
+    def divided(out, ranks, steps):
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        answers = children(program=program["program"], out=out, ranks=ranks, steps=steps, port=port)
+        assert [status for status, _ in answers] == [0] * ranks
+        assert all(answer["kept"] == [size // ranks, 2 * size // ranks] for _, answer in answers)
+        (told,) = {tuple(answer["losses"]) for _, answer in answers}
+        return told
+
+    assert divided(tmp_path / "two", 2, 3) == pytest.approx(losses[:3], rel=0, abs=1e-9)
+    (tmp_path / "two/4").mkdir()
+    shutil.copytree(tmp_path / "two", tmp_path / "one")
+    for name, ranks in (("two", 2), ("one", 1)):
+        assert divided(tmp_path / name, ranks, 5) == pytest.approx(losses[3:], rel=0, abs=1e-9)
+        again = program["new_model"]()
+        load_weights(tmp_path / name / "model.safetensors", again)
+        for ours, theirs in zip(again.parameters(), model.parameters(), strict=True):
+            torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-9)
 
 
 # --- the command line --------------------------------------------------------------------------------------------

@@ -10,7 +10,9 @@ import random
 import re
 import urllib.request
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from io import BufferedReader
 from itertools import pairwise
 from pathlib import Path
 from zlib import crc32
@@ -110,12 +112,20 @@ def read_lines(name: str, data: bytes, *, first: int = 1) -> list[str]:
     return [line.removesuffix("\r") for line in lines]
 
 
-def read_bytes(path: str | Path) -> bytes:
-    """The whole of a file, or an InputError that names it."""
+@contextmanager
+def open_bytes(path: str | Path) -> Iterator[BufferedReader]:
+    """Open a file to read its bytes; if the system cannot, raise an InputError that names the file."""
     try:
-        return Path(path).read_bytes()
+        with open(path, "rb") as file:
+            yield file
     except OSError as error:
         raise InputError(f"cannot read {path}: {error.strerror or error}") from error
+
+
+def read_bytes(path: str | Path) -> bytes:
+    """The whole of a file, or an InputError that names it."""
+    with open_bytes(path) as file:
+        return file.read()
 
 
 def read_parallel(source_file: str | Path, target_file: str | Path) -> ParallelCorpus:

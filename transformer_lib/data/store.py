@@ -20,7 +20,7 @@ import numpy as np
 import torch
 
 from transformer_lib.data.batching import Batch
-from transformer_lib.data.corpora import ParallelCorpus, read_lines
+from transformer_lib.data.corpora import ParallelCorpus, open_bytes, read_lines
 from transformer_lib.data.tokenizer import Tokenizer
 from transformer_lib.serialization import InputError, atomic_path, atomic_write, one_at_a_time, remove_parts
 
@@ -36,22 +36,16 @@ def held_out_step(size: int) -> int:
 def _lines(path: str | Path) -> Iterator[str]:
     """The lines of a file as `read_lines` gives them, with a megabyte of it in memory."""
     first = 1
-    try:
-        with open(path, "rb") as file:
-            while part := file.readlines(2**20):
-                yield from read_lines(str(path), b"".join(part), first=first)
-                first += len(part)
-    except OSError as error:
-        raise InputError(f"cannot read {path}: {error.strerror or error}") from error
+    with open_bytes(path) as file:
+        while part := file.readlines(2**20):
+            yield from read_lines(str(path), b"".join(part), first=first)
+            first += len(part)
 
 
 def _digest(path: str | Path) -> str:
     """The SHA-256 of a file."""
-    try:
-        with open(path, "rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
-    except OSError as error:
-        raise InputError(f"cannot read {path}: {error.strerror or error}") from error
+    with open_bytes(path) as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 Shape = tuple[int, int]  # source length, target length
