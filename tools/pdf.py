@@ -56,8 +56,8 @@ def article(html: str, name: str, level: int, names: list[str]) -> str:
     text = WORKS_ON_SCREEN.sub("", html[html.index("<article") : html.index("</article>")] + "</article>")
     text = FOLDED.sub(lambda fold: "" if LEFT_OUT.search(fold[0]) else fold[0], text)
     text = text.replace('admonition-title">Show ', 'admonition-title">Not printed: ')
-    text = text.replace('<details class="sd-', '<details open class="sd-')  # hints
-    text = text.replace("open the page with JavaScript", "open the page in a browser")
+    text = re.sub(r'<span class="(?:n|p|w|nn|nx)">([^<]*)</span>', r"\1", text)  # half of the PDF, and all in black
+    text = text.replace('<details class="sd-', '<details open class="sd-').replace("with JavaScript)", "in a browser)")
     text = re.sub(r'\bhref="([^"]*)"', lead, text)
     text = text.replace(' id="', f' id="{name}/').replace("url(#", f"url(#{name}/").replace('src="../', 'src="html/')
     return re.sub(r"<h([1-6])", lambda tag: f'{tag[0]} aria-level="{min(level + int(tag[1]) - 1, 6)}"', text)
