@@ -23,7 +23,7 @@ WORKS_ON_SCREEN = re.compile(
 )
 FOLDED = re.compile(r'(?:<div class="goes-into">[^<]*</div>\s*)?<details class="[^"]*\bhide\b.*?</details>', re.DOTALL)
 # What is folded because it draws a picture or a widget, or grades an exercise, is of no use on paper.
-LEFT_OUT = re.compile(r">Show (code cell source|the code of the|how the drawing|the graders? of|what you can change)")
+LEFT_OUT = re.compile(r">The code<|>Show (the code of the|how the drawing|the graders? of|what you can change)")
 
 
 def chromium() -> str | None:
