@@ -15,7 +15,7 @@ WORKERS ?= 2
 unit test-long equivalence mutation: export OMP_NUM_THREADS = 1
 
 .DEFAULT_GOAL := book
-.PHONY: book test course train baseline seeds variations gpu equivalence live bench export execute render zip lint types check unit notebooks notebooks-for-you elsewhere test-long mutation clean
+.PHONY: book test course train baseline seeds variations gpu equivalence live bench export execute render zip pdf lint types check unit notebooks notebooks-for-you elsewhere test-long mutation clean
 
 book: export execute render
 
@@ -114,6 +114,10 @@ render: $(INSTALLED) $(LIVE)
 # The rendered book as one file to carry: unpack it, and open index.html.
 zip: render
 	$(PY) -c "import shutil; shutil.make_archive('_build/tested-transformer', 'zip', '_build/html')"
+
+# The same as one PDF to print or to read; it needs Chromium.
+pdf: render
+	$(PY) tools/pdf.py
 
 lint: $(INSTALLED)
 	$(PY) -m ruff check .

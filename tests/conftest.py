@@ -33,3 +33,17 @@ def _seed():
 @pytest.fixture(autouse=True)
 def _shapes_are_checked(request, monkeypatch):
     monkeypatch.setattr(config, "jaxtyping_disable", request.node.get_closest_marker("bad_input") is not None)
+
+
+@pytest.fixture(scope="module")
+def browser():
+    """A Chromium; a test that needs one is skipped where there is none."""
+    from pdf import BROWSERS, chromium
+
+    sync_api = pytest.importorskip("playwright.sync_api", reason="no browser: Playwright is not installed")
+    if not chromium():
+        pytest.skip("no browser: none of " + ", ".join(BROWSERS))
+    with sync_api.sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=chromium())
+        yield browser
+        browser.close()

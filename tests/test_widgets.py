@@ -1,7 +1,6 @@
 """What the book's widgets compute, in JavaScript, is what the library computes; and they answer to the keyboard."""
 
 import json
-import os
 import re
 import shutil
 import subprocess
@@ -151,18 +150,6 @@ def boxes():
                 text = "".join(output.get("data", {}).get("text/html", ""))
                 found |= {name: text for name in re.findall(r'<div class="widget" id="widget-(\w+)"', text)}
     return found
-
-
-@pytest.fixture(scope="module")
-def browser():
-    sync_api = pytest.importorskip("playwright.sync_api", reason="no browser: Playwright is not installed")
-    path = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
-    if not path:
-        pytest.skip("no browser")
-    with sync_api.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=path)
-        yield browser
-        browser.close()
 
 
 @pytest.mark.parametrize("name", ["attention", "masks", "positions", "beam", "sampling", "gallery", "cost"])

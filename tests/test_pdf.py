@@ -1,0 +1,153 @@
+"""The book as one PDF: the joined page that is printed, and what Chromium makes of it."""
+
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+from urllib.parse import unquote
+
+import pdf
+import pytest
+from bs4 import BeautifulSoup
+
+ROOT = Path(__file__).resolve().parent.parent
+SITE = ROOT / "_build" / "html"
+NAMES = re.findall(r"(?:root|file): book/(\S+)", (ROOT / "_toc.yml").read_text(encoding="utf-8"))
+FEW = ["index", "00_preface", "02_attention", "07_model"]
+
+rendered = pytest.mark.skipif(
+    not all((SITE / f"book/{name}.html").exists() for name in NAMES), reason="a page is not rendered: run `make book`"
+)
+
+PAGE = """<nav id="id1"></nav><article class="bd-article"><section id="two"><h1 id="id1">Two
+<a class="headerlink" href="#two">#</a></h1><nav class="chapters"><a href="one.html">1</a></nav>
+<p><a href="#id1">here</a> <a href="one.html#id1">there</a>
+<a href="one.html">the page</a> <a href="../genindex.html">index</a> <a href="https://example.org/one.html#x">web</a></p>
+<div class="cell"><details class="hide"><summary><p class="collapsed admonition-title">Checked: it holds</p>
+<p class="expanded admonition-title">Hide code cell source</p></summary><pre>assert True</pre></details></div>
+<div class="cell"><details class="hide"><summary><p>The code</p></summary><pre>plot()</pre></details>
+<div class="cell_output"><img src="../_images/plot.svg"></div></div>
+<div class="cell"><div class="goes-into">goes into exercises</div>
+<details class="hide"><summary><p>Show the grader of this exercise</p></summary>
+<pre>def grade(): ...</pre></details></div>
+<details class="sd-dropdown"><summary>Hint 1</summary><p>Think.</p></details></section></article>"""
+
+
+@pytest.fixture(scope="module")
+def page():
+    return BeautifulSoup(pdf.article(PAGE, "two", 3, ["one", "two"]), "html.parser")
+
+
+def test_names_and_links_are_those_of_the_joined_page(page):
+    assert [tag["id"] for tag in page(id=True)] == ["two/two", "two/id1"]
+    links = {link.get_text(): link.get("href") for link in page("a")}
+    web = "https://example.org/one.html#x"
+    assert links == {"here": "#two/id1", "there": "#one/id1", "the page": "#one", "index": None, "web": web}
+    assert page.img["src"] == "html/_images/plot.svg"
+    assert page.h1["aria-level"] == "3"
+
+
+def test_a_check_stays_one_line_a_hint_is_open_and_code_of_no_use_on_paper_is_gone(page):
+    folds = {fold.summary.get_text().strip(): fold.has_attr("open") for fold in page("details")}
+    assert folds == {"Checked: it holds": False, "Hint 1": True}
+    assert "plot()" not in page.get_text()
+    assert "goes into exercises" not in page.get_text()
+
+
+class Tags(HTMLParser):
+    """The tags of a page of HTML with their attributes, read faster than Beautiful Soup does."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.found = []
+        self.feed(text)
+
+    def handle_starttag(self, tag, attributes):
+        self.found.append((tag, dict(attributes)))
+
+    def values(self, attribute, tag=None, css_class=None):
+        """All values of an attribute in the order of the page: of any tag, or of one tag or class."""
+        return [
+            found[attribute]
+            for name, found in self.found
+            if attribute in found and tag in (None, name) and css_class in (None, found.get("class"))
+        ]
+
+
+@pytest.fixture(scope="module")
+def joined():
+    return Tags(pdf.join(SITE))
+
+
+@rendered
+def test_every_page_is_there_once_and_in_the_contents(joined):
+    assert joined.values("id", css_class="sheet") == NAMES
+    assert joined.values("href", "a")[: len(NAMES)] == [f"#{name}" for name in NAMES]
+
+
+@rendered
+def test_every_name_is_unique_and_every_link_leads_to_one(joined):
+    names, links = joined.values("id"), joined.values("href", "a")
+    assert sorted(names) == sorted(set(names))
+    inside = {unquote(link[1:]) for link in links if link.startswith("#")}
+    assert inside - set(names) == set()
+    assert len(inside) > 1000
+    assert [link for link in links if not link.startswith(("#", "https://", "http://"))] == []
+
+
+@rendered
+def test_every_picture_and_style_is_there(joined):
+    files = joined.values("src") + [file.partition("?")[0] for file in joined.values("href", "link")]
+    assert [file for file in files if not (SITE.parent / file).is_file()] == []
+
+
+@pytest.fixture(scope="module")
+def printed(browser, tmp_path_factory):
+    """Some pages of the book, printed."""
+    folder, whole = tmp_path_factory.mktemp("pdf"), pdf.contents
+    (folder / "html").symlink_to(SITE)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(pdf, "contents", lambda: [entry for entry in whole() if entry[0] in FEW])
+        (folder / "book.html").write_text(pdf.join(SITE), encoding="utf-8")
+    return pdf.print_it(browser, folder / "book.html", folder / "book.pdf"), (folder / "book.pdf").read_bytes()
+
+
+@rendered
+def test_the_contents_have_the_numbers_of_the_pages(printed):
+    tab, paper = printed
+    numbers = pdf.page_numbers(paper)
+    pages = [numbers[name] for name in FEW]
+    assert pages == sorted(set(pages))
+    assert 2 < pages[0] < pages[-1] < paper.count(b"<</Type /Page\n")
+    shown = tab.eval_on_selector_all(".paper-contents a", "links => links.map(link => Number(link.dataset.page))")
+    assert shown == pages
+
+
+@rendered
+def test_every_heading_is_a_bookmark(printed):
+    """Those that a PDF writes as they are: without formulas, brackets and letters beyond ASCII."""
+    tab, paper = printed
+    titles = {title.decode("latin-1") for title in re.findall(rb"<</Title \((.*?)\)\n/Dest", paper)}
+    headings = tab.eval_on_selector_all(
+        ":is(h1, h2, h3):not(:has(mjx-container))", "all => all.map(heading => heading.textContent.trim())"
+    )
+    plain = {heading for heading in headings if heading.isascii() and "(" not in heading}
+    assert plain - titles == set()
+    assert len(plain) > 30
+
+
+@rendered
+def test_pictures_stay_drawings(printed):
+    assert b"/Subtype /Image" not in printed[1]
+
+
+@rendered
+def test_nothing_is_cut_and_every_formula_is_set(printed):
+    tab, _ = printed
+    tab.set_viewport_size({"width": 657, "height": 971})  # A4 within the margins
+    tab.emulate_media(media="print")
+    cut = """() => [...document.querySelectorAll("pre, table, img, svg, mjx-container")]
+      .filter(element => element.getBoundingClientRect().right > innerWidth + 1 || element.matches("pre") &&
+        element.scrollWidth > element.clientWidth + 1).map(element => element.textContent.slice(0, 80))"""
+    assert tab.evaluate(cut) == []
+    assert tab.locator("mjx-container").count() > 100
+    assert tab.locator("mjx-merror").count() == 0
