@@ -23,7 +23,6 @@ test: lint types check render unit notebooks
 
 course: export
 	$(PY) tools/execute.py --all
-	$(PY) tools/picture.py
 	$(MAKE) render
 
 # Trains the last chapter's translator on Multi30k, scores it, and replaces its record: minutes on a GPU, hours on a CPU.
@@ -39,6 +38,7 @@ train: $(INSTALLED)
 	$(PY) experiments/record.py $(RUN) records/$(notdir $(RUN)) "$(TRAIN)" --source $(SOURCE) --target $(TARGET) --seed $(SEED)
 	$(PY) experiments/analysis.py records/$(notdir $(RUN))
 	$(PY) experiments/trainings.py records/$(notdir $(RUN))
+	$(PY) tools/picture.py
 
 # Trains PyTorch's own Transformer by the same recipe, and writes its scores into that record.
 baseline: $(INSTALLED)
@@ -95,7 +95,6 @@ export: $(INSTALLED)
 
 execute: $(INSTALLED)
 	$(PY) tools/execute.py
-	$(PY) tools/picture.py
 
 # The trained translator as a script for the reader's browser: 3.8 MB that follow from the weights, so git ignores it.
 LIVE = book/_static/translator_weights.js

@@ -1,7 +1,10 @@
 """What stands around the text of a page: the extension that Sphinx runs, without Sphinx."""
 
+import json
+import re
 from types import SimpleNamespace
 
+import measured
 import pytest
 import theme
 from docutils import nodes
@@ -9,11 +12,37 @@ from docutils.core import publish_doctree
 
 
 @pytest.mark.parametrize("url", ["", theme.PLACEHOLDER, theme.PLACEHOLDER + "/"])
-def test_no_button_leads_to_a_placeholder(url):
-    options = {"repository_url": url, "use_edit_page_button": True, "launch_buttons": {"colab_url": "https://colab"}}
+def test_nothing_leads_to_a_placeholder(url):
+    options = {"repository_url": url, "use_edit_page_button": True}
     theme.lead_to_the_repository(None, SimpleNamespace(html_theme_options=options, html_context={}))
     assert not options["use_edit_page_button"]
-    assert not options["launch_buttons"]
+    context = shown(url)
+    assert context["header_buttons"] == []
+    assert "og:title" in context["metatags"]
+    assert "og:image" not in context["metatags"]
+
+
+def shown(url, page="book/02_attention"):
+    """What a page of the book of this repository gets."""
+    app = SimpleNamespace(config=SimpleNamespace(html_title="Book", html_theme_options={"repository_url": url}))
+    context = {"title": "A page", "body": "", "header_buttons": []}
+    doctree = as_section(publish_doctree("Title\n=====\n\nA sentence of more than forty letters, which says much.\n"))
+    theme.add_launchers(app, page, "", context, doctree)
+    theme.complete_the_page(app, "book/index", "", context, doctree)
+    return context
+
+
+def test_once_there_is_a_repository_chapters_open_elsewhere_and_links_show_a_picture():
+    context = shown("https://github.com/Me/mine")
+    (group,) = context["header_buttons"]
+    assert [button["url"] for button in group["buttons"]] == [
+        "https://colab.research.google.com/github/Me/mine/blob/notebooks/02_attention.ipynb",
+        "https://mybinder.org/v2/gh/Me/mine/main?urlpath=lab/tree/notebooks/02_attention.ipynb",
+        "https://codespaces.new/Me/mine",
+    ]
+    assert '"og:image" content="https://me.github.io/mine/_static/card.png"' in context["metatags"]
+    assert '"og:url" content="https://me.github.io/mine/book/index.html"' in context["metatags"]
+    assert shown("https://github.com/Me/mine", "book/index")["header_buttons"] == []
 
 
 def test_the_edit_button_leads_to_the_chapter_in_the_repository_that_the_settings_name():
@@ -55,3 +84,24 @@ def test_checks_and_wrong_code_are_marked():
 def as_section(document):
     """Docutils makes the title of a lone section that of the document; Sphinx does not."""
     return nodes.document(None, None, "", nodes.section("", *document.children))
+
+
+def test_times_add_up():
+    assert [measured.hours(minutes) for minutes in (80, 160, 555, 870, 1365)] == ["1½", "2½", "9½", "15", "23"]
+    found = measured.times()
+    assert float(found["hours_translator"]) < float(found["hours"])
+
+
+def test_the_front_page_says_what_the_record_says():
+    numbers = measured.numbers()
+    record = json.loads((theme.ROOT / "records/multi30k-en-de/record.json").read_text(encoding="utf-8"))
+    assert float(numbers["bleu"]) == pytest.approx(
+        record["scores"]["test_2016_flickr"]["cased"]["bleu"], rel=0, abs=0.05
+    )
+    assert numbers["device"] == record["device"]
+    page = (theme.ROOT / "book/index.md").read_text(encoding="utf-8")
+    used = set(re.findall(r"\{\{ (\w+) \}\}", page))
+    assert {"bleu", "bleu_half", "minutes", "device", "hours"} <= used <= numbers.keys()
+    del record["others"]["torch.nn.Transformer"]
+    analysis = {"interval": {"cased": [40, 1]}, "statistics": {"beam": {"length": [1, 2]}}}
+    assert measured.scores(record, analysis)["bleu_of_torch"] == ""

@@ -24,8 +24,8 @@ from pybtex.richtext import Text
 
 sys.path.append(str(ROOT / "tools/sphinx"))
 
+import theme
 from page_numbers import number_of
-from theme import PLACEHOLDER
 
 START, END = "\0solution\0", "\0end\0"
 FENCE = re.compile(r"(`{3,}|:{3,})(?:\{([\w-]+)\} *(.*)|.*)")
@@ -34,17 +34,15 @@ FENCE = re.compile(r"(`{3,}|:{3,})(?:\{([\w-]+)\} *(.*)|.*)")
 @cache
 def repository() -> str:
     """The address of the repository; empty as long as the one in `_config.yml` is the placeholder."""
-    url = yaml.safe_load((ROOT / "_config.yml").read_text(encoding="utf-8"))["repository"]["url"].rstrip("/")
-    return "" if url == PLACEHOLDER else url
+    return theme.repository(yaml.safe_load((ROOT / "_config.yml").read_text(encoding="utf-8"))["repository"]["url"])
 
 
 def linked(text: str, page: str, anchor: str = "") -> str:
     """A link to a page of the published book; only its text if there is no such book."""
     if not repository():
         return text
-    owner, name = repository().split("/")[-2:]
     anchor = re.sub(r"[^a-z0-9]+", "-", anchor.lower())
-    return f"[{text}](https://{owner.lower()}.github.io/{name}/book/{page}.html{'#' * bool(anchor)}{anchor})"
+    return f"[{text}]({theme.site(repository())}/book/{page}.html{'#' * bool(anchor)}{anchor})"
 
 
 @cache

@@ -44,12 +44,49 @@ def modules(page: str) -> dict[str, str]:
 # --- the buttons that lead to the repository ---------------------------------------------------------------------
 
 
+def repository(url: str) -> str:
+    """The address of the repository; empty as long as it is the placeholder."""
+    url = url.rstrip("/")
+    return "" if url == PLACEHOLDER else url
+
+
+def site(url: str) -> str:
+    """Where GitHub publishes the book of the repository with this address."""
+    owner, name = url.split("/")[-2:]
+    return f"https://{owner.lower()}.github.io/{name}"
+
+
+def launchers(url: str, branch: str, chapter: str) -> list[dict[str, str]]:
+    """The buttons that open a chapter as a plain notebook elsewhere.
+
+    Binder and Codespaces make the notebooks from the repository; Colab takes them from the branch that
+    .github/workflows/publish.yml makes.
+    """
+    owner, name = url.split("/")[-2:]
+    places = {
+        "Colab": f"https://colab.research.google.com/github/{owner}/{name}/blob/notebooks/{chapter}.ipynb",
+        "Binder": f"https://mybinder.org/v2/gh/{owner}/{name}/{branch}?urlpath=lab/tree/notebooks/{chapter}.ipynb",
+        "Codespaces": f"https://codespaces.new/{owner}/{name}",
+    }
+    return [{"type": "link", "text": text, "tooltip": f"Open in {text}", "url": url} for text, url in places.items()]
+
+
+def add_launchers(app: Sphinx, page: str, template: str, context: dict[str, Any], doctree: nodes.document) -> None:
+    """Put these buttons at the top of a chapter, once there is a repository."""
+    options = app.config.html_theme_options
+    url, chapter = repository(options.get("repository_url", "")), page.removeprefix("book/")
+    if url and (ROOT / "chapters" / f"{chapter}.md").exists():
+        buttons = launchers(url, options.get("repository_branch") or "main", chapter)
+        group = {"type": "group", "tooltip": "Open as a notebook elsewhere", "icon": "fas fa-rocket"}
+        context["header_buttons"].append(group | {"buttons": buttons, "label": "launch-buttons"})
+
+
 def lead_to_the_repository(app: Sphinx, config: Config) -> None:
     """Make the address of the edit button from that of the repository; leave out every such button before it exists."""
     options = config.html_theme_options
-    url = options.get("repository_url", "").rstrip("/")
-    if url in ("", PLACEHOLDER):
-        options |= {"use_edit_page_button": False, "launch_buttons": {}}
+    url = repository(options.get("repository_url", ""))
+    if not url:
+        options["use_edit_page_button"] = False
     chapter = "file_name | replace('book/', 'chapters/') | replace('.ipynb', '.md')"  # not the notebook made of it
     name = f"{{{{ file_name if file_name.endswith('.md') else {chapter} }}}}"
     config.html_context |= {
@@ -117,12 +154,20 @@ def where_you_are(app: Sphinx, page: str, doctree: nodes.document) -> str:
     return f'<nav class="chapters d-print-none" aria-label="Chapters"><ol>{"".join(groups)}</ol></nav>{said}'
 
 
+def in_line(paragraph: nodes.paragraph) -> bool:
+    """Whether a paragraph is one of the text itself, and not in a box, a list, a table or a cell."""
+    above = paragraph.parent
+    while isinstance(above, nodes.container) and above.get("is_div"):
+        above = above.parent
+    return isinstance(above, nodes.section)
+
+
 def description(doctree: nodes.document) -> str:
     """The first sentences of a page's text, at most 200 letters; a formula would be its source."""
     for section in doctree.findall(nodes.section):
-        for child in section.children:
+        for child in section.findall(lambda node: isinstance(node, nodes.paragraph) and in_line(node)):
             text = " ".join(child.astext().split())
-            if isinstance(child, nodes.paragraph) and len(text) > 40 and not any(child.findall(nodes.math)):
+            if len(text) > 40 and not any(child.findall(nodes.math)):
                 sentences = re.match(r".{1,200}(?<=[.?!])(?= |$)", text)
                 return sentences[0] if sentences else text[:197] + "…"
     return ""
@@ -139,6 +184,15 @@ def complete_the_page(app: Sphinx, page: str, template: str, context: dict[str, 
         "og:title": title,
         "og:description": description(doctree),
     }
+    if url := repository(app.config.html_theme_options.get("repository_url", "")):
+        tags |= {
+            "og:url": f"{site(url)}/{page}.html",
+            "og:image": f"{site(url)}/_static/card.png",
+            "og:image:width": "1200",
+            "og:image:height": "630",
+            "og:image:alt": "Lines lead from the words of an English sentence to those of its German translation.",
+            "twitter:card": "summary_large_image",
+        }
     lines = [f'<meta property="{name}" content="{escape(text, quote=True)}" />' for name, text in tags.items() if text]
     lines.append(f'<meta name="description" content="{escape(tags["og:description"] or title, quote=True)}" />')
     context["metatags"] = context.get("metatags", "") + "\n".join(lines)
@@ -153,4 +207,5 @@ def setup(app: Sphinx) -> dict[str, bool]:
     app.connect("config-inited", lead_to_the_repository)
     app.connect("doctree-resolved", finish_the_cells)
     app.connect("html-page-context", complete_the_page)
+    app.connect("html-page-context", add_launchers, priority=502)  # after the theme's own buttons
     return {"parallel_read_safe": True, "parallel_write_safe": True}

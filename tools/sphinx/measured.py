@@ -1,0 +1,72 @@
+"""A Sphinx extension: the numbers that a page written by hand shows as {{ name }}, each out of a record or counted."""
+
+import json
+import re
+from typing import Any
+
+from page_numbers import number_of
+from sphinx.application import Sphinx
+from sphinx.config import Config
+from theme import ROOT, parts
+
+
+def time_of(page: str) -> int:
+    """How many minutes a chapter says that it takes; 0 if it does not say."""
+    text = (ROOT / "chapters" / f"{page.removeprefix('book/')}.md").read_text(encoding="utf-8")
+    said = re.search(r"^- \*\*Time\*\*: (\d+) minutes", text, re.MULTILINE)
+    return int(said[1]) if said else 0
+
+
+def hours(minutes: int) -> str:
+    """A time to read, in whole hours from ten on and in half hours below."""
+    halves = (minutes + 15) // 30
+    return str((minutes + 30) // 60) if halves >= 20 else f"{halves // 2}{'½' * (halves % 2)}"
+
+
+def times() -> dict[str, str]:
+    """What the chapters say that they take: all of them, those up to the translator, and each part."""
+    found: dict[str, str] = {}
+    minutes: dict[int, int] = {}
+    for caption, pages in parts():
+        said = {number_of(page)[0]: time_of(page) for page in pages}
+        found[f"hours_{caption.lower().replace(' ', '_')}"] = hours(sum(said.values()))
+        minutes |= {number: time for number, time in said.items() if isinstance(number, int)}  # not the appendix
+    translator = sum(time for number, time in minutes.items() if 1 <= number <= 11)
+    return found | {"hours": hours(sum(minutes.values())), "hours_translator": hours(translator)}
+
+
+def scores(record: dict[str, Any], analysis: dict[str, Any]) -> dict[str, str]:
+    """What the record of the shipped translator says."""
+    rival = record.get("others", {}).get("torch.nn.Transformer", {}).get("scores")
+    reaches = "PyTorch's own Transformer, trained by the same recipe, reaches"
+    return {
+        "bleu": f"{record['scores']['test_2016_flickr']['cased']['bleu']:.1f}",
+        "bleu_half": f"{analysis['interval']['cased'][1]:.1f}",
+        "bleu_of_torch": f"{reaches} {rival['cased']['bleu']:.1f}." if rival else "",
+        "test_sentences": f"{len(analysis['statistics']['beam']['length']):,}",
+        "beam_size": str(record["decoding"]["beam_size"]),
+        "parameters": f"{record['parameters'] / 1e6:.1f}",
+        "training_pairs": f"{record['training_pairs']:,}",
+        "minutes": f"{record['seconds'] / 60:,.0f}",
+        "device": record["device"],
+    }
+
+
+def numbers() -> dict[str, str]:
+    """All of them, by name."""
+    run = ROOT / "records" / "multi30k-en-de"
+    record, analysis = (json.loads((run / f"{name}.json").read_text("utf-8")) for name in ("record", "analysis"))
+    mistakes = (ROOT / "book" / "gallery.tsv").read_text(encoding="utf-8").splitlines()[1:]
+    in_depth = [path for path in (ROOT / "chapters").glob("*.md") if len(number_of(f"book/{path.stem}")) == 2]
+    return scores(record, analysis) | times() | {"mistakes": str(len(mistakes)), "pages_in_depth": str(len(in_depth))}
+
+
+def substitute(app: Sphinx, config: Config) -> None:
+    """Hand them to MyST."""
+    config.myst_substitutions = {**config.myst_substitutions, **numbers()}
+
+
+def setup(app: Sphinx) -> dict[str, bool]:
+    """Connect it; called by Sphinx."""
+    app.connect("config-inited", substitute)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}
