@@ -101,7 +101,8 @@ def test_every_kind_of_transformer_gives_the_same_probabilities(tmp_path, tie, n
     ours = translator(3, tie_embeddings=tie, norm_first=norm_first, dtype=dtype, d_model=24)
     export(ours, tmp_path / "model")
     names = json.loads((tmp_path / "model" / "shared_vocabulary.json").read_text(encoding="utf-8"))
-    engine = ctranslate2.Translator(str(tmp_path / "model"), intra_threads=torch.get_num_threads())  # it sets this process's
+    threads = torch.get_num_threads()  # whatever it is told, it sets for the whole process
+    engine = ctranslate2.Translator(str(tmp_path / "model"), intra_threads=threads)
     for n, m in ((1, 1), (7, 12), (MAX_LEN, MAX_LEN)):
         source, target = torch.randint(3, len(names), (1, n)), torch.randint(3, len(names), (1, m))
         target[0, -1] = TOKENIZER.eos_id

@@ -161,6 +161,7 @@ def test_a_widget_takes_the_place_of_its_table_and_answers_to_the_keyboard(brows
     page = f"<!doctype html><meta charset=utf-8><style>{styles}</style>{boxes()[name]}<script>{script}</script>"
     (tmp_path / "page.html").write_text(page, encoding="utf-8")
     errors, tab = [], browser.new_page(viewport={"width": 360, "height": 800})
+    tab.set_default_timeout(0)  # a busy machine takes its time
     tab.on("pageerror", lambda error: errors.append(error))
     tab.goto((tmp_path / "page.html").as_uri())
     before = tab.get_by_role("status").inner_text()
