@@ -563,7 +563,7 @@ def _in_the_way(model: ModelUnderTest, lists: Iterable[Iterable[nn.Module]]) -> 
         first, second = (max_difference(logits[row], logits[0]) <= min(model.tolerance, 1e-5) for row in (1, 2))
         return first, second
 
-    for layers in lists:
+    for layers in lists if not any(cut_off(set())) else ():  # else another property fails
         owners = [{*_matrix_modules(layer)} - {layer} for layer in layers if layer is not None]
         named = [{n: m for n, m in layer.named_modules() if m in inside} for layer, inside in zip(layers, owners)]
         if named and all(parts.keys() == named[0].keys() for parts in named):
