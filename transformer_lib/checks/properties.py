@@ -635,7 +635,7 @@ def _with_one_value(model: ModelUnderTest, maps: list[nn.Module], values: nn.Mod
     """What the maps are given, (6, channels), if one of them puts out 1 at the third of six tokens and 0 elsewhere."""
     given: list[Tensor] = []
 
-    def replace(module: nn.Module, inputs: tuple[Any, ...], output: Any) -> Tensor | None:
+    def replace(module: nn.Module, inputs: tuple[Any, ...], output: Any) -> Any:
         if module is not values or not inputs or not isinstance(output, Tensor) or output[..., 0].numel() != 6:
             return None
         new = output.clone().view(6, -1)
@@ -675,21 +675,24 @@ def a_norm_stands_at_the_end(model: ModelUnderTest) -> Outcome:
     if not math.isfinite(logits):
         return False, "if embeddings are large, logits are not finite"
     if not growth or (logits > 30 and growth[len(growth) // 2] > 30):
-        raise NotApplicable("no maps were found that read normalised vectors")
+        raise NotApplicable("no nn.Embedding of words, or no maps that read normalised vectors")
     return logits < 30, f"if embeddings are a thousand times as large, logits are {logits:.2g} times as large"
 
 
 def _spreads(model: ModelUnderTest, pair: tuple[Tensor, Tensor], factor: float) -> dict[nn.Module | None, float]:
     """The spread of what each map puts out, and of the logits under None, if the words' vectors are multiplied."""
-    sizes, maps = {model.source_vocab_size, model.target_vocab_size}, {*_matrix_modules(model.module)}
+    maps, words = {*_matrix_modules(model.module)}, [tokens.flatten().sort().values for tokens in pair]
     found: dict[nn.Module | None, float] = {}
 
-    def change(_: int, module: nn.Module, output: Tensor) -> Tensor | None:
-        if module in maps:
+    def change(module: nn.Module, inputs: tuple[Any, ...], output: Any) -> Any:
+        if module in maps and isinstance(output, Tensor):
             found[module] = output.std().item()
-        return output * factor if isinstance(module, nn.Embedding) and module.num_embeddings in sizes else None
+        if not (isinstance(module, nn.Embedding) and inputs):
+            return None
+        looked_up = inputs[0].flatten().sort().values  # a table of positions looks up other numbers
+        return output * factor if any(torch.equal(looked_up, tokens) for tokens in words) else None
 
-    with every_output(change):
+    with register_module_forward_hook(change):
         found[None] = model(*pair).std().item()
     return found
 
