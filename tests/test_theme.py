@@ -36,6 +36,22 @@ def test_a_page_is_described_by_whole_sentences_of_its_text():
     assert theme.description(as_section(publish_doctree("Title\n=====\n\n" + "word " * 100))).endswith("…")
 
 
+def test_checks_and_wrong_code_are_marked():
+    """A fold that begins with "Checked", and each block of code that says that it is wrong; nothing else."""
+    folds = [nodes.container(prompt_show=title) for title in ("Checked: they agree", "The code")]
+    codes = [
+        '''def f():\n    """Wrong: it leaks."""''',
+        "x = 1  # wrong: 2",
+        "class A(ReferenceModel):\n    pass",
+        "wrong = 1",
+    ]
+    document = nodes.document(None, None, "", *folds, cell := nodes.container(nb_element="cell_code"))
+    cell += [nodes.literal_block(code, code) for code in codes]
+    theme.finish_the_cells(None, document, "page")
+    assert [fold["classes"] for fold in folds] == [["checked"], []]
+    assert [block["classes"] for block in cell] == [["wrong"], ["wrong"], ["wrong"], []]
+
+
 def as_section(document):
     """Docutils makes the title of a lone section that of the document; Sphinx does not."""
     return nodes.document(None, None, "", nodes.section("", *document.children))

@@ -20,6 +20,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PLACEHOLDER = "https://github.com/tested-transformer/tested-transformer"
 LIBRARY = "book/api"
 WORDS_PER_MINUTE, LINES_PER_MINUTE = 150, 12
+WRONG = re.compile(r'"""Wrong|# wrong|^class \w+\(ReferenceModel\):', re.MULTILINE)  # code that shows a mistake
 
 
 @cache
@@ -61,9 +62,15 @@ def lead_to_the_repository(app: Sphinx, config: Config) -> None:
 
 
 def finish_the_cells(app: Sphinx, doctree: nodes.document, page: str) -> None:
-    """Name the module of each exported cell, mark the outputs that are sentences, and give no name twice."""
+    """Name the module of each exported cell, mark checks, wrong code and sentences, and give no name twice."""
     for section in doctree.findall(nodes.section):
         section["ids"] = [name for name in section["ids"] if name not in ("exercise-content", "solution-content")]
+    for folded in doctree.findall(lambda node: isinstance(node, nodes.Element) and "prompt_show" in node):
+        if folded["prompt_show"].startswith("Checked"):
+            folded["classes"].append("checked")
+    for block in doctree.findall(nodes.literal_block):
+        if WRONG.search(block.astext()):
+            block["classes"].append("wrong")
     for cell in doctree.findall(lambda node: isinstance(node, nodes.container) and "nb_element" in node):
         if cell["nb_element"] == "cell_code_output":
             for block in cell.findall(nodes.literal_block):
