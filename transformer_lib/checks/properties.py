@@ -687,7 +687,7 @@ def _spreads(model: ModelUnderTest, pair: tuple[Tensor, Tensor], factor: float) 
     def change(module: nn.Module, inputs: tuple[Any, ...], output: Any) -> Any:
         if module in maps and isinstance(output, Tensor):
             found[module] = output.std().item()
-        if not (isinstance(module, nn.Embedding) and inputs):
+        if not (isinstance(module, nn.Embedding) and inputs and isinstance(inputs[0], Tensor)):
             return None
         looked_up = inputs[0].flatten().sort().values  # a table of positions looks up other numbers
         return output * factor if any(torch.equal(looked_up, tokens) for tokens in words) else None
