@@ -252,9 +252,137 @@ class StochasticDepth(ReferenceModel):
         return x * keep
 
 
+class PreNorm(ReferenceModel):
+    """A norm before each sub-layer, and one behind the last layer of each stack."""
+
+    norm, ends_in_a_norm = nn.LayerNorm, True
+
+    def __init__(self, *sizes):
+        super().__init__(*sizes)
+        self.last = nn.ModuleList(self.norm(self.width) for _ in range(2 * self.ends_in_a_norm))
+        for layer in [*self.encoder, *self.decoder]:
+            for part in layer.values():
+                part["norm"] = self.norm(self.width)
+
+    def add(self, part, x, y):
+        return x + self.drop(y)
+
+    def attend(self, part, x, memory, mask):
+        y = part["norm"](x)
+        return super().attend(part, y, y if x is memory else memory, mask)
+
+    def feed(self, part, x):
+        return super().feed(part, part["norm"](x))
+
+    def decoder_layer(self, layer, x, memory, mask, memory_mask):
+        return super().decoder_layer(layer, x, self.at_the_end(0, memory), mask, memory_mask)
+
+    def at_the_end(self, stack, x):
+        return self.last[stack](x) if self.ends_in_a_norm else x
+
+    def forward(self, source, target):
+        output, self.output = self.output, nn.Identity()
+        try:
+            return output(self.at_the_end(1, super().forward(source, target)))
+        finally:
+            self.output = output
+
+
+class PreRMSNorm(PreNorm):
+    norm = nn.RMSNorm
+
+
+class SaturatedReZero(ReZero):
+    """No norm anywhere, and an activation whose output is bounded."""
+
+    def feed(self, part, x):
+        return part["down"](part["up"](x).tanh())
+
+
+class Gated(PreNorm):
+    """SwiGLU (Shazeer 2020): a product of two maps."""
+
+    def __init__(self, *sizes):
+        super().__init__(*sizes)
+        for layer in [*self.encoder, *self.decoder]:
+            layer["feed"]["gate"] = nn.Linear(self.width, self.inner)
+
+    def feed(self, part, x):
+        y = part["norm"](x)
+        return part["down"](F.silu(part["gate"](y)) * part["up"](y))
+
+
+class ReLULinear(nn.Linear):
+    def forward(self, x):
+        return super().forward(x).relu()
+
+
+class ActivationInside(ReferenceModel):
+    """The first map of the feed-forward network has its ReLU inside, and hands its output straight to the second."""
+
+    def __init__(self, *sizes):
+        super().__init__(*sizes)
+        for layer in [*self.encoder, *self.decoder]:
+            layer["feed"]["up"] = ReLULinear(self.width, self.inner)
+
+    def feed(self, part, x):
+        return part["down"](part["up"](x))
+
+
+class LowRank(ReferenceModel):
+    """Attention's output map is two maps with few channels between, and nothing else: a matrix of low rank."""
+
+    def __init__(self, *sizes):
+        super().__init__(*sizes)
+        for layer in [*self.encoder, *self.decoder]:
+            for part in layer.values():
+                if "o" in part:
+                    part["o"] = nn.Sequential(nn.Linear(self.width, 4), nn.Linear(4, self.width))
+
+
+class OneHead(ReferenceModel):
+    heads = 1
+
+
+class MultiQuery(ReferenceModel):
+    """All heads share one map of keys and one of values (Shazeer 2019)."""
+
+    def projections(self):
+        one = self.width // self.heads
+        return {
+            "q": nn.Linear(self.width, self.width),
+            "k": nn.Linear(self.width, one),
+            "v": nn.Linear(self.width, one),
+        }
+
+    def split(self, projection, x):
+        y = projection(x)
+        return super().split(nn.Identity(), y) if y.size(-1) == self.width else y[:, None]
+
+
+class Parallel(PreNorm):
+    """Attention and the feed-forward network read the same vectors, and their answers are added (GPT-J, PaLM)."""
+
+    def encoder_layer(self, layer, x, mask):
+        return x + self.drop(self.attend(layer["self"], x, x, mask) + self.feed(layer["feed"], x))
+
+
+class OneAttention(ReferenceModel):
+    """One attention reads the memory and the target together (He et al. 2018): its maps serve both."""
+
+    def layer(self, parts):
+        return super().layer(tuple(part for part in parts if part != "cross"))
+
+    def decoder_layer(self, layer, x, memory, mask, memory_mask):
+        both = torch.cat([memory_mask.expand(-1, -1, x.size(1), -1), mask], dim=-1)
+        x = self.add(layer["self"], x, self.attend(layer["self"], x, torch.cat([memory, x], dim=1), both))
+        return self.add(layer["feed"], x, self.feed(layer["feed"], x))
+
+
 RIGHT = [
     Softmax32, KeepsWeights, Lazy, Experts, ReZero, RelativeBias, SharedMap, TwoNames, LayerDrop, ZeroBias,
     NoTargetMask, Window, OneDeep, Registers, StochasticDepth, SkipsExperts, HoldsNone, FarDistances, ZeroPositions,
+    PreNorm, PreRMSNorm, SaturatedReZero, Gated, ActivationInside, LowRank, OneHead, MultiQuery, Parallel, OneAttention,
 ]  # fmt: skip
 
 
@@ -315,6 +443,18 @@ def test_a_factory_that_gives_the_same_model_again_is_refused_and_the_model_stay
     with pytest.raises(ValueError, match="must build anew"):
         check_transformer(lambda *sizes: wrap(model), training=False)
     assert {(p.dtype, p.device.type) for p in model.parameters()} == {(torch.float32, "cpu")}
+
+
+def test_a_factory_that_leaves_numbers_from_memory_is_refused_with_their_name():
+    class Uninitialised(ReferenceModel):
+        def reset(self):
+            self.output.weight = nn.Parameter(torch.zeros_like(torch.empty(self.output.weight.shape)))
+            self.output.bias = nn.Parameter(torch.empty(self.output.bias.shape))
+
+    deterministic = torch.are_deterministic_algorithms_enabled()
+    with pytest.raises(ValueError, match=r"output\.bias$"):
+        check_transformer(Uninitialised, training=False)
+    assert torch.are_deterministic_algorithms_enabled() == deterministic
 
 
 def test_one_thread_is_enough_and_their_number_is_put_back():
@@ -525,6 +665,41 @@ class HalfScores(ReferenceModel):
         return super().weights(scores.half(), mask).to(scores.dtype)
 
 
+class OldResidual(ReferenceModel):
+    """The feed-forward network's answer is added to what the layer was given: what attention said is not carried on."""
+
+    def decoder_layer(self, layer, x, memory, mask, memory_mask):
+        y = self.add(layer["self"], x, self.attend(layer["self"], x, x, mask))
+        y = self.add(layer["cross"], y, self.attend(layer["cross"], y, memory, memory_mask))
+        return self.add(layer["feed"], x, self.feed(layer["feed"], y))
+
+
+class LinearFeed(ReferenceModel):
+    def feed(self, part, x):
+        return part["down"](self.drop(part["up"](x)))
+
+
+class AveragedHeads(ReferenceModel):
+    def weights(self, scores, mask):
+        weights = super().weights(scores, mask)
+        return weights.mean(1, keepdim=True).expand_as(weights)
+
+
+class NoLastNorm(PreNorm):
+    ends_in_a_norm = False
+
+
+class ZeroFeed(ReferenceModel):
+    """Both maps of the feed-forward network start at zero."""
+
+    def reset(self):
+        super().reset()
+        for layer in [*self.encoder, *self.decoder]:
+            nn.init.zeros_(layer["feed"]["up"].weight)
+            nn.init.zeros_(layer["feed"]["up"].bias)
+            nn.init.zeros_(layer["feed"]["down"].weight)
+
+
 WRONG = {
     CausalEverywhere: ("source sensitivity", "causal mask on cross-attention"),
     TrainingPeek: ("causality", "in training mode"),
@@ -555,6 +730,11 @@ WRONG = {
     CutAtZero: ("logits not probabilities", "ReLU"),
     DropsLogits: ("logits not probabilities", "dropout"),
     HalfScores: ("every dtype", "half"),
+    OldResidual: ("layers have residual connections", "before attention"),
+    LinearFeed: ("feed forward is not linear", "activation"),
+    AveragedHeads: ("heads attend separately", "averaged"),
+    NoLastNorm: ("a norm stands at the end", "without a norm"),
+    ZeroFeed: ("gradient reaches everything", "block each other"),
 }
 
 
@@ -574,7 +754,7 @@ def test_a_model_that_answers_nan_fails_what_must_move_and_what_may_not():
     passed = {name for name, finding in findings(AnswersNaN).items() if finding.verdict == "pass"}
     assert passed <= {
         "calls leave no trace", "parameters shared on purpose", "buffers move along",
-        "sizes and padding are those asked for",
+        "sizes and padding are those asked for", "feed forward is not linear", "heads attend separately",
     }  # fmt: skip
 
 

@@ -338,7 +338,8 @@ def test_what_does_not_apply_is_said_with_the_reason():
     assert report.holds, report
     reasons = {f.name: f.evidence for f in report.findings if f.verdict == "not applicable"}
     assert reasons.keys() == {
-        "source padding on the left", "target padding on the left", "dropout in training", "too long raises",
+        "source padding on the left", "target padding on the left", "dropout in training", "a norm stands at the end",
+        "too long raises",
     }  # fmt: skip
     assert "max_len" in reasons["too long raises"]
     assert "nn.Embedding" in reasons["target padding on the left"]

@@ -72,7 +72,7 @@ def check_transformer(
     Raises:
         TypeError: the factory gives no module, or the model no tensor.
         ValueError: the logits have another shape, a number is out of its range, two calls of the factory give the
-            same parameters, or `only` names no property.
+            same parameters, a parameter is never set, or `only` names no property.
         Exception: whatever the factory raises, or the model itself on short sentences without padding.
     """
     sizes = {"source_vocab_size": source_vocab_size, "target_vocab_size": target_vocab_size}
@@ -89,6 +89,10 @@ def check_transformer(
             first, second = model.build(), model.build()
             if first is second or {*map(id, first.parameters())} & {*map(id, second.parameters())}:
                 raise ValueError("the factory must build anew at each call; got modules that share their parameters")
+            if empty := model.uninitialised():
+                raise ValueError(
+                    f"the factory must set every parameter; got memory as it was in {', '.join(empty[:3])}"
+                )
             model.logits(first, *model.pair())  # a model that cannot run is no finding
             return examine(model, properties, on_finding, FOLLOWS, on_start)
         finally:

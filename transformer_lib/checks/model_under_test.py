@@ -139,6 +139,16 @@ class ModelUnderTest(UnderTest):
                 self.logits(module.cpu().eval(), *self.pair())
         return module.cpu().eval()
 
+    def uninitialised(self) -> list[str]:
+        """The names of parameters that hold what was in memory before: `torch.empty` gives NaN inside this call."""
+        before = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
+        torch.use_deterministic_algorithms(True, warn_only=True)
+        try:
+            parameters = self.build().named_parameters()
+        finally:
+            torch.use_deterministic_algorithms(before[0], warn_only=before[1])
+        return [name for name, parameter in parameters if parameter.isnan().any()]
+
     @cached_property
     def module(self) -> nn.Module:
         """The module that most properties look at, in float64 if all of it computes so, because leaks are small.
