@@ -67,7 +67,7 @@ them. They were learnt from captions that are for research and education only, a
 If you want the weights for anything else, find out first what those terms mean for it.
 """
 PROVISIONAL = """
-**Provisional**: one run with one seed on a CPU, until a run on a GPU replaces it.
+**Provisional**: one run with one seed on a CPU, without ablations, until a run on a GPU replaces it.
 """
 
 
