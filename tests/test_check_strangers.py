@@ -700,7 +700,25 @@ class ZeroFeed(ReferenceModel):
             nn.init.zeros_(layer["feed"]["down"].weight)
 
 
+class HalfDetached(ReferenceModel):
+    """Half of each attention weight counts as a constant."""
+
+    def weights(self, scores, mask):
+        weights = super().weights(scores, mask)
+        return (weights + weights.detach()) / 2
+
+
+class TiedThroughData(ReferenceModel):
+    """Two tables in one memory, which an optimiser moves twice."""
+
+    def reset(self):
+        super().reset()
+        self.target_table.weight.data = self.source_table.weight.data
+
+
 WRONG = {
+    HalfDetached: ("gradient is the derivative", "detach()"),
+    TiedThroughData: ("parameters shared on purpose", "moves them twice"),
     CausalEverywhere: ("source sensitivity", "causal mask on cross-attention"),
     TrainingPeek: ("causality", "in training mode"),
     EvaluationPeek: ("causality", "in training mode only"),

@@ -208,7 +208,7 @@ class AfterTheNorm(ReferenceModel):
 @case("eval", "Dropout that never stops", "mode",
       "causality, source padding on the right, target padding on the right, source padding on the left, target "
       "padding on the left, batch independence, deterministic in evaluation, empty sentences, gradient reaches "
-      "everything, every dtype, state dict is complete")  # fmt: skip
+      "everything, gradient is the derivative, every dtype, state dict is complete")  # fmt: skip
 class NeverStops(ReferenceModel):
     def drop(self, x: Tensor) -> Tensor:
         return F.dropout(x, self.dropout.p)

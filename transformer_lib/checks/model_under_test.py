@@ -181,15 +181,18 @@ class ModelUnderTest(UnderTest):
         module.zero_grad(set_to_none=True)
         return module
 
+    def loss(self, logits: Tensor) -> Tensor:
+        """A cross-entropy, of labels that have nothing to do with the sentences."""
+        labels = torch.arange(logits[..., 0].numel()) % self.target_vocab_size
+        return F.cross_entropy(logits.flatten(0, 1), labels)
+
     def gradients(
         self, source: Tensor, target: Tensor, rows: int | None = None, module: nn.Module | None = None
     ) -> dict[str, Tensor | None]:
-        """The gradient of a loss over the first rows, by the name of the parameter."""
+        """The gradient of `loss` over the first rows, by the name of the parameter."""
         module = self.module if module is None else module
         module.zero_grad(set_to_none=True)
-        logits = module(source, target)[:rows]
-        labels = torch.arange(logits[..., 0].numel()) % self.target_vocab_size
-        F.cross_entropy(logits.flatten(0, 1), labels).backward()
+        self.loss(module(source, target)[:rows]).backward()
         found = {name: p.grad for name, p in module.named_parameters() if p.requires_grad}
         module.zero_grad(set_to_none=True)
         return found

@@ -486,7 +486,8 @@ def logits_not_probabilities(model: ModelUnderTest) -> Outcome:
 def parameters_shared_on_purpose(model: ModelUnderTest) -> Outcome:
     """No parameter is used under two names, except a table tied to another table of a vocabulary's size.
 
-    Proves: nothing else is shared as an object. A module that has two names, and is called once, is used under one.
+    Proves: nothing else is shared as an object, and no two objects share their memory. A module that has two names,
+    and is called once, is used under one.
     Cannot: see a module that `forward` calls twice under one name, nor copies that merely start out equal.
     """
     calls, names = Counter[nn.Module](), defaultdict[nn.Parameter, dict[nn.Module | str, str]](dict)
@@ -500,6 +501,12 @@ def parameters_shared_on_purpose(model: ModelUnderTest) -> Outcome:
     wrong = [group for group, parameter in shared if not (parameter.dim() and parameter.size(0) in sizes)]
     if wrong:
         return False, f"{len(wrong)} parameters stand in several places, such as {' = '.join(wrong[0][:2])}"
+    memory = defaultdict[int, list[str]](list)
+    for name, parameter in model.build().named_parameters():  # as it was built: a cast unties them
+        memory[parameter.data_ptr()].append(name)
+    if twice := [group for at, group in memory.items() if at and len(group) > 1]:
+        cause = "tied through .data: each optimiser step moves them twice, and a cast to another dtype unties them"
+        return False, f"two parameters lie in the same memory: {' and '.join(twice[0][:2])}", cause
     tied = f"{len(shared)} {'table is' if len(shared) == 1 else 'tables are'} tied"
     return True, tied if shared else "no parameter stands in two places"
 
@@ -775,6 +782,34 @@ def _deaf_rows(model: ModelUnderTest) -> dict[str, list[int]]:
     return found
 
 
+@register_property(PROPERTIES, "part of the computation is cut off from its gradient: detach(), .data or no_grad()")
+def gradient_is_the_derivative(model: ModelUnderTest) -> Outcome:
+    """A small step along the gradient, and one against it, change the loss as the gradient says, in three batches.
+
+    Proves: it is the gradient of what the module computes, as far as it goes: what gets no gradient does not move.
+    Cannot: see a cut that turns the gradient by less than a tenth, or makes it shorter by less than a fiftieth.
+    """
+    step, off = (model.tolerance / 1e4) ** 0.4, []  # the tolerance is 10,000 roundings; larger steps feel the curvature
+    for _ in range(3):
+        pair = model.pair()
+        found = {name: g.to_dense() for name, g in model.gradients(*pair).items() if g is not None}
+        length = torch.stack([g.norm() for g in found.values()]).norm()
+        moved = [
+            {
+                name: value + sign * step / length * found[name] if name in found else value
+                for name, value in own.items()
+            }
+            for own in [dict(model.module.named_parameters())]
+            for sign in (1, -1)
+        ]
+        with torch.no_grad():
+            forth, back = (model.loss(torch.func.functional_call(model.module, to, pair)) for to in moved)
+        off.append(abs((forth - back) / (2 * step * length) - 1).item())
+    if all(share < 0.02 for share in off):
+        return True, "a small step along the gradient moves the loss as the gradient says"
+    return False, f"a small step along the gradient moves the loss by an amount that is {max(off):.0%} off"
+
+
 @register_property(PROPERTIES, "position i does not see its own token: the mask excludes the diagonal", "off-by-one")
 def first_token_sees_itself(model: ModelUnderTest) -> Outcome:
     """With a target of one token, the decoder's self-attention takes part.
@@ -976,6 +1011,7 @@ FOLLOWS = {  # a failure of the first may follow from a failure of one of the ot
     "empty sentences": "deterministic in evaluation, batch independence",
     "gradient reaches everything": "deterministic in evaluation, source sensitivity, present seen, batch independence",
     "first token sees itself": "causality",
+    "gradient is the derivative": "deterministic in evaluation, gradient reaches everything",
     "every dtype": "deterministic in evaluation, buffers move along",
     "state dict is complete": "deterministic in evaluation",
     "unpredictable stays unpredictable": "causality",
