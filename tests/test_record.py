@@ -224,17 +224,6 @@ def test_the_model_is_small():
     assert "*.safetensors binary" in (ROOT / ".gitattributes").read_text().splitlines()
 
 
-@recorded
-def test_the_third_command_of_the_readme_translates():
-    """As it stands there, but with the Python at hand; a fresh clone has every file that is listed above."""
-    (command,) = re.findall(r"^\.venv/bin/python (-m .* records/.*)$", (ROOT / "README.md").read_text(), re.MULTILINE)
-    done = subprocess.run(
-        [sys.executable, *shlex.split(command)], cwd=ROOT, env=child(), capture_output=True, check=True
-    )
-    assert done.stderr == b""
-    assert re.fullmatch(r"Ein Hund .*(Gras|Rasen|Wiese).*\.\n", done.stdout.decode())
-
-
 # --- the record: the same scores again ---
 
 
