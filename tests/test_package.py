@@ -126,7 +126,9 @@ def ours(path):
     """The library's modules and packages that a file imports at its top."""
     names = set()
     for node in ast.parse(path.read_text("utf-8")).body:
-        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("transformer_lib."):
+        if isinstance(node, ast.ImportFrom) and node.module == "transformer_lib":
+            names |= {alias.name for alias in node.names if (PACKAGE / f"{alias.name}.py").exists()}
+        elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("transformer_lib."):
             names.add(node.module.split(".")[1])
     return names
 

@@ -146,7 +146,7 @@ def test_the_untrained_model_is_the_one_that_train_begins_with(tmp_path):
     assert (trained.model.state_dict()[name] - other[name]).abs().max() > 100 * rate
 
 
-def test_page_14b_keeps_what_it_trained_scores_it_and_sets_it_beside_the_record(tmp_path, monkeypatch, capsys):
+def test_the_last_chapter_keeps_what_it_trained_scores_it_and_sets_it_beside_the_record(tmp_path, monkeypatch, capsys):
     chapter = jupytext.read(ROOT / "chapters" / "17_multi30k.md")
     (cell,) = (cell.source for cell in chapter.cells if "torch.cuda.is_available()" in cell.source)
     (tmp_path / "book").mkdir()
