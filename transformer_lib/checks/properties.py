@@ -491,6 +491,7 @@ def parameters_shared_on_purpose(model: ModelUnderTest) -> Outcome:
     Cannot: see a module that `forward` calls twice under one name, nor copies that merely start out equal.
     """
     calls, names = Counter[nn.Module](), defaultdict[nn.Parameter, dict[nn.Module | str, str]](dict)
+    model(*model.pair())  # what is made at the first call is made
     with register_module_forward_pre_hook(lambda module, _: calls.update([module])):
         model(*model.pair())
     for name, parameter in model.module.named_parameters(remove_duplicate=False):
