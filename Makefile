@@ -32,27 +32,28 @@ TARGET = de
 SEED = 0
 STEPS = 12000
 RUN = runs/multi30k-$(SOURCE)-$(TARGET)
+RECORD = records/multi30k-$(SOURCE)-$(TARGET)
 TRAIN = python -m transformer_lib train --corpus multi30k --source $(SOURCE) --target $(TARGET) --out $(RUN) --steps $(STEPS) --seed $(SEED)
 train: $(INSTALLED)
 	$(PY) $(TRAIN:python%=%) --resume
-	$(PY) experiments/record.py $(RUN) records/$(notdir $(RUN)) "$(TRAIN)" --source $(SOURCE) --target $(TARGET) --seed $(SEED)
-	$(PY) experiments/analysis.py records/$(notdir $(RUN))
-	$(PY) experiments/trainings.py records/$(notdir $(RUN))
+	$(PY) experiments/record.py $(RUN) $(RECORD) "$(TRAIN)" --source $(SOURCE) --target $(TARGET) --seed $(SEED)
+	$(PY) experiments/analysis.py $(RECORD)
+	$(PY) experiments/trainings.py $(RECORD)
 	$(PY) tools/picture.py
 
 # Trains PyTorch's own Transformer by the same recipe, and writes its scores into that record.
 baseline: $(INSTALLED)
-	$(PY) experiments/trainings.py records/$(notdir $(RUN)) --train $(RUN)-torch --whole torch.nn.Transformer
+	$(PY) experiments/trainings.py $(RECORD) --train $(RUN)-torch --whole torch.nn.Transformer
 
 # The same with ours, from two other seeds.
 seeds: $(INSTALLED)
-	$(PY) experiments/trainings.py records/$(notdir $(RUN)) --train $(RUN)-seed-1 --whole "seed 1"
-	$(PY) experiments/trainings.py records/$(notdir $(RUN)) --train $(RUN)-seed-2 --whole "seed 2"
+	$(PY) experiments/trainings.py $(RECORD) --train $(RUN)-seed-1 --whole "seed 1"
+	$(PY) experiments/trainings.py $(RECORD) --train $(RUN)-seed-2 --whole "seed 2"
 
 # Trains that recipe again and again, each time changed in one thing and for a quarter of the time, and writes what
 # that does to the score beside that record.
 variations: $(INSTALLED)
-	$(PY) experiments/trainings.py records/$(notdir $(RUN)) --train $(RUN)-variations
+	$(PY) experiments/trainings.py $(RECORD) --train $(RUN)-variations
 
 # What a machine with a GPU is for, the most valuable first. What was interrupted goes on; each line may be run alone.
 gpu: $(INSTALLED)

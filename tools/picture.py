@@ -7,12 +7,12 @@ A line from an English word to a German one is as thick as the attention that th
 first when it chooses the second, on average over the heads.
 """
 
-import os
 import re
-import shutil
 import sys
 from html import escape
 from pathlib import Path
+
+from pdf import chromium
 
 from transformer_lib import Translator
 
@@ -104,10 +104,8 @@ def write_card(svg: str, file: Path) -> None:
     """What a link to the book shows on other sites, 1200 by 630 pixels."""
     from playwright.sync_api import sync_playwright
 
-    browsers = ("chromium", "chromium-browser", "google-chrome")
-    executable = os.environ.get("CHROMIUM") or next(filter(None, map(shutil.which, browsers)), None)
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=executable)
+        browser = playwright.chromium.launch(executable_path=chromium())
         page = browser.new_context(reduced_motion="reduce").new_page()
         page.set_viewport_size({"width": 1200, "height": 630})
         page.set_content(CARD.format(svg))
