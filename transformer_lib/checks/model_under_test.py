@@ -166,7 +166,7 @@ class ModelUnderTest(UnderTest):
             module = self.build()
         trained = [parameter for parameter in module.parameters() if parameter.requires_grad]
         with torch.no_grad():
-            for matrix in (p for p in trained if p.dim() > 1 and (p == p.flatten()[:1]).all()):
+            for matrix in constant_matrices(module).values():
                 matrix.add_(0.02 * torch.randn(matrix.shape, generator=self.generator).to(matrix))
         optimizer = torch.optim.Adam(trained or [torch.zeros(())])
         with suppress(Exception):  # a module that cannot be trained is told so by a property
@@ -341,6 +341,12 @@ def _spoilt(value: object) -> list[object]:
         return []
     new = [_spoilt(item)[0] if isinstance(item, Tensor) else item for item in items]
     return [dict(zip(value, new))] if isinstance(value, dict) else [tuple(new) if isinstance(value, tuple) else new]
+
+
+def constant_matrices(module: nn.Module) -> dict[str, nn.Parameter]:
+    """The matrices to be trained in which all numbers are equal, by name."""
+    parameters = {name: p for name, p in module.named_parameters() if p.requires_grad and p.dim() > 1}
+    return {name: p for name, p in parameters.items() if (p == p.flatten()[:1]).all()}
 
 
 def indices_beside_table(module: nn.Module, inputs: tuple[Tensor, ...]) -> None:

@@ -18,6 +18,7 @@ from transformer_lib.checks.model_under_test import (
     LONGEST,
     LowerPrecision,
     ModelUnderTest,
+    constant_matrices,
     every_output,
     indices_beside_table,
     max_difference,
@@ -748,7 +749,7 @@ def _stuck_at_the_start(model: ModelUnderTest) -> list[str]:
     """The matrices that start at a constant, such as 0, and get no gradient at all in the first five steps of Adam."""
     module = model.build()
     parameters = {name: p for name, p in module.named_parameters() if p.requires_grad}
-    constant = [name for name, p in parameters.items() if p.dim() > 1 and (p == p.flatten()[:1]).all()]
+    constant = [*constant_matrices(module)]
     if not constant:
         return []
     optimizer = torch.optim.Adam(parameters.values())
@@ -791,21 +792,16 @@ def gradient_is_the_derivative(model: ModelUnderTest) -> Outcome:
     Cannot: see a cut that turns the gradient by less than a tenth, or makes it shorter by less than a fiftieth.
     """
     step, off = (model.tolerance / 1e4) ** 0.4, []  # the tolerance is 10,000 roundings; larger steps feel the curvature
+    parameters = dict(model.module.named_parameters())
     for _ in range(3):
-        pair = model.pair()
+        pair, losses = model.pair(), []
         found = {name: g.to_dense() for name, g in model.gradients(*pair).items() if g is not None}
         length = torch.stack([g.norm() for g in found.values()]).norm()
-        moved = [
-            {
-                name: value + sign * step / length * found[name] if name in found else value
-                for name, value in own.items()
-            }
-            for own in [dict(model.module.named_parameters())]
-            for sign in (1, -1)
-        ]
-        with torch.no_grad():
-            forth, back = (model.loss(torch.func.functional_call(model.module, to, pair)) for to in moved)
-        off.append(abs((forth - back) / (2 * step * length) - 1).item())
+        for by in (step / length, -step / length):
+            with torch.no_grad():
+                moved = {name: parameters[name] + by * g for name, g in found.items()}
+                losses.append(model.loss(torch.func.functional_call(model.module, moved, pair)))
+        off.append(abs((losses[0] - losses[1]) / (2 * step * length) - 1).item())
     if all(share < 0.02 for share in off):
         return True, "a small step along the gradient moves the loss as the gradient says"
     return False, f"a small step along the gradient moves the loss by an amount that is {max(off):.0%} off"
