@@ -809,3 +809,18 @@ def test_one_fault_is_one_line_in_front_with_what_follows_from_it():
     assert lines[0].startswith("fail           causality")
     assert "may follow from it: target padding on the right" in lines[2]
     assert all(line.startswith(("pass", "not applicable")) for line in lines[3:-1])
+
+
+class BesideABorder(ReferenceModel):
+    """The loss jumps a small step away, as where a token would go to another expert."""
+
+    def forward(self, source, target):
+        logits, weight = super().forward(source, target), self.output.weight.detach()
+        if torch.is_grad_enabled() or not hasattr(self, "here"):
+            self.here = weight.clone()
+        return logits * (1 + ((weight - self.here).norm() > 1e-8))
+
+
+def test_a_jump_close_by_is_no_broken_gradient():
+    report = check_transformer(BesideABorder, training=False, only=["gradient is the derivative"])
+    assert report.holds, report.fault_lines

@@ -278,7 +278,7 @@ def _require_plausible(config: TransformerConfig, weights: Path) -> None:
 def evaluate_bleu(hypotheses: Sequence[str], references: Sequence[str]) -> dict[str, float | str]:
     """Score translations of a test set: BLEU (Papineni et al. 2002), chrF (Popović 2015) and TER (Snover et al. 2006).
 
-    All three are cased, and computed by sacrebleu.
+    BLEU and chrF are cased, TER is not. sacrebleu computes all three, with its defaults.
 
     Args:
         hypotheses: the translations, not cut into tokens.

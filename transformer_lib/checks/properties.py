@@ -797,11 +797,12 @@ def gradient_is_the_derivative(model: ModelUnderTest) -> Outcome:
         pair, losses = model.pair(), []
         found = {name: g.to_dense() for name, g in model.gradients(*pair).items() if g is not None}
         length = torch.stack([g.norm() for g in found.values()]).norm()
-        for by in (step / length, -step / length):
+        for by in (step, -step, step / 100, -step / 100):
             with torch.no_grad():
-                moved = {name: parameters[name] + by * g for name, g in found.items()}
+                moved = {name: parameters[name] + by / length * g for name, g in found.items()}
                 losses.append(model.loss(torch.func.functional_call(model.module, moved, pair)))
-        off.append(abs((losses[0] - losses[1]) / (2 * step * length) - 1).item())
+        large, small = (losses[0] - losses[1]) / step, 100 * (losses[2] - losses[3]) / step
+        off.append(min(abs(change / (2 * length) - 1).item() for change in (large, small)))
     if all(share < 0.02 for share in off):
         return True, "a small step along the gradient moves the loss as the gradient says"
     return False, f"a small step along the gradient moves the loss by an amount that is {max(off):.0%} off"
