@@ -176,8 +176,8 @@ def broken_json(data):
 
 @st.composite
 def broken_safetensors(draw, data):
-    """A damaged file, a strange header before good numbers, or a good header before strange numbers."""
-    kind = draw(st.sampled_from(["bytes", "header", "progress", "numbers"]))
+    """A damaged file, or a good one but for its header, for the text in its metadata, or for its numbers."""
+    kind = draw(st.sampled_from(["bytes", "header", "metadata", "numbers"]))
     if kind == "bytes":
         return draw(damaged(data))
     (length,) = struct.unpack("<Q", data[:8])
@@ -188,10 +188,9 @@ def broken_safetensors(draw, data):
         numbers = draw(damaged(numbers)).ljust(len(numbers), draw(st.sampled_from([b"\0", b"\xff", b"\x7f"])))[
             : len(numbers)
         ]
-    elif "progress" in header["__metadata__"]:
-        header["__metadata__"] = {
-            "progress": draw(broken_json(header["__metadata__"]["progress"].encode())).decode("latin-1")
-        }
+    else:
+        ((entry, text),) = header["__metadata__"].items()
+        header["__metadata__"] = {entry: draw(broken_json(text.encode())).decode("latin-1")}
     text = dump(header)
     return struct.pack("<Q", len(text)) + text + numbers
 

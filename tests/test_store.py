@@ -310,8 +310,9 @@ def test_what_needs_lists_is_refused(run, option):
 def test_450_000_pairs_in_little_memory(tmp_path):
     """Building and a thousand batches; beyond what 45,000 need, only the mapped file and some slack."""
     program = """if True:
+        from itertools import islice
         import resource, sys
-                from transformer_lib.data import LargeCorpus
+        from transformer_lib.data import LargeCorpus
         store = LargeCorpus(*sys.argv[1:4]).open(max_len=256, vocab_size=2000)
         for batch in islice(store.batches(4096, seed=0), 1000):
             pass
