@@ -797,7 +797,7 @@ def test_a_model_of_one_vocabulary_is_not_blamed_for_having_one():
     assert verdicts == ["pass", "pass", "not applicable"]
 
 
-def test_one_fault_is_one_line_in_front_with_what_follows_from_it():
+def test_what_follows_from_a_fault_is_found_with_it():
     class Leaky(ReferenceModel):
         def target_mask(self, target):
             return torch.ones_like(super().target_mask(target))
@@ -805,10 +805,6 @@ def test_one_fault_is_one_line_in_front_with_what_follows_from_it():
     report = check_transformer(Leaky, training=False)
     assert report.failed == ["causality", "target padding on the right"]
     assert [f.follows_from for f in report.findings if f.verdict == "fail"] == ["", "causality"]
-    lines = str(report).splitlines()
-    assert lines[0].startswith("fail           causality")
-    assert "may follow from it: target padding on the right" in lines[2]
-    assert all(line.startswith(("pass", "not applicable")) for line in lines[3:-1])
 
 
 class BesideABorder(ReferenceModel):

@@ -128,26 +128,6 @@ def plain_search(model, row, size, alpha, limit, *, patient=False):
 # --- the cache ---
 
 
-@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-5), (torch.float64, 1e-12)])
-@pytest.mark.parametrize("norm_first", [False, True])
-def test_hidden_states_with_a_cache_are_those_without(dtype, tolerance, norm_first):
-    model = random_model(0, dtype=dtype, norm_first=norm_first)
-    source, target = random_source(1), random_source(2, length=11)
-    target[target == PAD] = 3
-    with torch.no_grad():
-        memory = model.encode(source)
-        at_once = model.decode(target, memory, is_causal=True)
-        cache = KeyValueCache(2)
-        steps = []
-        for position, token in enumerate(target.split(1, dim=1)):
-            assert cache.length == position
-            steps.append(model.decode(token, memory, cache=cache))
-    by_token = torch.cat(steps, dim=1)
-    assert cache.length == 11
-    assert (by_token - at_once).abs().max() < tolerance
-    assert (model.output_projection(by_token) - model.output_projection(at_once)).abs().max() < tolerance
-
-
 def test_select_takes_repeats_and_reorders_rows():
     cache = KeyValueCache(2)
     cache.select(torch.tensor([0]))  # nothing stored yet: nothing to do
@@ -311,16 +291,6 @@ def test_a_beam_of_one_is_greedy(dtype, norm_first):
         model, source = random_model(seed, dtype=dtype, norm_first=norm_first), random_source(seed)
         beam = beam_search(model, source, **TOKENS, beam_size=1, length_penalty=seed / 2)
         assert [best.tokens for (best,) in beam] == greedy_decode(model, source, **TOKENS)
-
-
-def test_beam_search_with_a_cache_is_beam_search_without():
-    for seed in range(4):
-        model, source = random_model(seed), random_source(seed)
-        with_cache = beam_search(model, source, **TOKENS, beam_size=2 + seed)
-        without = beam_search(model, source, **TOKENS, beam_size=2 + seed, use_cache=False)
-        assert [[h.tokens for h in found] for found in with_cache] == [[h.tokens for h in found] for found in without]
-        for a, b in zip(itertools.chain(*with_cache), itertools.chain(*without), strict=True):
-            assert a.score == pytest.approx(b.score, rel=0, abs=1e-11)
 
 
 def test_a_score_is_the_models_log_probability_over_the_length():

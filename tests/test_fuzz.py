@@ -507,13 +507,6 @@ def test_strange_sentences_are_trained_on_and_translated(text, trained, tmp_path
     command(["translate", "--model", trained / "run", "--beam", 1], stdin=text.encode() + b"\r\na dog\n")
 
 
-def test_a_sentence_of_most_tokens_and_one_more(trained):
-    """1,023 letters and the end token are all that the model can read; one more is cut, with one warning."""
-    for count, warned in ((1023, ""), (1024, "warning: sentences longer than 1024 tokens were cut: 1\n")):
-        status, out, err = command(["translate", "--model", trained / "run", "--beam", 1], stdin=b"z" * count + b"\n")
-        assert (status, out.count(b"\n"), err) == (0, 1, warned)
-
-
 def test_surrogates_are_no_text(trained):
     """Half a character, as bytes in a file and as an argument that the system could not decode."""
     model = trained / "run"

@@ -29,22 +29,6 @@ def test_the_table_is_the_formula(length, d_model):
             assert abs(table[position, channel] - expected) < 1e-12  # angles up to 40 round at 7e-15
 
 
-def test_no_two_positions_are_alike_and_the_rms_is_one_over_root_two():
-    table = sinusoidal_table(2000, 32)
-    distances = torch.cdist(table, table) + 10 * torch.eye(2000, dtype=torch.float64)
-    assert distances.min() > 0.1
-    equal(table.square().mean(dim=1), torch.full((2000,), 0.5, dtype=torch.float64), 1e-12)  # sin² + cos² = 1
-
-
-@given(length=st.integers(1, 60), shift=st.integers(0, 40), pairs=st.integers(1, 9))
-def test_a_shift_is_a_rotation_that_does_not_depend_on_the_position(length, shift, pairs):
-    table = sinusoidal_table(length + shift, 2 * pairs).unflatten(-1, (pairs, 2))  # (position, pair, sine and cosine)
-    angle = shift * 10000.0 ** (-torch.arange(pairs, dtype=torch.float64) / pairs)
-    sine, cosine = table[:length, :, 0], table[:length, :, 1]
-    moved = [sine * angle.cos() + cosine * angle.sin(), cosine * angle.cos() - sine * angle.sin()]
-    equal(torch.stack(moved, dim=-1), table[shift:], 1e-13)  # angles up to 100 round at 1.4e-14
-
-
 @pytest.mark.parametrize("encoding", ENCODINGS)
 def test_token_i_gets_row_offset_plus_i(encoding):
     positions = encoding(6, 10).double()

@@ -366,13 +366,6 @@ def test_a_tokenizer_with_another_padding(folder):
     refused(folder, folder, "pad")
 
 
-def test_check_config(folder):
-    translator().check_config(folder)
-    with pytest.raises(InputError) as caught:
-        translator(d_ff=24).check_config(folder)
-    one_line(caught, folder, "d_ff", "20", "24")
-
-
 # --- scores ---
 
 GERMAN = ["Ein Hund läuft über die Straße.", "Zwei Männer, die reden", "ein Ball"]
