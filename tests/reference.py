@@ -1,11 +1,13 @@
 """Helpers of the tests: small models and batches, and ways to compare and to disturb."""
 
+import pytest
 import torch
 
 from transformer_lib.model import Transformer, TransformerConfig
 
 PAD = 0
 DTYPES = [torch.float16, torch.bfloat16, torch.float32, torch.float64]
+both_orders = pytest.mark.parametrize("norm_first", [False, True], ids=["post-norm", "pre-norm"])
 
 
 def equal(got, expected, atol=1e-13):
@@ -19,6 +21,23 @@ def randomise(module, scale=0.4):
         for name, parameter in module.named_parameters():
             parameter.copy_(torch.randn_like(parameter) * scale + (1.0 if "norm" in name else 0.0))
     return module
+
+
+def gradients(output, tensors):
+    """The gradients of a random weighted sum of the output."""
+    direction = torch.randn(output.shape, generator=torch.Generator().manual_seed(1)).to(output.dtype)
+    return torch.autograd.grad(output, tensors, direction, materialize_grads=True)
+
+
+def tokens(*shape, dtype=torch.float64):
+    return torch.randn(*shape, dtype=dtype, requires_grad=True)
+
+
+def random_mask(*shape):
+    """Half of the entries; every query may attend to key 0."""
+    mask = torch.rand(*shape) < 0.5
+    mask[..., 0] = True
+    return mask
 
 
 # --- models and batches ------------------------------------------------------------------------------------------

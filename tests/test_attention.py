@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from reference import DTYPES, equal
+from reference import DTYPES, equal, gradients, random_mask
 
 from transformer_lib.attention import check_mask, scaled_dot_product_attention
 
@@ -10,19 +10,6 @@ from transformer_lib.attention import check_mask, scaled_dot_product_attention
 def random_input(*lead, queries=4, keys=5, width=3, value_width=2, dtype=torch.float64):
     shapes = (queries, width), (keys, width), (keys, value_width)
     return tuple(torch.randn(*lead, *shape, dtype=dtype, requires_grad=True) for shape in shapes)
-
-
-def random_mask(*shape):
-    """Half of the entries; every query may attend to key 0."""
-    mask = torch.rand(*shape) < 0.5
-    mask[..., 0] = True
-    return mask
-
-
-def gradients(output, tensors):
-    """The gradients of a random weighted sum of the output."""
-    weights = torch.randn(output.shape, generator=torch.Generator().manual_seed(1)).to(output.dtype)
-    return torch.autograd.grad((output * weights).sum(), tensors)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

@@ -7,7 +7,7 @@ from functools import partial
 
 import pytest
 import torch
-from reference import equal, randomise
+from reference import both_orders, equal, randomise
 from torch import nn
 
 from transformer_lib.layers import DecoderLayer, EncoderLayer, FeedForward
@@ -15,7 +15,6 @@ from transformer_lib.masks import causal_mask
 from transformer_lib.multi_head import MultiHeadAttention
 from transformer_lib.variants import SwiGLU, rotary
 
-both_orders = pytest.mark.parametrize("norm_first", [False, True], ids=["post-norm", "pre-norm"])
 both_layers = pytest.mark.parametrize("kind", [EncoderLayer, DecoderLayer])
 SUBLAYERS = {EncoderLayer: ["self_attention", "feed_forward"]}
 SUBLAYERS[DecoderLayer] = ["self_attention", "cross_attention", "feed_forward"]

@@ -9,7 +9,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from reference import DTYPES, PAD, equal, padded_batch, replace_from, small_config, small_model
+from reference import DTYPES, PAD, both_orders, equal, padded_batch, replace_from, small_config, small_model
 from torch import nn
 
 from transformer_lib.cache import KeyValueCache
@@ -18,7 +18,6 @@ from transformer_lib.model import Decoder, Encoder, Transformer, TransformerConf
 from transformer_lib.multi_head import MultiHeadAttention
 from transformer_lib.positions import sinusoidal_table
 
-both_orders = pytest.mark.parametrize("norm_first", [False, True], ids=["post-norm", "pre-norm"])
 ties = pytest.mark.parametrize("tie", ["none", "target", "all"])
 
 

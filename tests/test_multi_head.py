@@ -6,7 +6,7 @@ import re
 import pytest
 import torch
 from equivalence import torch_names
-from reference import DTYPES, equal, randomise
+from reference import DTYPES, equal, random_mask, randomise, tokens
 from torch import nn
 
 from transformer_lib.cache import KeyValueCache
@@ -16,16 +16,6 @@ from transformer_lib.multi_head import MultiHeadAttention
 
 def attention(d_model=12, num_heads=3, **options):
     return randomise(MultiHeadAttention(d_model, num_heads, **options)).double()
-
-
-def tokens(*shape, dtype=torch.float64):
-    return torch.randn(*shape, dtype=dtype, requires_grad=True)
-
-
-def random_mask(*shape):
-    mask = torch.rand(*shape) < 0.5
-    mask[..., 0] = True
-    return mask
 
 
 # --- against torch -----------------------------------------------------------------------------------------------

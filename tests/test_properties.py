@@ -3,16 +3,16 @@
 import pytest
 import torch
 import torch.nn.functional as F
-from equivalence import Sizes, roundings
+from equivalence import Sizes, config, roundings
 from hypothesis import given
 from hypothesis import strategies as st
-from reference import DTYPES, PAD, equal, randomise
+from reference import DTYPES, equal, gradients, randomise, tokens
 from torch.func import functional_call
 
 from transformer_lib.attention import scaled_dot_product_attention
 from transformer_lib.layers import DecoderLayer, EncoderLayer
 from transformer_lib.masks import causal_mask
-from transformer_lib.model import Decoder, Encoder, TransformerConfig
+from transformer_lib.model import Decoder, Encoder
 from transformer_lib.multi_head import MultiHeadAttention
 
 
@@ -35,15 +35,6 @@ def problems(draw):
 problem = problems()
 densities = st.sampled_from([0.0, 0.3, 0.7, 1.0])  # of masks: nobody sees anything … everybody sees everything
 orders = st.booleans()
-
-
-def tokens(*shape, dtype=torch.float64):
-    return torch.randn(*shape, dtype=dtype, requires_grad=True)
-
-
-def gradients(output, wanted):
-    direction = torch.randn(output.shape, generator=torch.Generator().manual_seed(1)).to(output.dtype)
-    return torch.autograd.grad(output, wanted, direction, materialize_grads=True)
 
 
 # --- attention ---------------------------------------------------------------------------------------------------
@@ -84,10 +75,6 @@ def test_masking_keys_is_leaving_them_out(s, density):
 
 
 # --- everything that reads tokens --------------------------------------------------------------------------------
-
-
-def config(s, norm_first):
-    return TransformerConfig(9, 9, PAD, s.d_model, s.heads, s.d_ff, s.layers, s.layers, 0.0, norm_first=norm_first)
 
 
 def attention(s, norm_first):

@@ -7,7 +7,7 @@ from unittest import mock
 import pytest
 import torch
 import torch.nn.functional as F
-from reference import equal, padded_batch, randomise, small_config
+from reference import both_orders, equal, padded_batch, randomise, small_config
 from torch import nn
 
 from transformer_lib.cache import KeyValueCache
@@ -20,7 +20,6 @@ from transformer_lib.variants import DecoderOnly, EncoderOnly, ModernDecoderOnly
 from transformer_lib.variants.modern_blocks import SwiGLU, rotary
 
 PAD, MASK, V = 0, 12, 13
-both_orders = pytest.mark.parametrize("norm_first", [False, True], ids=["post-norm", "pre-norm"])
 
 
 def two_groups(config):
