@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 import trainings as tool
 from bleu import bleu, compared, sentence_counts
+from equivalence import torch_names
 from record import log_of
 from reference import equal, padded_batch, randomise, small_config
 from small import MICRO
@@ -29,25 +30,12 @@ from transformer_lib.translation import Translator, evaluate_bleu
 # --- PyTorch's model ---
 
 RIVAL = "torch.nn.Transformer"
-NAMES = {
-    "self_attention.in_projection.": "self_attn.in_proj_",
-    "self_attention.out_projection": "self_attn.out_proj",
-    "cross_attention.in_projection.": "multihead_attn.in_proj_",
-    "cross_attention.out_projection": "multihead_attn.out_proj",
-    "feed_forward.linear": "linear",
-    "self_attention_norm": "norm1",
-    "cross_attention_norm": "norm2",
-}
 
 
 def their_name(name):
     """What our parameter is called in the other model."""
-    for ours, theirs in NAMES.items():
-        name = name.replace(ours, theirs)
-    for stack, last in (("encoder.", "norm2"), ("decoder.", "norm3")):
-        if name.startswith(stack):
-            name = name.replace(stack, f"{stack}stack.", 1).replace("feed_forward_norm", last)
-    return name
+    (theirs,) = torch_names({name: None}, decoder=name.startswith("decoder."))
+    return theirs.replace("coder.", "coder.stack.")
 
 
 @pytest.fixture
