@@ -60,6 +60,10 @@ def random_theirs(model):
     return randomise(model, 0.3).double().eval().requires_grad_(False)
 
 
+def weights_and_biases(modules):
+    return {f"{name}.{part}": getattr(module, part) for name, module in modules.items() for part in ("weight", "bias")}
+
+
 @pytest.mark.filterwarnings("ignore")
 def test_encoder_only_is_hugging_faces_bert(transformers):
     """With our ReLU and our epsilon; the segment's embedding goes into the positions."""
@@ -87,10 +91,7 @@ def test_encoder_only_is_hugging_faces_bert(transformers):
             prefix + "feed_forward.linear2": layer.output.dense,
             prefix + "feed_forward_norm": layer.output.LayerNorm,
         }
-    weights |= {
-        f"{name}.{part}": getattr(module, part) for name, module in norms.items() for part in ("weight", "bias")
-    }
-    ours.load_state_dict(weights)
+    ours.load_state_dict(weights | weights_and_biases(norms))
     tokens = padded_batch()
     real = tokens != PAD
     hidden = theirs(input_ids=tokens, attention_mask=real.long()).last_hidden_state
@@ -124,10 +125,7 @@ def test_decoder_only_is_hugging_faces_gpt_2(transformers, activation):
                 "feed_forward.linear1": layer.mlp.c_fc, "feed_forward.linear2": layer.mlp.c_proj}  # fmt: skip
         for name, module in maps.items():
             weights |= {f"{prefix}{name}.weight": module.weight.T, f"{prefix}{name}.bias": module.bias}
-    weights |= {
-        f"{name}.{part}": getattr(module, part) for name, module in norms.items() for part in ("weight", "bias")
-    }
-    ours.load_state_dict(weights)
+    ours.load_state_dict(weights | weights_and_biases(norms))
     tokens = padded_batch((9, 9))
     equal(ours(tokens), theirs(input_ids=tokens).logits, 1e-12)
 
