@@ -137,17 +137,6 @@ def test_a_mask_covers_the_cached_keys_too():
     assert "(1, 1, 1, 6)" in str(caught.value)
 
 
-def test_a_filled_static_cache_is_reused_and_not_projected_again():
-    layer, memory, cache = attention(), tokens(2, 4, 12), KeyValueCache(1).layers[0].cross_attention
-    first, second = tokens(2, 1, 12), tokens(2, 1, 12)
-    equal(layer(first, memory, memory, cache=cache)[0], layer(first, memory, memory)[0])
-    other = torch.full_like(memory, float("nan"))
-    expected, projected, heads = layer(second, memory, memory)[0], [], layer._heads
-    layer._heads = lambda x, start, stop: projected.append((start, stop)) or heads(x, start, stop)
-    equal(layer(second, other, other, cache=cache)[0], expected)
-    assert projected == [(0, 1)]  # the query alone
-
-
 # --- what is refused ---------------------------------------------------------------------------------------------
 
 

@@ -396,25 +396,6 @@ def test_a_run_leaves_the_global_random_numbers_alone(device):
     assert torch.equal(*draws)
 
 
-@pytest.mark.parametrize("device", ["meta", GPU])
-def test_a_step_waits_for_no_result(device):
-    """Tensors on `meta` have no values: whatever asks for one fails. On a GPU, PyTorch tells who waits."""
-    model = fresh_model(dropout=0.2).to(device)
-    optimizer = SimpleNamespace(zero_grad=model.zero_grad, step=lambda: None, param_groups=[{}])  # PyTorch's is theirs
-    loss, batches = LossModule(model, label_smoothing=0.1), [Batch(*batch()), Batch(*batch())]
-    if device == "cuda":
-        optimizer = adamw(model, CONFIG)
-        train_step(loss, batches, 26, optimizer, CONFIG, 1)  # what is done once, such as loading kernels, may wait
-        torch.cuda.set_sync_debug_mode("error")
-    try:
-        result = train_step(loss, batches, 26, optimizer, CONFIG, 2)
-    finally:
-        if device == "cuda":
-            torch.cuda.set_sync_debug_mode("default")
-    assert result.device.type == device
-    assert all(parameter.grad is not None for parameter in model.parameters())
-
-
 @pytest.fixture
 def seldom(monkeypatch):
     """The loop looks at results after every fourth step, as it does after every tenth on a GPU."""
@@ -502,11 +483,6 @@ def test_the_log_and_the_files(tmp_path, monkeypatch):
             assert row[name] == rows[row["step"] - 1][name]
 
 
-def scripted_validation(monkeypatch, losses):
-    losses = iter(losses)
-    monkeypatch.setattr(training, "validation_loss", lambda *_: next(losses))
-
-
 @pytest.mark.parametrize(("average", "cuts"), [(2, [4, 7]), (3, [6]), (9, [])])
 def test_the_mean_of_the_last_checkpoints_is_validated_and_kept(average, cuts, tmp_path):
     """Interrupted or not; the run itself goes on from its own weights."""
@@ -537,7 +513,8 @@ LOSSES = [5.0, 4.0, 4.5, 3.0, 3.5, 3.0, 3.2, 1.0, 1.0]  # as good as the best is
 @pytest.mark.parametrize(("patience", "last", "cut"), [(1, 3, None), (2, 6, 5), (3, 7, 6), (None, 9, 2)])
 def test_patience(patience, last, cut, tmp_path, monkeypatch):
     """Interrupted or not, after so many validations in vain; asked again, a run that stopped stays where it is."""
-    scripted_validation(monkeypatch, LOSSES)
+    losses = iter(LOSSES)
+    monkeypatch.setattr(training, "validation_loss", lambda *_: next(losses))
     config = replace(CONFIG, evaluate_every=1, steps=9, patience=patience)
     for steps in (cut, 9, 9):
         if steps:
@@ -772,28 +749,17 @@ def test_a_place_that_cannot_be_written_is_found_before_the_first_step(tmp_path,
 # --- the time ---
 
 
-class Clock:
-    """A clock that stands still but for steps and validations; nobody waits for it."""
-
-    def __init__(self, monkeypatch, *, step=0.0, validation=0.0):
-        self.now = 1000.0
-        monkeypatch.setattr(training, "time", SimpleNamespace(monotonic=lambda: self.now))
-        self.slow_down(monkeypatch, "train_step", step)
-        self.slow_down(monkeypatch, "validation_loss", validation)
-
-    def slow_down(self, monkeypatch, name, seconds):
-        original = getattr(training, name)
-
-        def slow(*arguments):
-            self.now += seconds
-            return original(*arguments)
-
-        monkeypatch.setattr(training, name, slow)
-
-
 def test_minutes_include_the_last_validation(tmp_path, monkeypatch):
     """Ten seconds a step and twenty a validation: 70 s for five steps and one validation; in two minutes, eight."""
-    clock = Clock(monkeypatch, step=10.0, validation=20.0)
+    clock = SimpleNamespace(now=1000.0)
+    monkeypatch.setattr(training, "time", SimpleNamespace(monotonic=lambda: clock.now))
+    for original, seconds in ((training.train_step, 10.0), (training.validation_loss, 20.0)):
+
+        def slow(*arguments, original=original, seconds=seconds):
+            clock.now += seconds
+            return original(*arguments)
+
+        monkeypatch.setattr(training, original.__name__, slow)
     config = replace(CONFIG, steps=None, minutes=2.0, evaluate_every=5)
     log = train(fresh_model(), PAIRS, config, val_pairs=VAL_PAIRS, out=tmp_path)
     assert clock.now - 1000.0 <= 120.0
