@@ -1,4 +1,14 @@
-"""Forty small pairs, and a preset that trains on them within a blink."""
+"""Forty small pairs, a preset that trains on them within a blink, and the command line in this process."""
+
+import io
+import os
+import sys
+from contextlib import redirect_stderr, redirect_stdout
+from pathlib import Path
+
+import pytest
+
+from transformer_lib import __main__ as command_line
 
 ENGLISH = ["a dog runs", "a cat sleeps", "the man sees a dog", "the old cat", "a woman reads"] * 8
 GERMAN = ["ein Hund läuft", "eine Katze schläft", "der Mann sieht einen Hund", "die alte Katze", "eine Frau liest"] * 8
@@ -8,3 +18,27 @@ MICRO = {
     "training": {"batch_tokens": 128, "peak_lr": 5e-3, "warmup_steps": 2},
     "tokenizer": {"vocab_size": 300},
 }  # fmt: skip
+ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(Path(__file__).parent.parent)}  # of a process
+
+
+def write_texts(folder, source=ENGLISH, target=GERMAN):
+    """Two files, and the options that name them."""
+    for name, lines in (("en", source), ("de", target)):
+        (folder / name).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    return ["--source", folder / "en", "--target", folder / "de"]
+
+
+def call(*arguments, stdin=None):
+    """Run a command in this process: its status, its output and its errors."""
+    out, err = io.TextIOWrapper(io.BytesIO(), encoding="ascii"), io.StringIO()
+    with pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(err):
+        if stdin is not None:
+            patch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin)))
+        status = command_line.main([str(argument) for argument in arguments])
+    out.flush()
+    return status, out.buffer.getvalue().decode(), err.getvalue()
+
+
+def files_below(folder):
+    """What is below a folder, and what is in the files."""
+    return {path: path.read_bytes() if path.is_file() else None for path in folder.rglob("*")}

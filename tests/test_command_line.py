@@ -17,7 +17,8 @@ from xml.etree import ElementTree
 
 import pytest
 import torch
-from small import ENGLISH, GERMAN, MICRO
+from small import ENGLISH, ENVIRONMENT, GERMAN, MICRO, files_below, write_texts
+from small import call as run
 
 import transformer_lib
 from transformer_lib import __main__ as command_line
@@ -29,10 +30,6 @@ from transformer_lib.decoding import Hypothesis
 from transformer_lib.model import Transformer, TransformerConfig
 from transformer_lib.serialization import InputError
 from transformer_lib.translation import Translator, evaluate_bleu
-
-ENVIRONMENT = {
-    **os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(Path(transformer_lib.__file__).parent.parent),
-}  # fmt: skip
 
 
 @pytest.fixture(autouse=True)
@@ -49,20 +46,7 @@ def _small(monkeypatch, tmp_path):
 
 
 @pytest.fixture
-def run(capsys):
-    """Run a command in this process: its exit status, its output and its error lines."""
-
-    def run(*arguments):
-        capsys.readouterr()
-        status = command_line.main([str(argument) for argument in arguments])
-        out, err = capsys.readouterr()
-        return status, out, err
-
-    return run
-
-
-@pytest.fixture
-def fails(run, tmp_path):
+def fails(tmp_path):
     """Run a command that must fail: status 2, no output, one line with these words, no file made or changed.
 
     With `counted`, the line that counts the pairs may stand before it: the mistake is in an earlier run's state.
@@ -85,10 +69,6 @@ def fails(run, tmp_path):
     return fails
 
 
-def files_below(folder):
-    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-
-
 def write(path, lines, end="\n"):
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes("".join(line + end for line in lines).encode())
@@ -98,9 +78,7 @@ def write(path, lines, end="\n"):
 @pytest.fixture
 def own(tmp_path):
     """The options that name two files of one's own."""
-    write(tmp_path / "en.txt", ENGLISH)
-    write(tmp_path / "de.txt", GERMAN)
-    return ["--source", tmp_path / "en.txt", "--target", tmp_path / "de.txt"]
+    return write_texts(tmp_path)
 
 
 @pytest.fixture
@@ -120,7 +98,7 @@ def feed(monkeypatch, text):
 # --- training ---
 
 
-def test_train_translate_evaluate(run, own, tmp_path):
+def test_train_translate_evaluate(own, tmp_path):
     status, out, err = run("train", *own, "--out", "runs/first", "--steps", 3)
     assert status == 0
     row = json.loads(out)
@@ -157,7 +135,7 @@ def test_as_a_program(own, tmp_path):
     assert done.stderr.startswith(b"error: ")
 
 
-def test_resume_goes_on(run, own, tmp_path):
+def test_resume_goes_on(own, tmp_path):
     def weights(name):
         return (tmp_path / name / "model.safetensors").read_bytes()
 
@@ -175,7 +153,7 @@ def test_resume_goes_on(run, own, tmp_path):
     assert "warning: nothing was trained: the run has made 5 steps, more than 4" in err
 
 
-def test_training_starts_from_a_translator(run, fails, own, model, tmp_path):
+def test_training_starts_from_a_translator(fails, own, model, tmp_path):
     """Its weights, sizes and tokenizer are where the run begins, and a resumed run ends as one that went through."""
     write(tmp_path / "other.txt", ["rabbits hop over hills", "seven rabbits"] * 4)
     theirs = ["--source", tmp_path / "other.txt", "--target", tmp_path / "other.txt"]
@@ -197,7 +175,7 @@ def test_training_starts_from_a_translator(run, fails, own, model, tmp_path):
     fails("train", *own, "--start-from", tmp_path / "nothing", "--out", "new", words=("nothing",))
 
 
-def test_an_existing_run_is_not_overwritten(run, fails, own, tmp_path):
+def test_an_existing_run_is_not_overwritten(fails, own, tmp_path):
     run("train", *own, "--out", "run", "--steps", 1)
     fails("train", *own, "--out", "run", "--steps", 1, words=["run already holds a run", "--resume"])
     (tmp_path / "run" / "state.safetensors").unlink()
@@ -205,7 +183,7 @@ def test_an_existing_run_is_not_overwritten(run, fails, own, tmp_path):
     assert "give --resume" not in fails("train", *own, "--out", "run", "--steps", 1, "--resume")  # it was given
 
 
-def test_a_second_run_into_the_same_place_is_refused(run, fails, own, tmp_path, monkeypatch):
+def test_a_second_run_into_the_same_place_is_refused(fails, own, tmp_path, monkeypatch):
     """It ends with one line, changes no file, and the first does not notice."""
     refused, train = [], command_line.train
 
@@ -228,7 +206,7 @@ def test_a_second_run_into_the_same_place_is_refused(run, fails, own, tmp_path, 
 @pytest.mark.parametrize(
     ("options", "words"), [([], "run already holds a run: give --resume"), (["--resume"], "another run began in run")]
 )
-def test_a_run_that_began_while_another_read_its_data_stays(run, own, tmp_path, monkeypatch, options, words):
+def test_a_run_that_began_while_another_read_its_data_stays(own, tmp_path, monkeypatch, options, words):
     encode = command_line.encode_pairs
 
     def meanwhile(*arguments, **options):
@@ -242,7 +220,7 @@ def test_a_run_that_began_while_another_read_its_data_stays(run, own, tmp_path, 
     assert files_below(tmp_path / "run") == {tmp_path / "run" / "state.safetensors": b"another run's\n"}
 
 
-def test_resume_wants_the_same_settings(run, fails, own, tmp_path):
+def test_resume_wants_the_same_settings(fails, own, tmp_path):
     run("train", *own, "--out", "run", "--steps", 1)
     again = ["train", *own, "--out", "run", "--steps", 2, "--resume"]
     fails(*again, "--seed", 1, words=["run", "another seed"], counted=True)
@@ -251,7 +229,7 @@ def test_resume_wants_the_same_settings(run, fails, own, tmp_path):
 
 @pytest.mark.parametrize("name", ["config.json", "tokenizer.json", "state.safetensors", "log.jsonl"])
 @pytest.mark.parametrize("damage", ["missing", "cut"])
-def test_resume_wants_whole_files(run, fails, own, tmp_path, name, damage):
+def test_resume_wants_whole_files(fails, own, tmp_path, name, damage):
     run("train", *own, "--out", "run", "--steps", 1)
     path = tmp_path / "run" / name
     path.write_bytes(path.read_bytes()[:40]) if damage == "cut" else path.unlink()
@@ -260,24 +238,22 @@ def test_resume_wants_whole_files(run, fails, own, tmp_path, name, damage):
     fails("train", *own, "--out", "run", "--steps", 2, "--resume", words=["run", *words], counted=late)
 
 
-def test_empty_and_long_pairs_are_skipped_and_counted(run, tmp_path):
-    source = write(tmp_path / "a", [*ENGLISH, "", "one", "  ", "long " * 200, "short"], end="\r\n")
-    target = write(tmp_path / "b", [*GERMAN, "leer", "", "x", "kurz", "lang " * 200], end="\r\n")
-    status, _, err = run("train", "--source", source, "--target", target, "--out", "run", "--steps", 2)
-    assert status == 0
-    why = "blank on a side, or longer than 128 tokens"
-    assert err == f"38 pairs to train on, 2 for validation; skipped 5 ({why})\n"
+LONG = "long " * 200
 
 
-@pytest.mark.parametrize("last", ["", "w" * 600])
-def test_an_unusable_pair_put_aside_for_validation_is_no_error(run, tmp_path, last):
-    """Twenty lines, of which the twentieth is put aside, and is empty or too long."""
-    source = write(tmp_path / "a", [*ENGLISH[:19], last])
-    target = write(tmp_path / "b", [*GERMAN[:19], last])
+@pytest.mark.parametrize(("count", "source", "target", "counted"), [
+    (40, ["", "one", "  ", LONG, "short"], ["leer", "", "x", "kurz", LONG], (38, 2, 5)),
+    (19, [""], [""], (19, 0, 1)), (19, ["w" * 600], ["w" * 600], (19, 0, 1)),  # the twentieth would be for validation
+])  # fmt: skip
+def test_empty_and_long_pairs_are_skipped_and_counted(tmp_path, count, source, target, counted):
+    source = write(tmp_path / "a", [*ENGLISH[:count], *source], end="\r\n")
+    target = write(tmp_path / "b", [*GERMAN[:count], *target], end="\r\n")
     status, out, err = run("train", "--source", source, "--target", target, "--out", "run", "--steps", 2)
     assert status == 0, err
-    assert "val_loss" not in json.loads(out)
-    assert err.startswith("19 pairs to train on, 0 for validation; skipped 1 (")
+    train, val, skipped = counted
+    why = "blank on a side, or longer than 128 tokens"
+    assert err == f"{train} pairs to train on, {val} for validation; skipped {skipped} ({why})\n"
+    assert ("val_loss" in json.loads(out)) == (val > 0)
 
 
 def recorded_training(monkeypatch):
@@ -294,7 +270,7 @@ def recorded_training(monkeypatch):
 
 
 @pytest.mark.parametrize(("count", "aside"), [(19, 0), (20, 1), (39, 1), (400, 20), (10_000, 500), (10_499, 499)])
-def test_one_pair_in_twenty_is_put_aside_and_500_at_most(run, tmp_path, monkeypatch, count, aside):
+def test_one_pair_in_twenty_is_put_aside_and_500_at_most(tmp_path, monkeypatch, count, aside):
     """From everywhere in the file."""
     seen = recorded_training(monkeypatch)
     files = [write(tmp_path / name, [f"{name} {n}" for n in range(count)]) for name in ("a", "b")]
@@ -306,7 +282,7 @@ def test_one_pair_in_twenty_is_put_aside_and_500_at_most(run, tmp_path, monkeypa
     assert len({int(b[2:]) - int(a[2:]) for a, b in itertools.pairwise(val)}) <= 1
 
 
-def test_a_directory_as_corpus(run, fails, monkeypatch, tmp_path):
+def test_a_directory_as_corpus(fails, monkeypatch, tmp_path):
     seen = recorded_training(monkeypatch)
     for split, count in (("train", 40), ("val", 3), ("test", 2)):
         write(tmp_path / "corpus" / f"{split}.en", ENGLISH[:count])
@@ -327,7 +303,7 @@ def test_a_directory_as_corpus(run, fails, monkeypatch, tmp_path):
     fails("train", "--corpus", "corpus", "--target", "fr", "--out", "other", "--steps", 1, words=["train.fr"])
 
 
-def test_the_toy_corpus(run, monkeypatch):
+def test_the_toy_corpus(monkeypatch):
     seen = recorded_training(monkeypatch)
     monkeypatch.setattr(
         command_line, "toy_corpus", lambda split: toy_corpus(split, size={"train": 50, "val": 7}[split])
@@ -349,7 +325,7 @@ def test_the_toy_corpus(run, monkeypatch):
     (b"", 0), (b"\n", 1), (b"a dog", 1), (b"a dog\n", 1), (b"a dog\r\n\r\n  \r\nthe cat\r\n", 4),
     ("a\u2028dog\x0b\x1c runs\n\n".encode(), 2), (b"\xef\xbb\xbfa dog\n", 1),
 ])  # fmt: skip
-def test_a_line_in_a_line_out(run, model, monkeypatch, text, count):
+def test_a_line_in_a_line_out(model, monkeypatch, text, count):
     feed(monkeypatch, text)
     status, out, err = run("translate", "--model", model)
     assert (status, err) == (0, "")
@@ -359,7 +335,7 @@ def test_a_line_in_a_line_out(run, model, monkeypatch, text, count):
     assert out.split("\n")[:count] == Translator.from_pretrained(model).translate(lines)
 
 
-def test_long_sentences_are_cut_with_one_warning(run, model, monkeypatch):
+def test_long_sentences_are_cut_with_one_warning(model, monkeypatch):
     """However many arrive together, and wherever they stand."""
     monkeypatch.setattr(translation, "beam_search", lambda model, source, **_: [[Hypothesis([70], 0.0)]] * len(source))
     lines = ["a dog", "q" * 50, ""] * 700 + ["q" * 99] * 3
@@ -371,7 +347,7 @@ def test_long_sentences_are_cut_with_one_warning(run, model, monkeypatch):
     assert "40 tokens" in err
 
 
-def test_evaluate_on_a_directory(run, model, tmp_path):
+def test_evaluate_on_a_directory(model, tmp_path):
     write(tmp_path / "corpus" / "test.de", GERMAN[:4])
     write(tmp_path / "corpus" / "test.en", ENGLISH[:4])
     status, out, _ = run("evaluate", "--model", model, "--corpus", "corpus", "--split", "test")
@@ -379,7 +355,7 @@ def test_evaluate_on_a_directory(run, model, tmp_path):
 
 
 @pytest.mark.parametrize("options", [[], ["--quantization", "int8"]])
-def test_an_exported_model_translates_and_scores(run, fails, own, model, tmp_path, options):
+def test_an_exported_model_translates_and_scores(fails, own, model, tmp_path, options):
     pytest.importorskip("ctranslate2")
     command = ["export", "--model", model, "--to", "ctranslate2", *options, "--out"]
     assert run(*command, "fast") == (0, "", "")
@@ -390,7 +366,7 @@ def test_an_exported_model_translates_and_scores(run, fails, own, model, tmp_pat
         fails(*command, out, words=[out, "already holds files"])
 
 
-def test_multi30k_in_both_directions(run, monkeypatch):
+def test_multi30k_in_both_directions(monkeypatch):
     seen, asked = recorded_training(monkeypatch), []
     corpus = ParallelCorpus(ENGLISH, GERMAN)
     monkeypatch.setattr(
@@ -479,7 +455,7 @@ def test_a_wrong_command_is_one_line_without_the_usage(fails, arguments):
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["train", "--help"], ["translate", "-h"], ["check", "-h"]])
-def test_help(run, arguments):
+def test_help(arguments):
     status, out, err = run(*arguments)
     assert (status, err) == (0, "")
     assert out.startswith("Usage: python -m transformer_lib")
@@ -492,7 +468,7 @@ def raising(error):
     return fail
 
 
-def test_an_error_of_the_user_is_one_line_and_ours_is_not_hidden(run, fails, model, monkeypatch):
+def test_an_error_of_the_user_is_one_line_and_ours_is_not_hidden(fails, model, monkeypatch):
     """A traceback, one line behind it, and a status that nobody takes for the answer of `check`, which is 1."""
     monkeypatch.setattr(Translator, "translate", raising(InputError("one\n  two\n\nthree")))
     assert fails("translate", "--model", model, "a", words=[model]).endswith(": one two three\n")
@@ -503,7 +479,7 @@ def test_an_error_of_the_user_is_one_line_and_ours_is_not_hidden(run, fails, mod
     assert err.splitlines()[-1].startswith("error: ValueError: two lines")
 
 
-def test_standard_input_that_cannot_be_read(fails, run, model, monkeypatch, tmp_path):
+def test_standard_input_that_cannot_be_read(fails, model, monkeypatch, tmp_path):
     """Closed, as by `<&-`, or a directory."""
     monkeypatch.setattr(sys, "stdin", None)
     fails("translate", "--model", model, words=["standard input is closed"])
@@ -564,7 +540,7 @@ sys.exit(command_line.main(sys.argv[2:]))
 """
 
 
-def test_a_signal_stops_a_real_run_and_resume_goes_on(run, own, tmp_path):
+def test_a_signal_stops_a_real_run_and_resume_goes_on(own, tmp_path):
     """As soon as its first files are there, somebody presses Ctrl-C."""
     arguments = ["train", *map(str, own), "--out", "run", "--minutes", "10", "--device", "cpu"]
     process = subprocess.Popen(
@@ -664,42 +640,39 @@ def mine(tmp_path, monkeypatch):
     sys.modules.pop(name, None)
 
 
-def test_check_says_what_holds(run, mine):
+def test_check_says_what_holds(mine):
     status, out, err = run("check", f"{mine}:good", "--no-training", "--max-len", 20)
     assert (status, err) == (0, "a module that talks\n")
     assert out.splitlines()[-1].endswith(" pass, 0 fail, 0 not applicable")
     assert all(line.startswith("pass ") for line in out.splitlines()[:-1])
 
 
-def test_check_fails_with_status_1(run, mine):
-    status, out, err = run("check", f"{mine}:Bad", "--no-training", "--json", "-", "--pad-id", 3)
+def test_check_tells_each_verdict_and_then_the_faults_and_writes_files(mine, tmp_path):
+    """With status 1. With JSON on the output, there is nothing else, and the words are on the error stream."""
+    command = ["check", f"{mine}:Bad", "--no-training", "--pad-id", 3]
+    status, out, err = run(*command, "--json", "-", "--junit", tmp_path / "found.xml")
     assert status == 1
-    assert err.startswith("a module that talks\npass ")  # and then as on the output elsewhere
-    found = json.loads(out)  # and nothing else on this stream
+    found = json.loads(out)
     assert found["holds"] is False
-    verdicts = {finding["name"]: finding["verdict"] for finding in found["findings"]}
-    assert verdicts.pop("logits not probabilities") == "fail"
-    assert verdicts.pop("too long raises") == "not applicable"
-    assert set(verdicts.values()) == {"pass"}
-
-
-def test_check_tells_each_verdict_and_then_the_faults_and_writes_files(run, mine, tmp_path):
-    files = "--json", tmp_path / "found.json", "--junit", tmp_path / "found.xml"
-    status, out, _ = run("check", f"{mine}:Bad", "--no-training", *files)
-    verdicts, _, faults = out.partition("\n\n")
-    assert status == 1
+    passed = {finding["name"]: finding["verdict"] for finding in found["findings"]}
+    assert passed.pop("logits not probabilities") == "fail"
+    assert passed.pop("too long raises") == "not applicable"
+    assert set(passed.values()) == {"pass"}
+    told = err.removeprefix("a module that talks\n")
+    assert run(*command, "--json", tmp_path / "found.json") == (1, told, "")
+    assert json.loads((tmp_path / "found.json").read_text("utf-8")) == found
+    verdicts, _, faults = told.partition("\n\n")
     assert "fail           logits not probabilities: " in verdicts
     assert "likely" not in verdicts
     assert faults.startswith("fail           logits not probabilities: ")
     assert "gallery.html#room-softmax" in faults
-    found = json.loads((tmp_path / "found.json").read_text("utf-8"))
     assert [f"{f['verdict']:<14} {f['name']}" for f in found["findings"]] == [
         line.partition(":")[0] for line in verdicts.splitlines()
     ]
     assert len(ElementTree.parse(tmp_path / "found.xml").getroot()) == len(found["findings"])
 
 
-def test_check_hands_on_what_is_asked_for(run, mine, monkeypatch):
+def test_check_hands_on_what_is_asked_for(mine, monkeypatch):
     asked = {}
 
     def examine(factory, **options):
@@ -717,7 +690,7 @@ class Terminal(io.StringIO):
         return True
 
 
-def test_check_counts_the_steps_of_a_training(run, mine, monkeypatch):
+def test_check_counts_the_steps_of_a_training(mine, monkeypatch):
     """Elsewhere in lines of their own, on a terminal in a line that is wiped before the verdict."""
 
     def learns(_):
@@ -743,7 +716,7 @@ def test_check_counts_the_steps_of_a_training(run, mine, monkeypatch):
     assert [line.rpartition("\r")[2] for line in lines] == wanted.split("\n")
 
 
-def test_check_shows_where_the_factory_raised(run, mine):
+def test_check_shows_where_the_factory_raised(mine):
     status, out, err = run("check", f"{mine}:raises", "--no-training")
     *traceback, error = err.splitlines()
     assert (status, out) == (2, "")
@@ -762,7 +735,7 @@ def test_check_shows_where_the_factory_raised(run, mine):
     ("{}", ["module:factory"]),
     ("no_such_module:good", ["cannot import", "no_such_module"]),
 ])  # fmt: skip
-def test_check_that_cannot_run_is_one_line(run, mine, factory, words):
+def test_check_that_cannot_run_is_one_line(mine, factory, words):
     status, out, err = run("check", factory.format(mine), "--no-training")
     assert (status, out) == (2, "")
     (line,) = err.removeprefix("a module that talks\n").splitlines()
@@ -784,7 +757,7 @@ def test_progress_lists_what_is_done_and_counts_it(tmp_path, capsys):
 # --- what a report begins with ---
 
 
-def test_env_prints_versions_device_and_threads(run):
+def test_env_prints_versions_device_and_threads():
     status, out, err = run("env")
     assert (status, err) == (0, "")
     said = dict(line.split(maxsplit=1) for line in out.splitlines())
@@ -805,7 +778,7 @@ def test_each_line_is_answered_before_the_next_one_comes(model):
             assert process.stdout.readline().decode() == f"{answer}\n"
 
 
-def test_lines_that_arrive_in_pieces(run, model, monkeypatch):
+def test_lines_that_arrive_in_pieces(model, monkeypatch):
     class Pieces(io.BytesIO):
         def read1(self, _=-1):
             return super().read1(3)
@@ -821,7 +794,7 @@ def test_lines_that_arrive_in_pieces(run, model, monkeypatch):
     assert "from line 2 on, line 2: expected UTF-8; got the byte 0xff" in err  # its third line
 
 
-def test_options_of_the_search(run, own, model, tmp_path):
+def test_options_of_the_search(own, model, tmp_path):
     translator, source = Translator.from_pretrained(model), ["a dog", "the cat"]
     assert run("translate", "--model", model, "--output", "out.de", "--beam", 2, *source) == (0, "", "")
     assert (tmp_path / "out.de").read_text("utf-8").splitlines() == translator.translate(source, beam_size=2)
@@ -838,15 +811,20 @@ def test_options_of_the_search(run, own, model, tmp_path):
     assert json.loads(out) == evaluate_bleu(answers, GERMAN)
 
 
-def test_values_of_a_preset_may_be_set(run, own, monkeypatch):
+def test_values_of_a_preset_may_be_set(own, monkeypatch):
     seen = recorded_training(monkeypatch)
+    assert run("train", *own, "--out", "plain", "--steps", 1)[0] == 0
+    config = seen["config"]
+    assert (config.evaluate_every, config.average, config.patience, config.minutes) == (500, 1, None, None)
     options = ("--dropout", 0.25, "--batch-tokens", 77, "--learning-rate", 0.01)
+    options += ("--evaluate-every", 7, "--average", 3, "--patience", 2)
     assert run("train", *own, "--out", "run", "--steps", 1, *options)[0] == 0
     config = seen["config"]
     assert (seen["model"].config.dropout, config.batch_tokens, config.peak_lr) == (0.25, 77, 0.01)
+    assert (config.evaluate_every, config.average, config.patience) == (7, 3, 2)
 
 
-def test_without_a_terminal_each_validation_is_a_line(run, own):
+def test_without_a_terminal_each_validation_is_a_line(own):
     status, _, err = run("train", *own, "--out", "run", "--steps", 4, "--evaluate-every", 2)
     assert status == 0
     rows = [json.loads(row) for row in Path("run/log.jsonl").read_text("utf-8").splitlines()]

@@ -12,6 +12,7 @@ import pytest
 import torch
 from reference import small_config, small_model
 from safetensors.torch import load_file, save_file
+from small import ENVIRONMENT
 from torch import nn
 
 from transformer_lib.model import Transformer
@@ -285,7 +286,7 @@ for path in sys.argv[1:]:
 def test_the_same_weights_give_the_same_bytes(tmp_path, monkeypatch):
     """With many names for a matrix, each time and whatever the hash seed."""
     names = [str(tmp_path / str(number)) for number in range(12)]
-    environment = os.environ | {"PYTHONHASHSEED": "1", "PYTHONPATH": str(Path(__file__).parent.parent)}
+    environment = ENVIRONMENT | {"PYTHONHASHSEED": "1"}
     subprocess.run([sys.executable, "-c", SAVES, *names[:8]], env=environment, check=True)
     monkeypatch.setattr(sys, "argv", ["", *names[8:]])
     exec(SAVES, {})

@@ -6,7 +6,6 @@ nobody may reach for pickle. A few cases run with the unit tests, thousands with
 """
 
 import faulthandler
-import io
 import json
 import pickle
 import resource
@@ -15,14 +14,14 @@ import struct
 import sys
 import unicodedata
 import warnings
-from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from contextlib import contextmanager
 from copy import deepcopy
 
 import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from small import ENGLISH, GERMAN, MICRO
+from small import MICRO, call, files_below, write_texts
 
 from transformer_lib import __main__ as command_line
 from transformer_lib import translation
@@ -198,10 +197,6 @@ def broken_safetensors(draw, data):
 # What may happen
 
 
-def files_below(folder):
-    return {path: path.read_bytes() if path.is_file() else None for path in folder.rglob("*")}
-
-
 def refused(function, *arguments, names=()):
     """The result of a call, or None where it raised the one error that it may raise, with these names in it."""
     try:
@@ -215,38 +210,17 @@ def refused(function, *arguments, names=()):
         return None
 
 
-class Streams:
-    """Standard input, output and error of a command in this process."""
-
-    def __init__(self, stdin=b""):
-        self.stdin = io.TextIOWrapper(io.BytesIO(stdin))
-        self.out, self.err = io.TextIOWrapper(io.BytesIO(), encoding="ascii"), io.StringIO()
-
-    def run(self, arguments):
-        """Status, output and errors."""
-        old, sys.stdin = sys.stdin, self.stdin
-        try:
-            with redirect_stdout(self.out), redirect_stderr(self.err):
-                status = command_line.main([str(argument) for argument in arguments])
-        except SystemExit as stop:  # --help
-            status = stop.code or 0
-        finally:
-            sys.stdin = old
-        self.out.flush()
-        return status, self.out.buffer.getvalue(), self.err.getvalue()
-
-
 def command(arguments, *, stdin=b"", names=(), folder=None):
     """Run a command: success, or status 2 and one line with these names, and nothing changed below the folder."""
     before = files_below(folder) if folder else {}
-    status, out, err = Streams(stdin).run(arguments)
+    status, out, err = call(*arguments, stdin=stdin)
     assert status in (0, 2), (status, out, err)
     if status == 2:
         lines = [line for line in err.splitlines() if not line.startswith(("warning: ", "38 pairs", "step "))]
         assert len(lines) == 1, err
         assert lines[0].startswith("error: "), err
         assert len(lines[0]) < 2000, err
-        assert out.count(b"\n") <= stdin.count(b"\n")  # lines before the one that is wrong may have been answered
+        assert out.count("\n") <= stdin.count(b"\n")  # lines before the one that is wrong may have been answered
         for name in names:
             assert str(name) in lines[0], err
         if folder:
@@ -269,11 +243,10 @@ def restored(path, data):
 def trained(tmp_path_factory):
     """A folder with two texts and a run of two steps."""
     folder = tmp_path_factory.mktemp("fuzz")
-    for name, lines in (("en", ENGLISH), ("de", GERMAN)):
-        (folder / name).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    write_texts(folder)
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(command_line.PRESETS, "tiny", deepcopy(MICRO))
-        status, _, err = Streams().run(training(folder, 2))
+        status, _, err = call(*training(folder, 2))
     assert status == 0, err
     return folder
 
@@ -389,7 +362,7 @@ def test_translating_anything(search, number, trained):
         )
         assert "error" in err or status == 0
         if status == 0:
-            assert out.count(b"\n") == len(read_lines("x", data))
+            assert out.count("\n") == len(read_lines("x", data))
 
     search(claim, odd_bytes, number)
 
@@ -499,7 +472,7 @@ def test_strange_sentences_are_trained_on_and_translated(text, trained, tmp_path
     """One line, one sentence, one translation; what is too long for the model is skipped or cut."""
     for name in ("en", "de"):
         (tmp_path / name).write_bytes(b"a dog\na cat\n" * 19 + text.encode() + b"\r\na dog\n")
-    status, _, err = Streams().run(training(tmp_path, 2))
+    status, _, err = call(*training(tmp_path, 2))
     assert status == 0, err
     assert err.splitlines()[-1].split(" (")[0] in (
         "38 pairs to train on, 2 for validation; skipped 0", "37 pairs to train on, 2 for validation; skipped 1",

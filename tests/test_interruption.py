@@ -17,9 +17,10 @@ from types import SimpleNamespace
 import jupytext
 import pytest
 import torch
+from record import log_of
 from reference import PAD
 from safetensors.torch import load_file
-from small import ENGLISH, MICRO
+from small import ENGLISH, ENVIRONMENT, MICRO, call, files_below, write_texts
 from test_training import (
     CONFIG,
     PAIRS,
@@ -47,6 +48,7 @@ MODEL = {"dropout": 0.2, "tie_embeddings": "all", "norm_first": True}
 SETTINGS = {"steps": 8, "evaluate_every": 3, "accumulate": 2, "average": 2}
 LONG = {"steps": 20, "evaluate_every": 5, "average": 3}
 FILES = ["log.jsonl", "model.safetensors", "state.safetensors"]
+TORCHRUN = ["-m", "torch.distributed.run"]
 
 
 @pytest.fixture(autouse=True)
@@ -61,7 +63,7 @@ def _ctrl_c_arrives():
 def children():
     """Hand a job to the process that forks; get the statuses and answers of its children."""
     here = Path(__file__).parent
-    environment = os.environ | {"PYTHONPATH": f"{here.parent}{os.pathsep}{here}", "OMP_NUM_THREADS": "1"}
+    environment = ENVIRONMENT | {"PYTHONPATH": f"{here.parent}{os.pathsep}{here}"}
     environment["CUDA_VISIBLE_DEVICES"] = ""  # autograd's threads for a GPU would not survive a fork
     process = subprocess.Popen(
         [sys.executable, here / "children.py"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
@@ -78,6 +80,12 @@ def children():
         process.stdin.close()
 
 
+def free_port():
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return free.getsockname()[1]
+
+
 def trained(out, config=SETTINGS, *, seed=0, model=MODEL, **options):
     model = fresh_model(seed=seed, **model)
     log = train(model, PAIRS, replace(CONFIG, **config), val_pairs=VAL_PAIRS, out=out, **options)
@@ -86,10 +94,6 @@ def trained(out, config=SETTINGS, *, seed=0, model=MODEL, **options):
 
 def timeless(log):
     return [{name: value for name, value in row.items() if name != "seconds"} for row in log]
-
-
-def logged(folder):
-    return [json.loads(line) for line in (folder / "log.jsonl").read_text().splitlines()]
 
 
 @pytest.fixture(scope="module")
@@ -105,7 +109,7 @@ def ends_like(whole, out):
     """Resume in `out`, with other weights if there is a state: all becomes what the undisturbed run had."""
     model, log = trained(out, seed=9 if (out / "state.safetensors").exists() else 0, resume=True)
     assert same(tensors_of(model), whole.weights)
-    assert timeless(log) == whole.log == timeless(logged(out))
+    assert timeless(log) == whole.log == timeless(log_of(out))
     compare_states(out, whole.out)
     assert same(load_file(out / "model.safetensors"), load_file(whole.out / "model.safetensors"))
     assert sorted(path.name for path in out.iterdir()) == FILES
@@ -129,7 +133,7 @@ def test_killed_with_sigkill(at, number, step, rows, children, whole, tmp_path):
         assert state_of(tmp_path)[1]["state"]["step"] == step
         if step:
             compare_states(tmp_path, whole.folder / str(step))
-    assert timeless(logged(tmp_path)) == whole.log[:rows]
+    assert timeless(log_of(tmp_path)) == whole.log[:rows]
     ends_like(whole, tmp_path)
 
 
@@ -172,9 +176,9 @@ def test_a_second_run_into_the_same_place_is_refused(ranks, resume, children, wh
     job = {"config": LONG, "resume": resume, "weights": tmp_path, "ranks": ranks, "meet": tmp_path / "meet"}
 
     def second():
-        before = {path.name: path.read_bytes() for path in out.iterdir()}
+        before = files_below(out)
         answers.extend(children(out=out, **job))
-        assert {path.name: path.read_bytes() for path in out.iterdir()} == before
+        assert files_below(out) == before
 
     with in_step(5, second):
         model, log = trained(out)
@@ -199,7 +203,7 @@ def test_a_signal_lets_the_step_finish_and_saves(number, stops, whole, tmp_path)
         with ask, pytest.raises(KeyboardInterrupt, match=f"after step {stop}: .*resume"):
             trained(tmp_path, seed=stop, resume=True) if done else trained(tmp_path)
         assert state_of(tmp_path)[1]["state"]["step"] == stop
-        assert [row["step"] for row in logged(tmp_path)] == [step for step in (3, 6) if step <= stop]
+        assert [row["step"] for row in log_of(tmp_path)] == [step for step in (3, 6) if step <= stop]
         done = stop
     assert [signal.getsignal(kind) for kind in (signal.SIGINT, signal.SIGTERM)] == before
     ends_like(whole, tmp_path)
@@ -209,7 +213,7 @@ def test_a_stopped_run_that_has_nothing_more_to_do_is_validated(tmp_path):
     """It was stopped between two checkpoints, and goes on with no more steps than it has made."""
     with watched_steps(lambda _: os.kill(os.getpid(), signal.SIGTERM)), pytest.raises(KeyboardInterrupt):
         trained(tmp_path / "stopped")
-    assert logged(tmp_path / "stopped") == []
+    assert log_of(tmp_path / "stopped") == []
     once = SETTINGS | {"steps": 1}
     assert timeless(trained(tmp_path / "stopped", once, resume=True)[1]) == timeless(trained(tmp_path / "one", once)[1])
     compare_states(tmp_path / "stopped", tmp_path / "one")
@@ -231,7 +235,7 @@ def test_a_signal_at_the_very_end_is_not_lost(whole, tmp_path, monkeypatch, name
     with pytest.raises(KeyboardInterrupt, match="after step 8"):
         trained(tmp_path)
     assert len(calls) == last
-    assert timeless(logged(tmp_path)) == whole.log
+    assert timeless(log_of(tmp_path)) == whole.log
     ends_like(whole, tmp_path)
 
 
@@ -330,10 +334,7 @@ def test_the_program_that_divides_the_model_trains_the_model_of_one(children, tm
     size = sum(parameter.numel() for parameter in model.parameters())
 
     def divided(out, ranks, steps):
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            port = free.getsockname()[1]
-        answers = children(program=program["program"], out=out, ranks=ranks, steps=steps, port=port)
+        answers = children(program=program["program"], out=out, ranks=ranks, steps=steps, port=free_port())
         assert [status for status, _ in answers] == [0] * ranks
         assert all(answer["kept"] == [size // ranks, 2 * size // ranks] for _, answer in answers)
         (told,) = {tuple(answer["losses"]) for _, answer in answers}
@@ -354,17 +355,14 @@ def test_the_program_that_divides_the_model_trains_the_model_of_one(children, tm
 
 
 @pytest.fixture
-def command(monkeypatch, tmp_path, capsys):
+def command(monkeypatch, tmp_path):
     """Run a command on a few sentences: its status, its output, the last of its error lines."""
     monkeypatch.setitem(command_line.PRESETS, "small", MICRO)
-    for name in ("a.txt", "b.txt"):
-        (tmp_path / name).write_text("".join(line + "\n" for line in ENGLISH))
+    files = write_texts(tmp_path, target=ENGLISH)
     monkeypatch.chdir(tmp_path)
 
     def run(name, *arguments):
-        files = [] if name == "translate" else ["--source", "a.txt", "--target", "b.txt"]
-        status = command_line.main([name, *files, "--device", "cpu", *map(str, arguments)])
-        out, err = capsys.readouterr()
+        status, out, err = call(name, *(files if name != "translate" else []), "--device", "cpu", *arguments)
         return status, out, (err.splitlines() or [""])[-1]
 
     return run
@@ -388,7 +386,7 @@ def test_a_stopped_command_says_how_to_go_on_and_ends_the_same(command, tmp_path
     assert command("train", "--out", "run", *options, "--resume")[0] == 0
     whole, parts = (load_file(tmp_path / name / "model.safetensors") for name in ("whole", "run"))
     assert same(whole, parts)
-    assert timeless(logged(tmp_path / "run")) == timeless(logged(tmp_path / "whole"))
+    assert timeless(log_of(tmp_path / "run")) == timeless(log_of(tmp_path / "whole"))
 
 
 def test_a_run_that_was_killed_before_it_began_begins_again(command, tmp_path):
@@ -400,16 +398,6 @@ def test_a_run_that_was_killed_before_it_began_begins_again(command, tmp_path):
             (tmp_path / name / file).write_bytes((tmp_path / "whole" / file).read_bytes())
         assert command("train", "--out", name, "--steps", 2, *options)[0] == 0
         assert same(*(load_file(tmp_path / run / "model.safetensors") for run in ("whole", name)))
-
-
-def test_options_of_the_training(command, monkeypatch):
-    seen = []
-    monkeypatch.setattr(command_line, "train", lambda *arguments, **_: seen.append(arguments[2]) or [{}])
-    command("train", "--out", "a", "--evaluate-every", 7, "--average", 3, "--patience", 2)
-    command("train", "--out", "b", "--steps", 5)
-    assert [(c.evaluate_every, c.average, c.patience, c.steps, c.minutes) for c in seen] == [
-        (7, 3, 2, None, 30.0), (500, 1, None, 5, None),
-    ]  # fmt: skip
 
 
 RECIPE = ["--r-drop", 5, "--masked-smoothing", "--cooldown", 2, "--accumulate", 2, "--both-directions", 1,
@@ -429,61 +417,54 @@ def test_the_options_of_a_recipe_arrive_and_a_stopped_run_ends_the_same(command,
         assert command("train", *run, "--resume")[0] == 130
     assert command("train", *run, "--resume")[0] == 0
     assert same(*(load_file(tmp_path / name / "model.safetensors") for name in ("whole", "run")))
-    assert timeless(logged(tmp_path / "run")) == timeless(logged(tmp_path / "whole"))
+    assert timeless(log_of(tmp_path / "run")) == timeless(log_of(tmp_path / "whole"))
     status, _, line = command("train", "--out", "no", "--cooldown", 5, "--steps", 4)
     assert (status, "--cooldown" in line, (tmp_path / "no").exists()) == (2, True, False)
+
+
+def launch(folder, launchers, *options):
+    """Train with the same options by each of these launchers, all at once: their outputs and errors."""
+    train = ["-m", "transformer_lib", "train", "--preset", "tiny", "--steps", "6", "--device", "cpu", *options]
+    streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    running = [
+        subprocess.Popen(
+            [sys.executable, *launcher, *train], cwd=folder, env=ENVIRONMENT | {"GLOO_SOCKET_IFNAME": "lo"}, **streams
+        )
+        for launcher in launchers
+    ]
+    said = [process.communicate() for process in running]
+    assert [process.returncode for process in running] == [0] * len(running), said
+    return said
+
+
+def nearly_the_same(one, two):
+    """The weights of two runs; a key's bias has no gradient but rounding, and Adam blows that up."""
+    ours, theirs = (load_file(folder / "model.safetensors") for folder in (one, two))
+    for name, value in ours.items():
+        torch.testing.assert_close(theirs[name], value, rtol=0, atol=1e-5 if value.dim() > 1 else 1e-3)
 
 
 @pytest.mark.long
 def test_two_machines_train_from_one_store(tmp_path):
     """Two calls of torchrun that meet on the loopback device stand for them; one process alone ends the same."""
-    for name in ("a.txt", "b.txt"):
-        (tmp_path / name).write_text("".join(line + "\n" for line in ENGLISH))
-    environment = os.environ | {
-        "OMP_NUM_THREADS": "1", "PYTHONPATH": str(Path(__file__).parent.parent), "GLOO_SOCKET_IFNAME": "lo",
-    }  # fmt: skip
-    options = ["--source", "a.txt", "--target", "b.txt", "--preset", "tiny", "--steps", "6", "--device", "cpu"]
-    train = ["-m", "transformer_lib", "train", *options, "--store", "store", "--out"]
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    meet = ["-m", "torch.distributed.run", "--nnodes", "2", "--master-addr", "127.0.0.1", "--master-port", str(port)]
-    commands = [[*meet, "--node-rank", str(rank), *train, "two"] for rank in (0, 1)]
-    for group in (commands, [[*train, "one"]]):
-        running = [
-            subprocess.Popen([sys.executable, *command], cwd=tmp_path, env=environment, stdout=subprocess.DEVNULL)
-            for command in group
-        ]
-        assert [process.wait() for process in running] == [0] * len(running)
-    one, two = (load_file(tmp_path / name / "model.safetensors") for name in ("one", "two"))
-    for name, value in one.items():  # a key's bias has no gradient but rounding, and Adam blows that up
-        torch.testing.assert_close(two[name], value, rtol=0, atol=1e-5 if value.dim() > 1 else 1e-3)
+    meet = [*TORCHRUN, "--nnodes", "2", "--master-addr", "127.0.0.1", "--master-port", str(free_port()), "--node-rank"]
+    options = [*write_texts(tmp_path, target=ENGLISH), "--store", "store", "--out"]
+    launch(tmp_path, [[*meet, "0"], [*meet, "1"]], *options, "two")
+    launch(tmp_path, [[]], *options, "one")
+    nearly_the_same(tmp_path / "one", tmp_path / "two")
 
 
 @pytest.mark.long
 def test_torchrun_trains_the_model_of_one_process(tmp_path):
     """The same command, alone and under torchrun; two processes, float32, a preset without dropout."""
-    for name in ("a.txt", "b.txt"):
-        (tmp_path / name).write_text("".join(line + "\n" for line in ENGLISH))
-    torchrun = ["-m", "torch.distributed.run", "--nproc-per-node", "2"]
-    environment = os.environ | {
-        "OMP_NUM_THREADS": "1", "PYTHONPATH": str(Path(__file__).parent.parent), "GLOO_SOCKET_IFNAME": "lo",
-    }  # fmt: skip
-    rows = {}
-    for name, launcher in (("one", []), ("two", torchrun)):
-        options = ["--source", "a.txt", "--target", "b.txt", "--preset", "tiny", "--steps", "6", "--device", "cpu"]
-        done = subprocess.run(
-            [sys.executable, *launcher, "-m", "transformer_lib", "train", *options, "--out", name],
-            cwd=tmp_path, env=environment, capture_output=True, text=True, check=False,
-        )  # fmt: skip
-        assert done.returncode == 0, done.stderr
-        assert done.stderr.count("38 pairs to train on, 2 for validation") == 1
-        rows[name] = json.loads(done.stdout)
+    files, rows = write_texts(tmp_path, target=ENGLISH), {}
+    for name, launcher in (("one", []), ("two", [*TORCHRUN, "--nproc-per-node", "2"])):
+        ((out, err),) = launch(tmp_path, [launcher], *files, "--out", name)
+        assert err.count("38 pairs to train on, 2 for validation") == 1
+        rows[name] = json.loads(out)
         assert sorted(path.name for path in (tmp_path / name).iterdir()) == sorted(
             [*FILES, "config.json", "tokenizer.json"]
         )
     assert rows["two"]["tokens"] == rows["one"]["tokens"]
     assert rows["two"]["val_loss"] == pytest.approx(rows["one"]["val_loss"], abs=1e-5)
-    one, two = (load_file(tmp_path / name / "model.safetensors") for name in rows)
-    for name, value in one.items():  # a key's bias has no gradient but rounding, and Adam blows that up
-        torch.testing.assert_close(two[name], value, rtol=0, atol=1e-5 if value.dim() > 1 else 1e-3)
+    nearly_the_same(tmp_path / "one", tmp_path / "two")

@@ -1,6 +1,5 @@
 """Corpora in a file: the batches of a list, in memory that does not grow, and a store of other texts is noticed."""
 
-import json
 import os
 import random
 import subprocess
@@ -15,8 +14,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from large_corpus import write_corpus
-from safetensors.torch import load_file
-from small import MICRO
+from record import log_of
+from small import MICRO, call
 
 from transformer_lib import __main__ as command_line
 from transformer_lib.data import LargeCorpus, PairStore, Tokenizer, encode_pairs, read_parallel, token_batches
@@ -223,48 +222,34 @@ def test_an_epoch_needs_as_much_memory_for_many_pairs_as_for_few(tmp_path):
 
 
 @pytest.fixture
-def run(monkeypatch, tmp_path, capsys):
+def run(monkeypatch, tmp_path):
     """Train on the texts from the command line: its status, its output, the last of its error lines."""
     monkeypatch.setitem(command_line.PRESETS, "small", MICRO)
     write_texts(tmp_path)
     monkeypatch.chdir(tmp_path)
 
     def run(*arguments):
-        capsys.readouterr()
-        options = ["--source", "a", "--target", "b", "--device", "cpu"]
-        status = command_line.main(["train", *options, *map(str, arguments)])
-        out, err = capsys.readouterr()
+        status, out, err = call("train", "--source", "a", "--target", "b", "--device", "cpu", *arguments)
         return status, out, (err.splitlines() or [""])[-1]
 
     return run
 
 
-def weights(folder):
-    return load_file(folder / "model.safetensors")
-
-
-def equal(one, two):
-    return all(torch.equal(one[name], two[name]) for name in one)
-
-
 def test_a_run_goes_on_in_the_middle_of_an_epoch(run, tmp_path):
     """Bit for bit, over the end of an epoch as well; without its store, or with another text, it is refused."""
     assert run("--out", "whole", "--store", "store", "--steps", 60)[0] == 0
-    rows = {row["step"]: row["epoch"] for row in logged(tmp_path / "whole")}
+    rows = {row["step"]: row["epoch"] for row in log_of(tmp_path / "whole")}
     assert rows[60] == 1
     for steps in (3, 50, 60):
         assert run("--out", "parts", "--store", "store", "--steps", steps, "--resume")[0] == 0
-    assert equal(weights(tmp_path / "whole"), weights(tmp_path / "parts"))
+    whole, parts = ((tmp_path / name / "model.safetensors").read_bytes() for name in ("whole", "parts"))
+    assert whole == parts
     again = ["--out", "parts", "--steps", 61, "--resume"]
     status, _, line = run(*again)
     assert (status, "trained with another pairs" in line) == (2, True)
     (tmp_path / "b").write_text((tmp_path / "b").read_text().replace("dog", "cat", 1))
     status, _, line = run(*again, "--store", "store")
     assert (status, "trained with another pairs" in line) == (2, True)
-
-
-def logged(folder):
-    return [json.loads(line) for line in (folder / "log.jsonl").read_text().splitlines()]
 
 
 def test_large_texts_get_a_store_in_the_run(run, tmp_path, monkeypatch):
