@@ -8,12 +8,12 @@ import sacrebleu
 import torch
 from reference import randomise
 from safetensors.torch import load_file
+from test_files import refused
 
 from transformer_lib import translation
 from transformer_lib.data import ParallelCorpus, Tokenizer, encode_pairs
 from transformer_lib.decoding import Hypothesis, beam_search, greedy_decode
 from transformer_lib.model import Transformer, TransformerConfig
-from transformer_lib.serialization import InputError
 from transformer_lib.training import TrainingConfig, train
 from transformer_lib.translation import Translator, evaluate_bleu, shipped
 
@@ -53,15 +53,6 @@ def learned():
     model = Transformer(config)
     train(model, pairs, TrainingConfig(batch_tokens=200, peak_lr=5e-3, warmup_steps=20, steps=120))
     return Translator(model, TOKENIZER)
-
-
-def one_line(caught, *words):
-    message = str(caught.value)
-    assert message
-    assert len(message.splitlines()) == 1
-    for word in words:
-        assert str(word) in message
-    return message
 
 
 # --- translating ---
@@ -298,16 +289,10 @@ def folder(tmp_path):
     return tmp_path / "model"
 
 
-def refused(folder, *words):
-    with pytest.raises(InputError) as caught:
-        Translator.from_pretrained(folder)
-    return one_line(caught, *words)
-
-
 def test_a_directory_that_is_missing_or_a_file(tmp_path):
-    refused(tmp_path / "nothing", tmp_path / "nothing", "train --out")
+    refused([tmp_path / "nothing", "train --out"], Translator.from_pretrained, tmp_path / "nothing")
     (tmp_path / "file").write_text("")
-    refused(tmp_path / "file", tmp_path / "file")
+    refused([tmp_path / "file"], Translator.from_pretrained, tmp_path / "file")
 
 
 GARBAGE = b"\xff\xfe\x00garbage" * 9, b"<html>\n<p>not found</p>\n</html>\n" * 9, b"[1, 2]"
@@ -318,11 +303,11 @@ def test_a_file_that_is_missing_cut_short_or_something_else(folder, name):
     path, data = folder / name, (folder / name).read_bytes()
     for content in (b"", data[: len(data) // 3], data[: len(data) * 9 // 10], *GARBAGE):
         path.write_bytes(content)
-        refused(folder, name)
+        refused([name], Translator.from_pretrained, folder)
     path.unlink()
-    refused(folder, name)
+    refused([name], Translator.from_pretrained, folder)
     path.mkdir()
-    refused(folder, name)
+    refused([name], Translator.from_pretrained, folder)
 
 
 @pytest.mark.parametrize("change", [
@@ -332,14 +317,14 @@ def test_a_file_that_is_missing_cut_short_or_something_else(folder, name):
 def test_a_configuration_with_impossible_values(folder, change):
     config = json.loads((folder / "config.json").read_text()) | change
     (folder / "config.json").write_text(json.dumps(config))
-    refused(folder, "config.json")
+    refused(["config.json"], Translator.from_pretrained, folder)
 
 
 @pytest.mark.parametrize("change", [{"d_ff": 24}, {"num_decoder_layers": 1}, {"norm_first": False}, {"d_model": 12**6}])
 def test_weights_of_another_configuration(folder, change):
     config = json.loads((folder / "config.json").read_text()) | change
     (folder / "config.json").write_text(json.dumps(config))
-    refused(folder, "model.safetensors", "configuration")
+    refused(["model.safetensors", "configuration"], Translator.from_pretrained, folder)
 
 
 def test_a_configuration_may_change_what_the_weights_do_not_depend_on(folder):
@@ -355,21 +340,20 @@ def test_a_configuration_may_change_what_the_weights_do_not_depend_on(folder):
 
 def test_a_tokenizer_of_another_size(folder):
     Tokenizer.train(["other words"], 262).save(folder / "tokenizer.json")
-    message = refused(folder, folder, "262", TOKENIZER.vocab_size)
-    assert "tokenizer" in message
+    refused([folder, "262", TOKENIZER.vocab_size, "tokenizer"], Translator.from_pretrained, folder)
 
 
 def test_a_tokenizer_with_another_padding(folder):
     """All sizes fit, but the model would take the end of a sentence for padding."""
     config = json.loads((folder / "config.json").read_text()) | {"pad_id": 2}
     (folder / "config.json").write_text(json.dumps(config))
-    refused(folder, folder, "pad")
+    refused([folder, "pad"], Translator.from_pretrained, folder)
 
 
 # --- scores ---
 
 GERMAN = ["Ein Hund läuft über die Straße.", "Zwei Männer, die reden", "ein Ball"]
-TRANSLATED = ["Ein Hund rennt über die straße.", "Zwei Männer, die reden", "Ball ein"]
+TRANSLATED = ["Ein Hund rennt über die straße.", "Zwei Männer, die reden", "Ball"]  # one word less: an exchange shows
 
 
 def test_bleu_and_chrf_are_sacrebleus():
@@ -395,18 +379,10 @@ def test_case_counts_and_perfect_is_100():
     assert evaluate_bleu(["a b c d"], ["a b c d"])["bleu"] == 100
 
 
-def test_hypotheses_and_references_are_not_exchanged():
-    """BLEU is not symmetric: a translation that is too short is punished, one that is too long is not."""
-    short, long = [GERMAN[0][:16]], [GERMAN[0]]
-    assert evaluate_bleu(short, long)["bleu"] == sacrebleu.corpus_bleu(short, [long]).score
-    assert evaluate_bleu(short, long)["bleu"] != pytest.approx(evaluate_bleu(long, short)["bleu"])
-
-
 @pytest.mark.parametrize(("hypotheses", "references"), [([], []), (["a"], []), (["a"], ["a", "b"]), ([], ["a"])])
 def test_as_many_references_as_translations(hypotheses, references):
-    with pytest.raises(ValueError, match=f"got {len(hypotheses)} and {len(references)}") as caught:
+    with pytest.raises(ValueError, match=f"^expected .*; got {len(hypotheses)} and {len(references)}$"):
         evaluate_bleu(hypotheses, references)
-    one_line(caught)
 
 
 # --- more than one answer ---
@@ -432,9 +408,7 @@ def test_shipped_files_are_found_in_the_checkout_then_in_the_cache(tmp_path, mon
         tmp_path / "cache/transformer_lib/multi30k-en-de",
     )
     monkeypatch.setattr(translation, "__file__", str(tmp_path / "checkout/transformer_lib/translation.py"))
-    with pytest.raises(InputError) as caught:
-        Translator.from_pretrained("multi30k-en-de")
-    one_line(caught, "multi30k-en-de", str(cached))
+    refused(["multi30k-en-de", cached], Translator.from_pretrained, "multi30k-en-de")
     translator(1).save(cached)
     assert Translator.from_pretrained("multi30k-en-de").model.config == translator().model.config
     translator(1, d_ff=24).save(checkout)
