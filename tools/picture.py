@@ -96,7 +96,7 @@ h1 {{ font-size: 76px; line-height: 1.05; margin: 0 0 32px; color: #1d3557; }}
 p {{ font-size: 33px; line-height: 1.35; margin: 0; }}
 svg {{ flex: none; width: 500px; height: auto; }}
 </style><div><h1>The Tested Transformer</h1>
-<p>Build a Transformer, from a dictionary lookup to a working translator, and know at every step that it is right.</p>
+<p>Build a Transformer, from a dictionary lookup to a working translator, and check every step.</p>
 </div>{}"""
 
 

@@ -1,6 +1,6 @@
 # Generated from chapters/17e_engines.md: edit the chapter, not this file, then run `make export`.
 
-"""The trained translator in another engine: CTranslate2, which does nothing but translate."""
+"""The trained translator in another engine: CTranslate2, which runs trained models and trains none."""
 
 from __future__ import annotations
 
