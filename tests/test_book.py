@@ -2,7 +2,6 @@
 
 import ast
 import json
-import os
 import re
 import shlex
 import string
@@ -19,6 +18,7 @@ import pytest
 import yaml
 from bs4 import BeautifulSoup
 from pybtex.database import parse_file
+from small import ENVIRONMENT
 
 from transformer_lib import Translator
 
@@ -407,9 +407,8 @@ def test_readme_shows_what_its_commands_print(session, tmp_path):
     (tmp_path / "my_module.py").write_text(FORGETFUL, encoding="utf-8")
     command, _, shown = session.partition("\n")
     _python, *arguments = shlex.split(command.removeprefix("$ "))
-    environment = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
     done = subprocess.run(
-        [sys.executable, *arguments], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+        [sys.executable, *arguments], cwd=tmp_path, env=ENVIRONMENT, capture_output=True, text=True, check=False
     )
     assert done.stderr == ""
     printed = done.stdout.splitlines()[-len(shown.splitlines()) :]

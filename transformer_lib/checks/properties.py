@@ -788,6 +788,8 @@ def _deaf_rows(model: ModelUnderTest) -> dict[str, list[int]]:
 def gradient_is_the_derivative(model: ModelUnderTest) -> Outcome:
     """A small step along the gradient, and one against it, change the loss as the gradient says, in three batches.
 
+    In each batch a step that is 100 times smaller will do as well: the larger one may meet a jump of the loss.
+
     Proves: it is the gradient of what the module computes, as far as it goes: what gets no gradient does not move.
     Cannot: see a cut that turns the gradient by less than a tenth, or makes it shorter by less than a fiftieth.
     """

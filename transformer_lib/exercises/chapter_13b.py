@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from transformer_lib.exercises import Answer, Checks
+from transformer_lib.masks import causal_mask
 
 Attention = Callable[[Tensor, Tensor, Tensor, Tensor | None], Tensor]
 
@@ -56,7 +57,7 @@ def _in_place(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) ->
 
 def _causal_if_square(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:
     if mask is None and query.size(-2) == key.size(-2):
-        mask = torch.ones(query.size(-2), key.size(-2), dtype=torch.bool).tril()
+        mask = causal_mask(key.size(-2))
     return _attention()(query, key, value, mask)
 
 
