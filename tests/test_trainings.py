@@ -2,6 +2,7 @@
 
 import json
 import math
+from contextlib import suppress
 
 import numpy as np
 import pytest
@@ -251,9 +252,10 @@ def test_search_and_training_on_the_toy_corpus(tmp_path, monkeypatch):
     command = "whatever was typed"
     said = {"command": command, "seed": 0, "steps": 16, "source": "en", "target": "de"}
     (folder / "record.json").write_text(json.dumps(said))
-    trained, train = [], command_line.train
+    trained, precisions, train = [], [], command_line.train
 
     def noted(model, pairs, config, **options):
+        precisions.append(torch.get_float32_matmul_precision())
         trained.append((type(model), config.seed, config.average))
         return train(model, pairs, config, **options)
 
@@ -285,6 +287,11 @@ def test_search_and_training_on_the_toy_corpus(tmp_path, monkeypatch):
     assert states == [(path, path.stat().st_mtime_ns) for path, _ in states]
     few = tool.variations(folder, runs, None, "abc", ["seed 2"])["training"]["rows"]
     assert few == {name: found["training"]["rows"][name] for name in (tool.AS_IT_IS, "seed 2")}
+    both = tool.variations(folder, tmp_path / "rounded", None, "abc", ["no averaging"], bfloat16=True)
+    assert both.keys() == {"search", "training", "training in bfloat16"}
+    assert both["training"] == found["training"]
+    assert list(both["training in bfloat16"]["rows"]) == [tool.AS_IT_IS, "no averaging"]
+    assert (precisions[0], precisions[-1]) == ("highest", "medium")
 
 
 def test_a_second_stage_is_scored_beside_the_first(tmp_path, monkeypatch):
@@ -306,6 +313,43 @@ def test_a_second_stage_is_scored_beside_the_first(tmp_path, monkeypatch):
     for split in tool.SPLITS:
         assert found["scores"][split]["cased"]["bleu"] == evaluate_bleu(hypotheses, val.target)["bleu"]
         assert found["scores"][split]["interval"][1] < -50  # the references themselves cannot be beaten
+
+
+# --- a shorter step ---
+
+
+def test_only_attention_multiplies_in_full_precision(monkeypatch):
+    """On the way there and back; afterwards all products do, even if the training broke off."""
+    precision, kernel, seen = torch.get_float32_matmul_precision, F.scaled_dot_product_attention, []
+
+    def note(where):
+        return lambda _: seen.append((where, precision()))
+
+    def noted(query, *others, **options):
+        seen.append(("attention", precision()))
+        query.register_hook(note("attention's gradient"))
+        return kernel(query, *others, **options)
+
+    monkeypatch.setattr(F, "scaled_dot_product_attention", noted)
+    x = torch.randn(2, 4, 5, 8, generator=torch.Generator().manual_seed(0), requires_grad=True)
+    projected = 2 * x
+    projected.register_hook(note("gradient before"))
+    with suppress(KeyboardInterrupt), tool.rounded_products():
+        heads = F.scaled_dot_product_attention(projected, projected.detach(), projected.detach())
+        note("after")(None)
+        heads.register_hook(note("gradient behind"))
+        (3 * heads).sum().backward()
+        raise KeyboardInterrupt
+    usual, rounded = "highest", "medium"
+    assert seen == [
+        ("attention", usual), ("after", rounded), ("gradient behind", rounded),
+        ("attention's gradient", usual), ("gradient before", rounded),
+    ]  # fmt: skip
+    assert (precision(), F.scaled_dot_product_attention) == (usual, noted)
+    grad = x.grad.clone()
+    x.grad = None
+    (3 * kernel(2 * x, (2 * x).detach(), (2 * x).detach())).sum().backward()
+    equal(grad, x.grad, atol=1e-6)  # float32; nothing here but attention multiplies matrices
 
 
 # --- the record ---
