@@ -82,10 +82,13 @@ FACTS = r"""() => {
     width: document.documentElement.scrollWidth,
     wide: [...document.querySelectorAll("article *")]
       .filter(element => element.getBoundingClientRect().right > innerWidth + 1 && !element.closest(
-        "pre, table, .output, .math, mjx-container, .pst-scrollable-table-container"))
+        "pre, table, figure, .output, .math, mjx-container, .pst-scrollable-table-container"))
       .map(element => element.outerHTML.slice(0, 100)),
     raw: article.textContent.match(/\\[a-zA-Z(\[]+|\$[^$\n]+\$|\{(ref|cite|term|eq|glue|math|numref)[^}]*\}`/g) ?? [],
     errors: document.querySelectorAll("mjx-merror, .problematic").length,
+    small: [...document.querySelectorAll(".cell_output img[src$='.svg']")]
+      .filter(image => image.getBoundingClientRect().width < Math.min(image.naturalWidth, 570) - 1)
+      .map(image => image.alt.slice(0, 80)),
     stops: document.querySelectorAll("mjx-container[tabindex]").length,
     ids: [...document.querySelectorAll("[id]")].map(element => element.id),
     links: [...new Set([...document.querySelectorAll("a[href]")]
@@ -113,6 +116,7 @@ def test_a_page_is_whole_without_a_network_and_on_a_phone(look, page):
     assert facts["errors"] == 0, "formulas or references that are shown as errors"
     assert facts["stops"] == 0, "formulas that the tab key stops at"
     assert (facts["width"], facts["wide"]) == (360, [])
+    assert facts["small"] == [], "figures too small to read; they scroll instead"
     assert sorted(facts["ids"]) == sorted(set(facts["ids"]))
 
 
@@ -195,7 +199,9 @@ BLOCKS = """() => {
   const found = [], article = document.querySelector("article, main").getBoundingClientRect();
   for (const picture of document.querySelectorAll("article img, article svg.drawing")) {
     const box = picture.getBoundingClientRect();
-    if (box.width > article.width + 1) found.push("wider than the text: " + picture.outerHTML.slice(0, 200));
+    const place = picture.closest("figure, .output");
+    const scrolls = place && ["auto", "scroll"].includes(getComputedStyle(place).overflowX);
+    if (box.width > article.width + 1 && !scrolls) found.push("wider than the text: " + picture.outerHTML.slice(0, 200));
     if (picture.tagName === "IMG" && picture.complete && !picture.naturalWidth) found.push("empty: " + picture.src);
   }
   for (const section of document.querySelectorAll("article section")) {
