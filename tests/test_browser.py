@@ -201,7 +201,8 @@ BLOCKS = """() => {
     const box = picture.getBoundingClientRect();
     const place = picture.closest("figure, .output");
     const scrolls = place && ["auto", "scroll"].includes(getComputedStyle(place).overflowX);
-    if (box.width > article.width + 1 && !scrolls) found.push("wider than the text: " + picture.outerHTML.slice(0, 200));
+    if (box.width > article.width + 1 && !scrolls)
+      found.push("wider than the text: " + picture.outerHTML.slice(0, 200));
     if (picture.tagName === "IMG" && picture.complete && !picture.naturalWidth) found.push("empty: " + picture.src);
   }
   for (const section of document.querySelectorAll("article section")) {
