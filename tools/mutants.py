@@ -28,8 +28,10 @@ def main() -> int:
     found, record = Counter[tuple[str, str]](), {}
     rows = [row.split("\t") for row in SURVIVORS.read_text("utf-8").splitlines()[1:]]
     listed = Counter((module, line) for module, line, _ in rows)
-    for path in sorted((ROOT / "mutants" / "transformer_lib").glob("*.py.meta")):
-        codes, module = json.loads(path.read_text("utf-8"))["exit_code_by_key"], path.name.removesuffix(".py.meta")
+    package = ROOT / "mutants" / "transformer_lib"
+    for path in sorted(package.rglob("*.py.meta")):
+        module = ".".join(path.relative_to(package).parts).removesuffix(".py.meta")  # decoding.search, for example
+        codes = json.loads(path.read_text("utf-8"))["exit_code_by_key"]
         if None in codes.values():
             sys.exit(f"{module}: not all mutants have been run")
         survivors = [(module, changed_line(mutant)) for mutant, code in codes.items() if code in SURVIVED]
