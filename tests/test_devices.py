@@ -10,6 +10,7 @@ from pretended import Gpu
 from reference import PAD, equal, padded_batch, randomise, small_config, small_model
 from torch import Tensor, nn
 
+from transformer_lib.cache import KeyValueCache
 from transformer_lib.checks import check_multi_head_attention, check_transformer
 from transformer_lib.data import Tokenizer, encode_pairs, toy_corpus
 from transformer_lib.decoding import beam_search, greedy_decode, sample_decode
@@ -120,6 +121,15 @@ def test_a_beam_of_one_is_greedy_in_half_precision(gpu, dtype):
     for model in (small_model(dtype, norm_first=norm_first).to(gpu.device) for norm_first in (False, True)):
         beams = beam_search(model, source, **TOKENS, beam_size=1)
         assert [best.tokens for (best,) in beams] == greedy_decode(model, source, **TOKENS)
+
+
+def test_several_tokens_at_once_after_a_cache(gpu):
+    source, target, found = padded_batch(), padded_batch((9, 9, 9)), []
+    for model, device in zip(both(gpu, small_model()), ("cpu", gpu.device), strict=True):
+        memory, cache = model.encode(source.to(device)), KeyValueCache(2)
+        found.append([model.decode(part, memory, cache=cache).cpu() for part in target.to(device).split([4, 5], dim=1)])
+    for a, b in zip(*found, strict=True):
+        equal(b, a, 1e-12)
 
 
 @pytest.mark.parametrize("kind", ["all", "causal", "masked"])

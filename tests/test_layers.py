@@ -105,6 +105,15 @@ def test_masks_go_by_name():
         make(EncoderLayer)(x, causal_mask(5))
 
 
+@both_layers
+def test_a_layer_is_the_papers_unless_it_is_told(kind):
+    """Section 5.4: dropout of 0.1 on each sub-layer's output, and none on the weights of attention."""
+    layer = kind(12, 3, 20)
+    attentions = [part for part in layer.modules() if isinstance(part, MultiHeadAttention)]
+    assert [attention.dropout for attention in attentions] == [0.0] * (len(SUBLAYERS[kind]) - 1)
+    assert (layer.dropout.p, layer.norm_first) == (0.1, False)
+
+
 @both_orders
 @both_layers
 def test_a_layer_is_made_of_the_components_that_it_is_told(kind, norm_first):

@@ -2,6 +2,7 @@
 
 import json
 import math
+from collections import Counter
 from dataclasses import FrozenInstanceError, asdict, make_dataclass, replace
 
 import numpy as np
@@ -13,10 +14,12 @@ from reference import DTYPES, PAD, both_orders, equal, padded_batch, replace_fro
 from torch import nn
 
 from transformer_lib.cache import KeyValueCache
+from transformer_lib.layers import FeedForward
 from transformer_lib.masks import decoder_mask, padding_mask
 from transformer_lib.model import Decoder, Encoder, Transformer, TransformerConfig
 from transformer_lib.multi_head import MultiHeadAttention
 from transformer_lib.positions import sinusoidal_table
+from transformer_lib.variants import SwiGLU
 
 ties = pytest.mark.parametrize("tie", ["none", "target", "all"])
 
@@ -127,6 +130,8 @@ def test_forward_is_the_two_stacks_with_the_masks_of_the_tokens(norm_first):
     equal(model.decode(target, memory), hidden, 0)
     equal(model(source, target, hidden=True), hidden, 0)
     equal(model(source, target), model.output_projection(hidden), 0)
+    unmasked = model.decoder(y, memory.states, memory_mask=mask, is_causal=True)  # with the padding on the left
+    equal(model(source, target, is_causal=True, hidden=True), unmasked, 0)
     for options in ({"mask": mask}, {"memory_mask": mask}):
         with pytest.raises(TypeError, match="unexpected keyword"):
             model.decode(target, memory, **options)  # nobody can forget causality, or the padding
@@ -199,6 +204,15 @@ def test_layers_are_distinct(norm_first):
         assert not torch.equal(first.feed_forward.linear1.weight, second.feed_forward.linear1.weight)
 
 
+def test_the_layers_of_a_stack_are_made_of_what_it_is_told():
+    for kind in (Encoder, Decoder):
+        stack = kind(small_config(norm_first=True), norm=nn.RMSNorm, feed_forward=SwiGLU)
+        kinds = Counter(type(module) for module in stack.modules())
+        assert kinds[SwiGLU] == 2
+        assert kinds[nn.RMSNorm] == 2 * (2 if kind is Encoder else 3) + 1
+        assert not kinds[nn.LayerNorm] + kinds[FeedForward]
+
+
 @both_orders
 def test_depths_and_final_norms(norm_first):
     model = Transformer(small_config(num_encoder_layers=3, num_decoder_layers=1, norm_first=norm_first))
@@ -230,7 +244,7 @@ def test_tying_shares_the_matrix_and_counts_it_once(tie, norm_first):
 def test_cached_decoding_equals_uncached(norm_first, side):
     model, source, target = small_model(norm_first=norm_first), padded_batch(side=side), padded_batch((9, 9, 9))
     memory, at_once = model.encode(source), model.decode(target, model.encode(source))
-    for lengths in ([1] * 9, [4, 1, 3, 1]):
+    for lengths in ([1] * 9, [4, 1, 2, 2]):
         cache, parts = KeyValueCache(2), []
         for tokens in target.split(lengths, dim=1):
             assert cache.length == sum(part.size(1) for part in parts)
@@ -284,8 +298,10 @@ def test_a_configuration_out_of_range_is_refused(change, message):
 def test_numpys_numbers_are_numbers_and_annotations_may_be_written_as_types():
     config = TransformerConfig(np.int64(13), 13, np.uint8(0), dropout=np.float32(0.5))
     assert json.dumps(asdict(config)) == json.dumps(asdict(TransformerConfig(13, 13, 0, dropout=0.5)))
-    later = make_dataclass("Later", [("depth", int | None, None)], bases=(TransformerConfig,), frozen=True)
+    more = [("depth", int | None, None), ("betas", tuple[float, float], (0.9, 0.98))]
+    later = make_dataclass("Later", more, bases=(TransformerConfig,), frozen=True)
     assert later(13, 13, 0, depth=np.int32(4)).depth == 4
+    assert repr(later(13, 13, 0, betas=[np.float32(0.5), 1]).betas) == "(0.5, 1)"
     with pytest.raises(ValueError, match=r"depth must be of type int \| None; got 'deep'"):
         later(13, 13, 0, depth="deep")
 

@@ -11,6 +11,7 @@ from reference import both_orders, equal, padded_batch, randomise, small_config
 from torch import nn
 
 from transformer_lib.cache import KeyValueCache
+from transformer_lib.decoding.search_state import SearchState
 from transformer_lib.layers import EncoderLayer, FeedForward
 from transformer_lib.masks import causal_mask
 from transformer_lib.model import Encoder
@@ -302,6 +303,24 @@ def test_generation_is_the_argmax_of_the_whole_prefix(writer):
     assert torch.equal(model.generate(prompt, 12, use_cache=False), tokens)
     for row, whole in zip(prompt, tokens):  # alone as in company
         assert torch.equal(model.generate(row[None], 12)[0], whole)
+
+
+def test_beginnings_without_sources_are_rearranged_and_read_once():
+    model, tokens, read = make(DecoderOnly, num_encoder_layers=3, num_decoder_layers=1), padded_batch((3, 3, 3)), []
+    forward = model.forward
+
+    def noted(new, **options):
+        read.append(tuple(new.shape))
+        return forward(new, **options)
+
+    with mock.patch.object(model, "forward", noted):
+        state = SearchState(model, tokens, use_cache=True)
+        state.logits()
+        state.append(tokens[:2, 0], rows=[2, 0])
+        found = state.logits()
+    assert state.sentences == [2, 0]
+    assert read == [(3, 3), (2, 1)]
+    equal(found, model(torch.cat([tokens[[2, 0]], tokens[:2, :1]], dim=1))[:, -1], 1e-12)
 
 
 def always(*tokens):
