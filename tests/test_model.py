@@ -302,6 +302,9 @@ def test_numpys_numbers_are_numbers_and_annotations_may_be_written_as_types():
     later = make_dataclass("Later", more, bases=(TransformerConfig,), frozen=True)
     assert later(13, 13, 0, depth=np.int32(4)).depth == 4
     assert repr(later(13, 13, 0, betas=[np.float32(0.5), 1]).betas) == "(0.5, 1)"
+    for betas in ((0.5,), (0.5, "much"), 0.5):
+        with pytest.raises(ValueError, match="betas must be of type"):
+            later(13, 13, 0, betas=betas)
     with pytest.raises(ValueError, match=r"depth must be of type int \| None; got 'deep'"):
         later(13, 13, 0, depth="deep")
 
