@@ -81,9 +81,8 @@ def run(project, *command):
     """What a command of Python says in a project, or its complaints."""
     environment = os.environ | {"PYTHONPATH": str(project)}
     done = subprocess.run([sys.executable, *command], capture_output=True, text=True, cwd=project, env=environment)
-    said = [
-        line for line in done.stderr.splitlines(keepends=True) if "src/signaler.cpp" not in line
-    ]  # ZeroMQ's farewell
+    lines = done.stderr.splitlines(keepends=True)
+    said = [line for line in lines if "src/signaler.cpp" not in line]  # ZeroMQ's, when a kernel ends
     assert "pytest" in command or (done.returncode == 0) == (not said), done.stderr
     return "".join(said) or done.stdout
 
