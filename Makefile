@@ -148,7 +148,7 @@ elsewhere: $(INSTALLED)
 test-long: $(INSTALLED)
 	$(PY) -m pytest -n $(WORKERS) --dist loadfile
 
-# Changes the library in a thousand places, one at a time, and runs the tests on each: an hour or two.
+# Changes the core in a thousand places, one at a time, and runs the tests on each: about half an hour of one CPU core.
 mutation: $(INSTALLED)
 	$(PY) -m pip install --quiet --constraint constraints.txt mutmut
 	rm -rf mutants
