@@ -314,10 +314,15 @@ def test_a_score_is_the_models_log_probability_over_the_length():
     assert cut > 0
 
 
+def test_a_beam_has_five_slots_unless_it_is_told():
+    model, source = random_model(3), random_source(3)
+    assert beam_search(model, source, **TOKENS) == beam_search(model, source, **TOKENS, beam_size=5)
+
+
 @pytest.mark.parametrize(("beam_size", "rows"), [(1, 6), (2, 70), (5, 6)])
 def test_neighbours_do_not_matter(beam_size, rows):
     model, source = random_model(3), random_source(3, rows=rows)
-    together = beam_search(model, source, **TOKENS, **({} if beam_size == 5 else {"beam_size": beam_size}))
+    together = beam_search(model, source, **TOKENS, beam_size=beam_size)
     wider = torch.cat([source, torch.full((rows, 9), PAD)], dim=1)
     backwards = beam_search(model, wider.flip(0), **TOKENS, beam_size=beam_size)[::-1]
     for row, found, other in list(zip(source, together, backwards, strict=True))[-12:]:
