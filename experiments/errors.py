@@ -1,7 +1,12 @@
 """The rule by which sentences are drawn whose errors somebody classifies by hand, and what can be counted of them.
 
-python experiments/errors.py RECORD FILE   RECORD is the directory that experiments/record.py wrote, FILE has the
-verdicts by the sentences' numbers, in the order in which they were drawn; needs the data
+python experiments/errors.py RECORD FILE             RECORD is the directory that experiments/record.py wrote, FILE has
+the verdicts by the sentences' numbers, in the order in which they were drawn
+python experiments/errors.py RECORD FILE RUNS NAME…  writes a sheet for a judge, the new FILE: some sentences of the
+validation set as the trainings of these names translate them, which experiments/trainings.py keeps below RUNS, in an
+order that hides which is which
+
+Both need the data.
 """
 
 import json
@@ -12,9 +17,12 @@ from pathlib import Path
 from aligner import words
 from analysis import TEST, how_often
 from bleu import sentence_counts
-from record import corpus, digest, load, pretty_json
+from record import corpus, digest, environment, load, log_of, pretty_json
+from trainings import TRAININGS, translations
 
 from transformer_lib.serialization import atomic_write
+
+ON_SHEET = 60  # sentences
 
 
 def drawn(seed: int, size: int = 1000) -> list[int]:
@@ -47,10 +55,32 @@ def counted(folder: Path, verdicts: dict[str, dict]) -> dict[str, dict]:
     return rows
 
 
+def hidden_order(number: int, names: list[str]) -> list[str]:
+    """The trainings in the order in which the sheet has their translations of the sentence of this number."""
+    return random.Random(number).sample(names, len(names))
+
+
+def sheet(folder: Path, runs: Path, names: list[str], seed: int = 0) -> dict:
+    """What the trainings of these names say, for a judge who is to add the classes of the errors."""
+    val, directories = corpus(load(folder), "val"), {name: runs / name.replace(" ", "-") for name in names}
+    said = {name: translations(TRAININGS[name], run, val) for name, run in directories.items()}
+    (steps,) = {log_of(run)[-1]["step"] for run in directories.values()}
+    sentences = {
+        str(number): [{"ours": said[name][number], "classes": []} for name in hidden_order(number, names)]
+        for number in drawn(seed, len(val.source))[:ON_SHEET]
+    }
+    return environment() | {"split": "val", "seed": seed, "steps": steps, "names": names, "sentences": sentences}
+
+
 if __name__ == "__main__":
-    if len(sys.argv) != 3:
+    if len(sys.argv) < 3 or len(sys.argv) == 4:
         sys.exit(__doc__)
-    folder, path = map(Path, sys.argv[1:])
+    folder, path, *runs = map(Path, sys.argv[1:4])
+    if runs:
+        if path.exists():
+            sys.exit(f"errors.py: {path} exists, and may hold verdicts; name a new file")
+        atomic_write(path, pretty_json(sheet(folder, *runs, sys.argv[4:])) + "\n")
+        sys.exit()
     value = json.loads(path.read_text(encoding="utf-8"))
     value["weights"] = digest(folder / "model.safetensors")
     value["translations"] = digest(folder / f"{TEST}.{load(folder)['target']}")

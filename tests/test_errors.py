@@ -3,13 +3,15 @@
 import hashlib
 import json
 import re
+import subprocess
+import sys
 from collections import Counter
 
 import errors as tool
 import pytest
-from test_record import FOLDER, ROOT, TEST, data, quoted, record, recorded, with_data
+from test_record import FOLDER, ROOT, TEST, child, data, quoted, record, recorded, with_data
 
-FILE = ROOT / "records" / "errors.json"
+FILE, BLIND = (ROOT / "records" / f"{name}.json" for name in ("errors", "errors_of_recipes"))
 
 
 def judged():
@@ -85,3 +87,46 @@ def test_what_can_be_counted_is_counted_again():
     first = next(iter(rows))
     with pytest.raises(ValueError, match=f"{first}.*another sentence"):
         tool.counted(FOLDER, {first: {"ours": "another sentence"}})
+
+
+def test_the_blind_sheet_has_sentences_in_the_order_drawn_and_each_training_once():
+    sheet, classes = json.loads(BLIND.read_text(encoding="utf-8")), list(judged()["classes"])
+    assert list(map(int, sheet["sentences"])) == tool.drawn(sheet["seed"], 1014)[: tool.ON_SHEET]
+    orders = {tuple(tool.hidden_order(int(number), sheet["names"])) for number in sheet["sentences"]}
+    assert len(orders) == 6  # all that three names have
+    for number, cells in sheet["sentences"].items():
+        assert len(cells) == len(sheet["names"])
+        for cell in cells:
+            assert cell["classes"] == [name for name in classes if name in cell["classes"]], number
+        verdicts = {cell["ours"]: cell["classes"] for cell in cells}
+        assert all(cell["classes"] == verdicts[cell["ours"]] for cell in cells), f"{number}: one text, two verdicts"
+
+
+@recorded
+@with_data
+def test_a_sheet_has_what_each_training_says_in_the_hidden_order(tmp_path, monkeypatch):
+    names = ["as it is", "R-Drop, alpha 5"]
+    for run in ("as-it-is", "R-Drop,-alpha-5"):
+        (tmp_path / run).mkdir()
+        (tmp_path / run / "log.jsonl").write_text('{"step": 3}\n{"step": 7}\n')
+    monkeypatch.setattr(tool, "translations", lambda changed, run, val: [(run.name, i) for i in range(len(val.source))])
+    sheet = tool.sheet(FOLDER, tmp_path, names)
+    assert (sheet["steps"], len(sheet["sentences"])) == (7, tool.ON_SHEET)
+    for number, cells in sheet["sentences"].items():
+        shown = [name.replace(" ", "-") for name in tool.hidden_order(int(number), names)]
+        assert cells == [{"ours": (run, int(number)), "classes": []} for run in shown]
+
+
+def test_a_sheet_replaces_no_file(tmp_path):
+    (tmp_path / "sheet.json").write_text("verdicts")
+    command = [
+        sys.executable,
+        ROOT / "experiments" / "errors.py",
+        FOLDER,
+        tmp_path / "sheet.json",
+        tmp_path,
+        "as it is",
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, env=child())
+    assert (done.returncode, (tmp_path / "sheet.json").read_text()) == (1, "verdicts")
+    assert done.stderr == f"errors.py: {tmp_path / 'sheet.json'} exists, and may hold verdicts; name a new file\n"
