@@ -75,14 +75,14 @@ def sheet(folder: Path, runs: Path, names: list[str], seed: int = 0) -> dict:
 if __name__ == "__main__":
     if len(sys.argv) < 3 or len(sys.argv) == 4:
         sys.exit(__doc__)
-    folder, path, *runs = map(Path, sys.argv[1:4])
-    if runs:
-        if path.exists():
-            sys.exit(f"errors.py: {path} exists, and may hold verdicts; name a new file")
-        atomic_write(path, pretty_json(sheet(folder, *runs, sys.argv[4:])) + "\n")
-        sys.exit()
-    value = json.loads(path.read_text(encoding="utf-8"))
-    value["weights"] = digest(folder / "model.safetensors")
-    value["translations"] = digest(folder / f"{TEST}.{load(folder)['target']}")
-    value["sentences"] = counted(folder, value.pop("sentences"))
+    folder, path, names = Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[4:]
+    if not names:
+        value = json.loads(path.read_text(encoding="utf-8"))
+        value["weights"] = digest(folder / "model.safetensors")
+        value["translations"] = digest(folder / f"{TEST}.{load(folder)['target']}")
+        value["sentences"] = counted(folder, value.pop("sentences"))
+    elif path.exists():
+        sys.exit(f"errors.py: {path} exists, and may hold verdicts; name a new file")
+    else:
+        value = sheet(folder, Path(sys.argv[3]), names)
     atomic_write(path, pretty_json(value) + "\n")
