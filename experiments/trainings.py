@@ -244,8 +244,8 @@ if __name__ == "__main__":
     parser.add_argument("--steps", type=int)
     parser.add_argument("--commit")
     given = parser.parse_args()
-    if given.whole and not given.train:
-        parser.error("--whole needs --train: the directory to train in")
+    if (given.whole or given.only or given.bfloat16) and not given.train:
+        parser.error("--whole, --only and --bfloat16 need --train: the directory to train in")
     if given.second_stage and not given.command:
         parser.error("--second-stage needs --command: how its model was trained")
     if given.second_stage:

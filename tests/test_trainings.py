@@ -2,6 +2,8 @@
 
 import json
 import math
+import subprocess
+import sys
 from contextlib import suppress
 
 import numpy as np
@@ -15,7 +17,7 @@ from equivalence import torch_names
 from record import log_of
 from reference import equal, padded_batch, randomise, small_config
 from small import MICRO
-from test_record import FOLDER, data, record, recorded, with_data
+from test_record import FOLDER, ROOT, child, data, record, recorded, with_data
 from torch import nn
 from torch_model import TorchTransformer
 
@@ -350,6 +352,14 @@ def test_only_attention_multiplies_in_full_precision(monkeypatch):
     x.grad = None
     (3 * kernel(2 * x, (2 * x).detach(), (2 * x).detach())).sum().backward()
     equal(grad, x.grad, atol=1e-6)  # float32; nothing here but attention multiplies matrices
+
+
+@pytest.mark.parametrize("option", ["--bfloat16", "--only=seed 1", "--whole=seed 1"])
+def test_options_of_a_training_want_to_know_where(option):
+    command = [sys.executable, ROOT / "experiments" / "trainings.py", FOLDER, option]
+    done = subprocess.run(command, capture_output=True, text=True, env=child())
+    wanted = "error: --whole, --only and --bfloat16 need --train: the directory to train in"
+    assert (done.returncode, wanted in done.stderr) == (2, True)
 
 
 # --- the record ---
