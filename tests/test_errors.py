@@ -57,8 +57,8 @@ def test_the_page_shows_the_counts_of_the_file():
     counts = Counter(name for row in rows.values() for name in row["classes"])
     assert f"{len(rows)} sentences read, 50 with an error, {len(rows) - 50} without" in shown
     for name in judged()["classes"]:
-        assert re.findall(rf"^{name} +(\d+)$", shown, re.MULTILINE) == [str(counts[name])]
-        (numbers,) = re.findall(rf"^{name}:(.*)$", shown, re.MULTILINE)
+        ((count, numbers),) = re.findall(rf"^{name} +(\d+):(.*)$", shown, re.MULTILINE)
+        assert int(count) == counts[name]
         assert numbers.split() == [number for number, row in rows.items() if name in row["classes"]]
 
 

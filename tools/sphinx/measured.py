@@ -40,7 +40,8 @@ def glued(page: str, name: str) -> str:
     cells = json.loads((ROOT / "book" / f"{page}.ipynb").read_text(encoding="utf-8"))["cells"]
     outputs = (output for cell in cells for output in cell.get("outputs", []))
     (output,) = (output for output in outputs if output.get("metadata", {}).get("scrapbook", {}).get("name") == name)
-    return "".join(output["data"]["text/plain"]).strip("'")
+    (text,) = output["data"].values()
+    return "".join(text).strip("'")
 
 
 def scores(record: dict[str, Any], analysis: dict[str, Any]) -> dict[str, str]:
