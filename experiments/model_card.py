@@ -67,7 +67,9 @@ them. They were learnt from captions that are for research and education only, a
 If you want the weights for anything else, find out first what those terms mean for it.
 """
 PROVISIONAL = """
-**Provisional**: one run with one seed on a CPU, without ablations, until a run on a GPU replaces it.
+**Provisional**: one seed, trained for only as long as a CPU could do, until a run on a GPU replaces it. Rows below that
+are named after a seed are other trainings by the same recipe; `variations.json` has short ones, each changed in one
+thing.
 """
 
 

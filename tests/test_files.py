@@ -1,6 +1,7 @@
 """Files are whole or not there, weights come back bit for bit, and what goes wrong is said in one line."""
 
 import errno
+import fcntl
 import os
 import stat
 import subprocess
@@ -23,6 +24,7 @@ from transformer_lib.serialization import (
     directory_lock,
     load_state,
     load_weights,
+    one_at_a_time,
     save_state,
     save_weights,
     weights_of,
@@ -184,6 +186,28 @@ def test_a_file_system_without_locks_is_no_obstacle(tmp_path, monkeypatch):
     monkeypatch.setattr("fcntl.flock", failure(errno.ENOLCK))
     take(tmp_path)
     assert content(tmp_path) == {}
+
+
+def test_others_wait_for_the_one_who_builds_and_the_folder_is_left_as_it_was(tmp_path, monkeypatch):
+    """The lock is on a file that is open for writing: a network disk refuses any other."""
+    flock, taken = fcntl.flock, []
+
+    def removed_once(file, how):
+        flock(file, how)
+        taken.append(file)
+        if len(taken) == 1:  # as if its last owner removed it between opening and locking
+            (tmp_path / "new" / ".lock").unlink()
+
+    monkeypatch.setattr("fcntl.flock", removed_once)
+    with one_at_a_time(tmp_path / "new"):
+        assert len(taken) == 2
+        assert all(file.writable() for file in taken)
+        with (tmp_path / "new" / ".lock").open("a") as other, pytest.raises(BlockingIOError):
+            flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    assert content(tmp_path / "new") == {}
+    monkeypatch.setattr("fcntl.flock", failure(errno.ENOLCK))
+    with one_at_a_time(tmp_path / "new"):
+        pass
 
 
 # --- weights -----------------------------------------------------------------------------------------------------

@@ -132,7 +132,7 @@ def directory_lock(folder: str | Path) -> Iterator[None]:
 def one_at_a_time(folder: str | Path) -> Iterator[None]:
     """Wait until no other process is in such a block for this folder. The folder is made if it is missing.
 
-    Where there are no such locks (Windows without WSL, some network file systems), nobody waits.
+    Inside the block it holds a file `.lock`. Where there are no such locks (Windows without WSL, some network file systems), nobody waits.
 
     Raises:
         InputError: the folder cannot be made.
@@ -141,12 +141,15 @@ def one_at_a_time(folder: str | Path) -> Iterator[None]:
         Path(folder).mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise _cannot_write(Path(folder), error) from error
+    path = Path(folder) / ".lock"
     with ExitStack() as stack:
-        if sys.platform != "win32":
-            with suppress(OSError):
-                handle = os.open(folder, os.O_RDONLY)
-                stack.callback(os.close, handle)
-                fcntl.flock(handle, fcntl.LOCK_EX)
+        with suppress(OSError):
+            while sys.platform != "win32":
+                file = stack.enter_context(path.open("a"))  # network disks lock what is open for writing, and no folder
+                fcntl.flock(file, fcntl.LOCK_EX)
+                if os.fstat(file.fileno()).st_nlink:  # otherwise its last owner has just removed it
+                    stack.callback(path.unlink, missing_ok=True)
+                    break
         yield
 
 
