@@ -132,7 +132,8 @@ def directory_lock(folder: str | Path) -> Iterator[None]:
 def one_at_a_time(folder: str | Path) -> Iterator[None]:
     """Wait until no other process is in such a block for this folder. The folder is made if it is missing.
 
-    Inside the block it holds a file `.lock`. Where there are no such locks (Windows without WSL, some network file systems), nobody waits.
+    Inside the block it holds a file `.lock`. Where there are no such locks (Windows without WSL, some network file
+    systems), nobody waits.
 
     Raises:
         InputError: the folder cannot be made.
