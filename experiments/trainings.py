@@ -199,7 +199,7 @@ def variations(
     return found | {table: environment(commit) | what | {"rows": rows}}
 
 
-def add_training(name: str, run: Path, folder: Path, where: dict[str, str]) -> None:
+def add_training(name: str, run: Path, folder: Path, where: dict[str, Any]) -> None:
     """Write the validation losses into the record, and the scores of a training that is as long as the record's."""
     record, log = load(folder), log_of(run)
     found: dict[str, object] = where | {"validation": [[row["step"], row["val_loss"]] for row in log]}
@@ -256,7 +256,8 @@ if __name__ == "__main__":
         changed, steps = (TRAININGS | RIVALS)[given.whole], given.steps or record["steps"]
         retrain(record, changed, given.train, steps, bfloat16=given.bfloat16)
         if os.environ.get("RANK", "0") == "0":
-            add_training(given.whole, given.train, given.record, environment(given.commit))
+            where = environment(given.commit) | ({"bfloat16": True} if given.bfloat16 else {})
+            add_training(given.whole, given.train, given.record, where)
     else:
         settings = given.record, given.train, given.steps, given.commit, given.only
         tables = variations(*settings, bfloat16=given.bfloat16)
