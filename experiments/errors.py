@@ -18,7 +18,7 @@ from aligner import words
 from analysis import TEST, how_often
 from bleu import sentence_counts
 from record import corpus, digest, environment, load, log_of, pretty_json
-from trainings import TRAININGS, translations
+from trainings import TRAININGS, run_of, translations
 
 from transformer_lib.serialization import atomic_write
 
@@ -62,7 +62,7 @@ def hidden_order(number: int, names: list[str]) -> list[str]:
 
 def sheet(folder: Path, runs: Path, names: list[str], seed: int = 0) -> dict:
     """What the trainings of these names say, for a judge who is to add the classes of the errors."""
-    val, directories = corpus(load(folder), "val"), {name: runs / name.replace(" ", "-") for name in names}
+    val, directories = corpus(load(folder), "val"), {name: run_of(name, runs) for name in names}
     said = {name: translations(TRAININGS[name], run, val) for name, run in directories.items()}
     (steps,) = {log_of(run)[-1]["step"] for run in directories.values()}
     sentences = {

@@ -162,6 +162,11 @@ def retrain(
         train_translator(train, val, preset, run, build=build, resume=True, device=device)
 
 
+def run_of(name: str, runs: Path) -> Path:
+    """Where the training of this name is kept."""
+    return runs / name.replace(" ", "-")
+
+
 def translations(changed: dict[str, Any], run: Path, data: ParallelCorpus) -> list[str]:
     """What the translator says that was trained with a change."""
     build = changed.get("build", Transformer)
@@ -189,7 +194,7 @@ def variations(
         return found
     steps, hypotheses, losses = steps or record["steps"], {}, {}
     for name in dict.fromkeys([AS_IT_IS, *(names or TRAININGS)]):
-        run = runs / name.replace(" ", "-")
+        run = run_of(name, runs)
         retrain(record, TRAININGS[name], run, steps, QUARTER, bfloat16=bfloat16)
         hypotheses[name] = translations(TRAININGS[name], run, val)
         losses[name] = {"loss": round(min(row["val_loss"] for row in log_of(run)), 3)}

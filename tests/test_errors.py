@@ -118,15 +118,9 @@ def test_a_sheet_has_what_each_training_says_in_the_hidden_order(tmp_path, monke
 
 
 def test_a_sheet_replaces_no_file(tmp_path):
-    (tmp_path / "sheet.json").write_text("verdicts")
-    command = [
-        sys.executable,
-        ROOT / "experiments" / "errors.py",
-        FOLDER,
-        tmp_path / "sheet.json",
-        tmp_path,
-        "as it is",
-    ]
+    path = tmp_path / "sheet.json"
+    path.write_text("verdicts")
+    command = [sys.executable, ROOT / "experiments" / "errors.py", FOLDER, path, tmp_path, "as it is"]
     done = subprocess.run(command, capture_output=True, text=True, env=child())
-    assert (done.returncode, (tmp_path / "sheet.json").read_text()) == (1, "verdicts")
-    assert done.stderr == f"errors.py: {tmp_path / 'sheet.json'} exists, and may hold verdicts; name a new file\n"
+    assert (done.returncode, path.read_text()) == (1, "verdicts")
+    assert done.stderr == f"errors.py: {path} exists, and may hold verdicts; name a new file\n"

@@ -25,6 +25,7 @@ from pybtex.richtext import Text
 sys.path.append(str(ROOT / "tools/sphinx"))
 
 import theme
+from measured import glued
 from page_numbers import number_of
 
 START, END = "\0solution\0", "\0end\0"
@@ -101,12 +102,7 @@ class Page:
         self.stored = nbformat.read(path, as_version=4)
         self.cited: list[str] = []
         self.figures: list[tuple[str, Path]] = []
-        outputs = [output for cell in self.stored.cells for output in cell.get("outputs", [])]
-        self.glued = {
-            output.metadata["scrapbook"]["name"]: next(iter(output.data.values()))
-            for output in outputs
-            if "scrapbook" in output.get("metadata", {})
-        }
+        self.glued = glued(path)
 
     # --- text ---
 
@@ -119,7 +115,7 @@ class Page:
             return self.citation(content, bracketed=role == "cite:p")
         if role == "glue:text":
             name, _, form = content.partition(":")
-            return format(ast.literal_eval(self.glued[name]), form)
+            return format(self.glued[name], form)
         if role == "term":
             return linked(text or target, "glossary", f"term-{target}")
         if role.startswith("py:"):
