@@ -95,6 +95,8 @@ TRAININGS: dict[str, dict[str, Any]] = {  # parts of the preset, of its whole le
     "rate to zero": {"training": {"cooldown_steps": 2000}},
     "both directions first": {"training": {"both_directions": 12}},  # a third of 9,000 steps
     "batches of Wu et al.": {"training": WU},
+    "batches of Wu et al., seed 1": {"training": WU | {"seed": 1}},
+    "batches of Wu et al., seed 2": {"training": WU | {"seed": 2}},
     "no averaging": {"training": {"average": 1}},
     "half as wide": {"model": {"d_model": 64, "d_ff": 128}},
     "twice as wide": {"model": {"d_model": 256, "d_ff": 512}},

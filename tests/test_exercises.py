@@ -187,7 +187,7 @@ def notebook(folder, name, *cells):
 
 def test_progress_takes_the_readers_own_answer_and_not_the_solution_below_it(tmp_path):
     solution = ("grade('02-1', solution)", "02-1: passed\n")
-    notebook(tmp_path, "02_attention", ("grade('02-1', mine)", "02-1: failed: it should hold that …\n"), solution)
+    notebook(tmp_path, "02_attention", ("grade('2-1', mine)", "02-1: failed: it should hold that …\n"), solution)
     notebook(
         tmp_path, "03_multi_head", ('print("x")\ngrade("03-1", mine)', "x\n03-1: passed\n"), ("grade('03-2', f)", "")
     )
