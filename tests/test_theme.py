@@ -9,6 +9,7 @@ import pytest
 import theme
 from docutils import nodes
 from docutils.core import publish_doctree
+from matplotlib.colors import to_hex
 
 
 @pytest.mark.parametrize("url", ["", theme.PLACEHOLDER, theme.PLACEHOLDER + "/"])
@@ -84,6 +85,15 @@ def test_checks_and_wrong_code_are_marked():
 def as_section(document):
     """Docutils makes the title of a lone section that of the document; Sphinx does not."""
     return nodes.document(None, None, "", nodes.section("", *document.children))
+
+
+def test_the_page_has_the_figures_in_a_darker_grey_than_notebooks(tmp_path):
+    ink = re.search(r"text.color: (.*)", (theme.ROOT / "book/matplotlibrc").read_text(encoding="utf-8"))[1]
+    figure = tmp_path / "_images" / "a.svg"
+    figure.parent.mkdir()
+    figure.write_text(f"<path style='fill: {to_hex(ink)}'/><path style='fill: #0072b2'/>", encoding="utf-8")
+    theme.darken_the_ink(SimpleNamespace(outdir=tmp_path), None)
+    assert figure.read_text("utf-8") == "<path style='fill: #404040'/><path style='fill: #0072b2'/>"
 
 
 def test_times_add_up():

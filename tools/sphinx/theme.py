@@ -202,10 +202,21 @@ def complete_the_page(app: Sphinx, page: str, template: str, context: dict[str, 
         context["body"] = context["body"].replace(attribute, "")
 
 
+# --- the figures -------------------------------------------------------------------------------------------------
+
+
+def darken_the_ink(app: Sphinx, error: Exception | None) -> None:
+    """Darken the grey of the page's copies of the figures: only a notebook cannot invert them on a dark page."""
+    for figure in Path(app.outdir, "_images").glob("*.svg"):
+        drawing = figure.read_text(encoding="utf-8")
+        figure.write_text(drawing.replace("#737373", "#404040"), encoding="utf-8")
+
+
 def setup(app: Sphinx) -> dict[str, bool]:
     """Connect all this; called by Sphinx."""
     app.connect("config-inited", lead_to_the_repository)
     app.connect("doctree-resolved", finish_the_cells)
     app.connect("html-page-context", complete_the_page)
+    app.connect("build-finished", darken_the_ink)
     app.connect("html-page-context", add_launchers, priority=502)  # after the theme's own buttons
     return {"parallel_read_safe": True, "parallel_write_safe": True}
