@@ -56,11 +56,11 @@ def test_text(convert):
             "```sh\nmake {x}`y`\n```"
         )
     )
-    number = notebooks.targets()["eq-attention"][1]
+    number, figure = (notebooks.targets()[name][1] for name in ("eq-attention", "fig-attention-mechanism"))
     assert said == (
         f"## Title\n\n$$\n\\begin{{aligned}}\na \\\\\nb\n\\end{{aligned}} \\tag{{{number}}}\n$$\n\n"
         "> **Pitfalls**\n>\n> - padding\n\n"
-        f"<details>\n<summary>Hint 1</summary>\n\nSee ({number}), Fig. 2.1.\n\n</details>\n\n```sh\nmake {{x}}`y`\n```"
+        f"<details>\n<summary>Hint 1</summary>\n\nSee ({number}), Fig. {figure}.\n\n</details>\n\n```sh\nmake {{x}}`y`\n```"
     )
 
 
