@@ -60,7 +60,8 @@ def test_text(convert):
     assert said == (
         f"## Title\n\n$$\n\\begin{{aligned}}\na \\\\\nb\n\\end{{aligned}} \\tag{{{number}}}\n$$\n\n"
         "> **Pitfalls**\n>\n> - padding\n\n"
-        f"<details>\n<summary>Hint 1</summary>\n\nSee ({number}), Fig. {figure}.\n\n</details>\n\n```sh\nmake {{x}}`y`\n```"
+        f"<details>\n<summary>Hint 1</summary>\n\nSee ({number}), Fig. {figure}.\n\n</details>\n\n"
+        "```sh\nmake {x}`y`\n```"
     )
 
 
