@@ -422,8 +422,11 @@ def test_a_report_as_text_json_and_table():
     assert suite[1][0].attrib == {"message": "a < b"}
     assert (suite.attrib["tests"], suite.attrib["failures"]) == ("2", "1")
     page = BeautifulSoup(report._repr_html_(), "html.parser")
-    rows = [[cell.get_text() for cell in row.select("td")] for row in page.select("tbody tr")]
-    assert rows == [["two", "FAIL", "a < b", "x & y (gallery: future)"], ["one", "pass", "moves by 0", ""]]
+    (block,) = page.select("div")
+    assert [*block.stripped_strings] == ["FAIL: two", "a < b", "Likely cause:", "x & y (gallery:", "future", ")"]
+    rows = [[cell.get_text() for cell in row.select("th, td")] for row in page.select("details tr")]
+    assert rows == [["one", "moves by 0"]]
+    assert page.p.get_text() == report.summary
     assert page.select_one("a")["href"] == "13_gallery.html#room-future"
 
 
@@ -436,10 +439,18 @@ def test_what_may_follow_from_a_fault_stands_under_it():
     assert {fault.name: after for fault, after in report.faults.items()} == {"<b>": "consequence", "another": ""}
     lines = [line.split(":")[0].split() for line in str(report).splitlines()]
     assert [line[-1] for line in lines] == ["<b>", "likely", "it", "another", "likely", "fine", "applicable"]
-    rows = BeautifulSoup(report._repr_html_(), "html.parser").select("tbody tr")
-    assert [row.td.get_text() for row in rows] == ["<b>", "another", "fine"]
-    assert rows[0].select("td")[-1].get_text().endswith("May follow from it: consequence")
-    assert "wrong trail" not in str(report) + str(rows)
+    page = BeautifulSoup(report._repr_html_(), "html.parser")
+    assert [block.strong.get_text() for block in page.select("div")] == ["FAIL: <b>", "FAIL: another"]
+    assert page.div.get_text().endswith("May follow from it: consequence")
+    assert [row.get_text() for row in page.select("details tr")] == ["fineso"]
+    assert "wrong trail" not in str(report) + str(page)
+
+
+def test_what_is_not_applicable_says_so_in_the_table_and_a_report_of_failures_has_none():
+    other, fault = Finding("none", "not applicable", "a > b"), Finding("two", "fail", "a < b")
+    pages = [BeautifulSoup(Report((finding,))._repr_html_(), "html.parser") for finding in (other, fault)]
+    assert [page.details and page.details.td.get_text() for page in pages] == ["not applicable: a > b", None]
+    assert [len(page.select("div")) for page in pages] == [0, 1]
 
 
 def test_only_some_properties_and_each_is_named_before_it_is_tried():

@@ -76,7 +76,7 @@ class Finding:
 
 @dataclass(frozen=True, repr=False)
 class Report:
-    """What the properties say about a model; prints as text, and shows as a table in a notebook, faults in front."""
+    """What the properties say about a model; prints as text, and shows in a notebook with all but the faults folded."""
 
     findings: tuple[Finding, ...]
 
@@ -133,17 +133,25 @@ class Report:
         return ElementTree.tostring(suite, encoding="unicode")
 
     def _repr_html_(self) -> str:
-        head = "".join(f'<th scope="col">{text}</th>' for text in ("property", "verdict", "evidence", "likely cause"))
-        rows = ""
-        for finding in [*self.faults, *(finding for finding in self.findings if finding.verdict != "fail")]:
-            cells = [html.escape(text) for text in (finding.name, finding.verdict, finding.evidence, finding.cause)]
-            if finding in self.faults:
-                after = self.faults[finding]
-                cells[1] = "<strong>FAIL</strong>"
-                cells[3] += f' (gallery: <a href="{finding.page}">{finding.case}</a>)' if finding.page else ""
-                cells[3] += f"<br>May follow from it: {html.escape(after)}" if after else ""
-            rows += "<tr>" + "".join(f"<td>{cell}</td>" for cell in cells) + "</tr>"
-        return f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table><p>{self.summary}</p>"
+        """Faults as blocks, the rest folded; styles stand in the elements, because a notebook keeps no others."""
+        blocks, rows = "", ""
+        for fault, after in self.faults.items():
+            name, evidence, cause, names = map(html.escape, (fault.name, fault.evidence, fault.cause, after))
+            gallery = f' (gallery: <a href="{fault.page}">{fault.case}</a>)' if fault.page else ""
+            lines = [f"<strong>FAIL: {name}</strong>", evidence, f"<em>Likely cause:</em> {cause}{gallery}"]
+            lines += [f"<em>May follow from it:</em> {names}"] if names else []
+            style = "margin: 1em 0; border-left: 4px solid #c23b4e; padding-left: 0.8em; overflow-wrap: anywhere"
+            blocks += f'<div style="{style}">{"<br>".join(lines)}</div>'
+        rest = [finding for finding in self.findings if finding.verdict != "fail"]
+        for finding in rest:
+            verdict = "" if finding.verdict == "pass" else f"<em>{finding.verdict}:</em> "
+            style = "border-top: 1px solid #8888; padding: 0.25em 0.8em 0.25em 0; text-align: left; vertical-align: top"
+            name = f'<th scope="row" style="{style}; width: 30%">{html.escape(finding.name)}</th>'
+            evidence = f"{verdict}{html.escape(finding.evidence)}"
+            rows += f'<tr>{name}<td style="{style}; overflow-wrap: anywhere">{evidence}</td></tr>'
+        folded = f'<details><summary style="padding: 0.25em 0">Show what does not fail ({len(rest)})</summary>'
+        folded += f'<table style="margin: 0; width: 100%"><tbody>{rows}</tbody></table></details>'
+        return f"<p><strong>{self.summary}</strong></p>{blocks}{folded if rest else ''}"
 
 
 def examine(
