@@ -156,7 +156,7 @@ def test_a_figure_whose_shades_are_spoken_of_keeps_them_on_dark_pages(chapter):
         options = cell.metadata.get("mystnb", {})
         if "figure" in options and "image" in options:
             words = options["figure"]["caption"] + options["image"]["alt"]
-            shades = re.search(r"\b(black|white|dark|light)", words, re.IGNORECASE)
+            shades = re.search(r"\b(black|white|dark|light|heat map)", words, re.IGNORECASE)
             heat = "imshow" in cell.source or "pcolormesh" in cell.source
             assert bool(shades or heat) == ("shades" in cell.metadata["tags"]), options["figure"]["name"]
 
