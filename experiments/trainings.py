@@ -10,7 +10,7 @@ warm-up and the like, and from one validation to the next. Both are kept as vari
 validation set, so the test set decides nothing. --only leaves all changes out but these.
 
 With --whole NAME only the change of this name is trained, at its whole length and in the directory RUN itself. How it
-went and its score on the test set are written into the record. `torchrun` may start it with several processes.
+went and its scores are written into the record. `torchrun` may start it with several processes.
 
 --second-stage scores the model in RUN, which COMMAND trained on from the record's weights: second_stage.json, beside
 the record.
@@ -211,9 +211,10 @@ def add_training(name: str, run: Path, folder: Path, where: dict[str, Any]) -> N
     record, log = load(folder), log_of(run)
     found: dict[str, object] = where | {"validation": [[row["step"], row["val_loss"]] for row in log]}
     if log[-1]["step"] == record["steps"]:
-        test, target = corpus(record, SPLITS[0]), record["target"]
-        hypotheses = translations((TRAININGS | RIVALS)[name], run, test)
+        (test, val), target = (corpus(record, split) for split in SPLITS), record["target"]
+        hypotheses, on_val = (translations((TRAININGS | RIVALS)[name], run, data) for data in (test, val))
         found["scores"] = scores(hypotheses, test.target, target)
+        found["val_scores"] = scores(on_val, val.target, target)
         ours = (folder / f"{SPLITS[0]}.{target}").read_text(encoding="utf-8").splitlines()
         row = compared({"ours": ours, name: hypotheses}, test.target)[name]
         found["interval"] = [row["low"], row["high"]]  # of cased BLEU minus ours, by the paired bootstrap

@@ -181,7 +181,9 @@ def test_a_whole_training_is_scored_with_its_own_model(tmp_path, monkeypatch, st
     intervals = {"ours": {}, name: {"low": -1.5, "high": 0.5}}
     monkeypatch.setattr(tool, "compared", lambda systems, references: pairs.append((systems, references)) or intervals)
     tool.add_training(name, tmp_path, tmp_path, {})
-    found = {"validation": [[9, 1 / 9]], "scores": (corpus.target, "de"), "interval": [-1.5, 0.5]}
+    found = {"validation": [[9, 1 / 9]], "interval": [-1.5, 0.5]} | dict.fromkeys(
+        ("scores", "val_scores"), (corpus.target, "de")
+    )
     assert stored[0]["others"][name] == found
     assert pairs == [({"ours": ["eins", "zwei"], name: said[0]}, corpus.target)]
     ids = {"bos_id": tokenizer.bos_id, "eos_id": tokenizer.eos_id, "use_cache": False}
