@@ -447,9 +447,10 @@ def test_what_may_follow_from_a_fault_stands_under_it():
 
 
 def test_what_is_not_applicable_says_so_in_the_table_and_a_report_of_failures_has_none():
-    other, fault = Finding("none", "not applicable", "a > b"), Finding("two", "fail", "a < b")
+    other, fault = Finding("<i>", "not applicable", "a <u> b"), Finding("two", "fail", "a < b")
     pages = [BeautifulSoup(Report((finding,))._repr_html_(), "html.parser") for finding in (other, fault)]
-    assert [page.details and page.details.td.get_text() for page in pages] == ["not applicable: a > b", None]
+    assert [page.details and page.details.td.get_text() for page in pages] == ["not applicable: a <u> b", None]
+    assert pages[0].th.get_text() == "<i>"
     assert [len(page.select("div")) for page in pages] == [0, 1]
 
 
