@@ -302,7 +302,7 @@ WIDGETS.positions = ({ d_model, length, query, key }) => {
   const curve = draw("polyline", { class: "curve" }), mark = draw("circle", { r: 5 });
   const [x, y] = [(q) => 10 + 3 * q, (product) => 98 - 22 * product];
   const plot = picture(20 + 3 * length, 140, line(10, 98, 10 + 3 * length, 98, "thin"), curve, mark,
-    draw("text", { x: 10 + 1.5 * length, y: 136 }, `dot product with each position q from 0 to ${length}`));
+    draw("text", { x: 10 + 1.5 * length, y: 136 }, `dot product with positions q = 0 to ${length} (line: 0, dot: q)`));
   function update() {
     const [p, q] = [place.p, place.q].map((position) => positionRow(position, d_model));
     rows.show(clocks.map((i) => {
@@ -416,10 +416,10 @@ WIDGETS.cost = ({ sizes, tie_embeddings, machines, share }) => {
   const { element, say } = speaker(), names = Object.keys(sizes), peaks = Object.entries(machines);
   const ties = ["none", "target", "all"];
   const rows = ["parameters", "weights, gradients, Adam",
-    "an attention of the encoder keeps, fused kernel", "the same, readable formula",
+    "kept by one encoder attention, fused kernel", "the same, readable formula",
     "FLOPs of a training step", "time of a training step", "time of 100,000 steps", "FLOPs to write the target, cached"];
-  const labels = names.map((name) => name.replaceAll("_", " ")), start = names.map((name) => [sizes[name]]);
-  const inputs = editable("sizes", labels, null, start, "", () => update(), { min: 1, max: 1e6, step: 1 });
+  const start = names.map((name) => [sizes[name]]);
+  const inputs = editable("sizes", names, null, start, "", () => update(), { min: 1, max: 1e6, step: 1 });
   const results = table("what it costs", rows, null, () => [""]), cells = [...results.querySelectorAll("td")];
   let tie = tie_embeddings, machine = 0, reached = share;
   const bytes = (n) => (n < 2 ** 30 ? `${written(n / 2 ** 20, 1)} MiB` : `${written(n / 2 ** 30, 1)} GiB`);
@@ -439,7 +439,7 @@ WIDGETS.cost = ({ sizes, tie_embeddings, machines, share }) => {
     const texts = [found.parameters.toLocaleString("en"), ...kept,
       power(found.training), time(step), time(1e5 * step), power(found.decoding)];
     texts.forEach((text, i) => { cells[i].textContent = text; });
-    say(`${texts[0]} parameters; a training step takes ${texts[5]} on ${peaks[machine][0]} ` +
+    say(`${texts[0]} parameters; a training step takes ${texts[5]} on the ${peaks[machine][0].replace(", ", " in ")} ` +
       `at ${written(100 * reached, 0)} % of its peak.`);
   }
   const tied = choice("tied embeddings", ties, (i) => { tie = ties[i]; update(); }, ties.indexOf(tie));

@@ -124,6 +124,19 @@ def finish_the_cells(app: Sphinx, doctree: nodes.document, page: str) -> None:
             cell.insert(0, nodes.raw("", f'<div class="goes-into">{badge}</div>', format="html"))
 
 
+def keep_together(app: Sphinx, doctree: nodes.document, page: str) -> None:
+    """Let no line begin with the mark after a formula, or with the sign after a number."""
+    verbatim = (nodes.literal, nodes.literal_block, nodes.math, nodes.math_block, nodes.raw)
+    for text in list(doctree.findall(nodes.Text)):
+        if not isinstance(text.parent, verbatim):
+            joined = re.sub(r"(?<=\d) (?=%)", "\N{NO-BREAK SPACE}", text)
+            follows = text.parent.index(text)
+            if follows and isinstance(text.parent[follows - 1], nodes.math) and re.match(r"[.,;:?!)]", joined):
+                joined = "\N{WORD JOINER}" + joined
+            if joined != text:
+                text.parent.replace(text, nodes.Text(joined))
+
+
 # --- the top of a page -------------------------------------------------------------------------------------------
 
 
@@ -216,6 +229,7 @@ def setup(app: Sphinx) -> dict[str, bool]:
     """Connect all this; called by Sphinx."""
     app.connect("config-inited", lead_to_the_repository)
     app.connect("doctree-resolved", finish_the_cells)
+    app.connect("doctree-resolved", keep_together)
     app.connect("html-page-context", complete_the_page)
     app.connect("build-finished", darken_the_ink)
     app.connect("html-page-context", add_launchers, priority=502)  # after the theme's own buttons
