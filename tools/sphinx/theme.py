@@ -127,14 +127,15 @@ def finish_the_cells(app: Sphinx, doctree: nodes.document, page: str) -> None:
 def keep_together(app: Sphinx, doctree: nodes.document, page: str) -> None:
     """Let no line begin with the mark after a formula, or with the sign after a number."""
     verbatim = (nodes.literal, nodes.literal_block, nodes.math, nodes.math_block, nodes.raw)
-    for text in list(doctree.findall(nodes.Text)):
-        if not isinstance(text.parent, verbatim):
-            joined = re.sub(r"(?<=\d) (?=%)", "\N{NO-BREAK SPACE}", text)
-            follows = text.parent.index(text)
-            if follows and isinstance(text.parent[follows - 1], nodes.math) and re.match(r"[.,;:?!)]", joined):
-                joined = "\N{WORD JOINER}" + joined
-            if joined != text:
-                text.parent.replace(text, nodes.Text(joined))
+    for element in list(doctree.findall(nodes.TextElement)):
+        for place, text in reversed(list(enumerate(element))):
+            if isinstance(text, nodes.Text) and not isinstance(element, verbatim):
+                before = element[place - 1] if place else None
+                text = re.sub(r"(?<=\d) (?=%)", "\N{NO-BREAK SPACE}", text)
+                mark = re.findall(r"^[.,;:?!)]*", text)[0] if isinstance(before, nodes.math) else ""
+                element[place] = nodes.Text(text.removeprefix(mark))
+                if mark:
+                    element[place - 1] = nodes.inline("", "", before, nodes.Text(mark), classes=["together"])
 
 
 # --- the top of a page -------------------------------------------------------------------------------------------
