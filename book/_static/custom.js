@@ -2,6 +2,15 @@
 document.addEventListener("DOMContentLoaded", () => {
   for (const summary of document.querySelectorAll(".bd-sidenav summary"))
     summary.setAttribute("aria-label", "Pages under " + summary.closest("li").querySelector("a").textContent.trim());
+  // A long name breaks after a dot, an underscore or a bracket, and not within a word.
+  for (const code of document.querySelectorAll(".bd-article :is(p, li, td, dd) code")) {
+    const texts = [], walker = document.createTreeWalker(code, NodeFilter.SHOW_TEXT);
+    while (walker.nextNode()) if (walker.currentNode.length > 13) texts.push(walker.currentNode);
+    for (const text of texts) {
+      const parts = text.data.split(/(?<=[._(,/=])(?=\S)/);
+      text.replaceWith(...parts.flatMap((part, i) => (i ? [document.createElement("wbr"), part] : [part])));
+    }
+  }
   for (const button of document.querySelectorAll(".search-button-field")) button.removeAttribute("aria-label");
   for (const button of document.querySelectorAll(".theme-switch-button")) {
     button.removeAttribute("aria-label");
