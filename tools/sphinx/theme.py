@@ -103,6 +103,8 @@ def finish_the_cells(app: Sphinx, doctree: nodes.document, page: str) -> None:
     for section in doctree.findall(nodes.section):
         section["ids"] = [name for name in section["ids"] if name not in ("exercise-content", "solution-content")]
     for folded in doctree.findall(lambda node: isinstance(node, nodes.Element) and "prompt_show" in node):
+        folded["prompt_show"] = re.sub(r"(?<=\de-)(?=\d)", "\N{WORD JOINER}", folded["prompt_show"])
+        folded["prompt_show"] = re.sub(r"(?<=\d) (?=%)", "\N{NO-BREAK SPACE}", folded["prompt_show"])
         if folded["prompt_show"].startswith("Checked"):
             folded["classes"].append("checked")
     for block in doctree.findall(nodes.literal_block):
@@ -212,6 +214,7 @@ def complete_the_page(app: Sphinx, page: str, template: str, context: dict[str, 
     context["metatags"] = context.get("metatags", "") + "\n".join(lines)
     if number_of(page):
         context["body"] = context["body"].replace("</h1>", "</h1>" + where_you_are(app, page, doctree), 1)
+    context["body"] = re.sub("(Solution to)(<a [^>]*>) ", r"\1 \2", context["body"])
     for attribute in (' aria-label="Toggle hidden content"', ' role="doc-biblioentry"', ' role="list"'):
         context["body"] = context["body"].replace(attribute, "")
 
