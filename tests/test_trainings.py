@@ -129,14 +129,14 @@ def test_without_its_rise_the_rate_is_the_peak_and_then_the_same():
         assert tool.without_rise(step, peak=3e-3, warmup=500) == (3e-3 if step < 500 else ours)
 
 
-@pytest.mark.parametrize("name", tool.TRAININGS | tool.RIVALS)
+@pytest.mark.parametrize("name", tool.TRAININGS | tool.WHOLE)
 def test_every_change_is_one_that_the_library_knows(name):
     def settings(changed):
         preset = tool.recipe({"seed": 0}, changed, 9000)
         config = TransformerConfig(300, 300, 0, **preset["model"])
         return config, TrainingConfig(**preset["training"]), preset["tokenizer"], changed.get("build")
 
-    as_it_is, changed = settings({}), settings((tool.TRAININGS | tool.RIVALS)[name])
+    as_it_is, changed = settings({}), settings((tool.TRAININGS | tool.WHOLE)[name])
     assert sum(a != b for a, b in zip(as_it_is, changed, strict=True)) == (name != tool.AS_IT_IS)
 
 
