@@ -69,7 +69,8 @@ If you want the weights for anything else, find out first what those terms mean 
 PROVISIONAL = """
 **Provisional**: one seed, trained for only as long as a CPU could do, until a run on a GPU replaces it. Rows below that
 are named after a seed are other trainings by the same recipe, and “batches of Wu et al.” is one with two batches in
-each step and a learning rate of 0.005. `variations.json` has short ones, each changed in one thing.
+each step and a learning rate of 0.005; “German to English” is the other direction. `variations.json` has short ones,
+each changed in one thing.
 """
 
 

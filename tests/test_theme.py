@@ -117,3 +117,18 @@ def test_the_front_page_says_what_the_record_says():
     assert float(numbers["bleu_half"]) == pytest.approx(other_draws, rel=0, abs=0.15)
     del record["others"]["torch.nn.Transformer"]
     assert measured.scores(record, analysis)["bleu_of_torch"] == ""
+
+
+def test_no_line_begins_with_the_mark_after_a_formula_or_with_a_per_cent_sign():
+    doctree = publish_doctree("A :math:`x`, and 5 % of *7* % more.\n")
+    theme.keep_together(None, doctree, "book/02_attention")
+    assert doctree.astext() == "A x, and 5\xa0% of 7\xa0% more."
+    assert [span.astext() for span in doctree.findall(nodes.inline) if "together" in span["classes"]] == ["x,"]
+
+
+def test_an_output_that_is_a_sentence_breaks_and_one_with_columns_or_code_does_not():
+    said = {"a finding, in words": "", "name   1.0": "", "def f(x): return x": "python"}
+    blocks = [nodes.literal_block(text, text, language=language) for text, language in said.items()]
+    doctree = nodes.container("", *blocks, nb_element="cell_code_output")
+    theme.finish_the_cells(None, nodes.section("", doctree), "book/02_attention")
+    assert ["sentences" in block["classes"] for block in blocks] == [True, False, False]

@@ -134,7 +134,8 @@ def test_every_change_is_one_that_the_library_knows(name):
     def settings(changed):
         preset = tool.recipe({"seed": 0}, changed, 9000)
         config = TransformerConfig(300, 300, 0, **preset["model"])
-        return config, TrainingConfig(**preset["training"]), preset["tokenizer"], changed.get("build")
+        others = changed.get("build"), changed.get("record")
+        return config, TrainingConfig(**preset["training"]), preset["tokenizer"], *others
 
     as_it_is, changed = settings({}), settings((tool.TRAININGS | tool.WHOLE)[name])
     assert sum(a != b for a, b in zip(as_it_is, changed, strict=True)) == (name != tool.AS_IT_IS)
@@ -165,15 +166,25 @@ def test_a_training_that_was_stopped_gives_a_curve_and_no_score(tmp_path, stored
     assert stored[0]["others"] == {"seed 7": "stays", RIVAL: found}
 
 
-@pytest.mark.parametrize(("name", "kind"), [("seed 1", Transformer), (RIVAL, TorchTransformer)])
-def test_a_whole_training_is_scored_with_its_own_model(tmp_path, monkeypatch, stored, name, kind):
+@pytest.mark.parametrize(
+    ("name", "kind", "direction"),
+    [
+        ("seed 1", Transformer, ("en", "de")),
+        (RIVAL, TorchTransformer, ("en", "de")),
+        ("German to English", Transformer, ("de", "en")),
+    ],
+)
+def test_a_whole_training_is_scored_with_its_own_model(tmp_path, monkeypatch, stored, name, kind, direction):
     log(tmp_path, 9)
     corpus = ParallelCorpus(["a dog runs .", "a cat sleeps ."], ["ein Hund läuft .", "eine Katze schläft ."])
     tokenizer = Tokenizer.train(corpus.source + corpus.target, 300)
     size = tokenizer.vocab_size
     model = randomise(kind(small_config(source_vocab_size=size, target_vocab_size=size)))
     Translator(model, tokenizer).save(tmp_path)
-    monkeypatch.setattr(tool, "corpus", lambda *_: corpus)
+    asked = []
+    monkeypatch.setattr(
+        tool, "corpus", lambda known, split: asked.append((known["source"], known["target"], split)) or corpus
+    )
     said = []
     monkeypatch.setattr(tool, "scores", lambda answers, *rest: said.append(answers) or rest)
     (tmp_path / "test_2016_flickr.de").write_text("eins\nzwei\n")
@@ -181,15 +192,24 @@ def test_a_whole_training_is_scored_with_its_own_model(tmp_path, monkeypatch, st
     intervals = {"ours": {}, name: {"low": -1.5, "high": 0.5}}
     monkeypatch.setattr(tool, "compared", lambda systems, references: pairs.append((systems, references)) or intervals)
     tool.add_training(name, tmp_path, tmp_path, {})
-    found = {"validation": [[9, 1 / 9]], "interval": [-1.5, 0.5]} | dict.fromkeys(
-        ("scores", "val_scores"), (corpus.target, "de")
-    )
-    assert stored[0]["others"][name] == found
-    assert pairs == [({"ours": ["eins", "zwei"], name: said[0]}, corpus.target)]
+    same = direction == ("en", "de")  # as the record
+    found = {"validation": [[9, 1 / 9]]} | dict.fromkeys(("scores", "val_scores"), (corpus.target, direction[1]))
+    assert stored[0]["others"][name] == found | ({"interval": [-1.5, 0.5]} if same else {})
+    assert (stored[0]["source"], stored[0]["target"]) == ("en", "de")
+    assert asked == [(*direction, split) for split in tool.SPLITS]
+    assert pairs == [({"ours": ["eins", "zwei"], name: said[0]}, corpus.target)] * same
     ids = {"bos_id": tokenizer.bos_id, "eos_id": tokenizer.eos_id, "use_cache": False}
     for text, answer in zip(corpus.source, said[0], strict=True):
         best = beam_search(model.eval(), torch.tensor([tokenizer.encode(text)]), beam_size=5, **ids)[0][0]
         assert answer == " ".join(tokenizer.decode(best.tokens).split())
+
+
+def test_the_other_direction_is_learnt_from_its_own_corpus(tmp_path, monkeypatch):
+    asked = []
+    monkeypatch.setattr(tool, "corpus", lambda known, split: asked.append((known["source"], known["target"], split)))
+    monkeypatch.setattr(tool, "train_translator", lambda *_, **__: None)
+    tool.retrain({"source": "en", "target": "de", "seed": 0}, tool.WHOLE["German to English"], tmp_path, 9)
+    assert asked == [("de", "en", "train"), ("de", "en", "val")]
 
 
 # --- the table ---

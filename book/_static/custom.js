@@ -11,6 +11,8 @@ document.addEventListener("DOMContentLoaded", () => {
       text.replaceWith(...parts.flatMap((part, i) => (i ? [document.createElement("wbr"), part] : [part])));
     }
   }
+  for (const option of document.querySelectorAll(".bd-article code .pre"))  // not after its hyphens
+    if (option.textContent.startsWith("-")) option.style.whiteSpace = "nowrap";
   for (const button of document.querySelectorAll(".search-button-field")) button.removeAttribute("aria-label");
   for (const button of document.querySelectorAll(".theme-switch-button")) {
     button.removeAttribute("aria-label");

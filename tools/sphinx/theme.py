@@ -114,7 +114,7 @@ def finish_the_cells(app: Sphinx, doctree: nodes.document, page: str) -> None:
         if cell["nb_element"] == "cell_code_output":
             for block in cell.findall(nodes.literal_block):
                 longest = max(map(len, block.astext().split("\n")))
-                if longest > 110 or not re.search(r"\S {2,}\S", block.astext()):
+                if block.get("language") != "python" and (longest > 110 or not re.search(r"\S {2,}\S", block.astext())):
                     block["classes"].append("sentences")
         tags = [name.removeprefix("tag_") for name in cell["classes"] if name.startswith("tag_export")]
         if cell["nb_element"] == "cell_code" and tags:
@@ -133,7 +133,7 @@ def keep_together(app: Sphinx, doctree: nodes.document, page: str) -> None:
         for place, text in reversed(list(enumerate(element))):
             if isinstance(text, nodes.Text) and not isinstance(element, verbatim):
                 before = element[place - 1] if place else None
-                text = re.sub(r"(?<=\d) (?=%)", "\N{NO-BREAK SPACE}", text)
+                text = re.sub(r"(?<=\d) (?=%)|^ (?=%)", "\N{NO-BREAK SPACE}", text)  # `^`: after a glued number
                 mark = re.findall(r"^[.,;:?!)]*", text)[0] if isinstance(before, nodes.math) else ""
                 element[place] = nodes.Text(text.removeprefix(mark))
                 if mark:
