@@ -120,9 +120,9 @@ def test_the_front_page_says_what_the_record_says():
 
 
 def test_no_line_begins_with_the_mark_after_a_formula_or_with_a_per_cent_sign():
-    doctree = publish_doctree("A :math:`x`, and 5 % of *7* % more.\n")
+    doctree = publish_doctree("A :math:`x`, and 5 % of *7* % more, ± *1*.\n")
     theme.keep_together(None, doctree, "book/02_attention")
-    assert doctree.astext() == "A x, and 5\xa0% of 7\xa0% more."
+    assert doctree.astext() == "A x, and 5\xa0% of 7\xa0% more, ±\xa01."
     assert [span.astext() for span in doctree.findall(nodes.inline) if "together" in span["classes"]] == ["x,"]
 
 

@@ -133,7 +133,7 @@ def keep_together(app: Sphinx, doctree: nodes.document, page: str) -> None:
         for place, text in reversed(list(enumerate(element))):
             if isinstance(text, nodes.Text) and not isinstance(element, verbatim):
                 before = element[place - 1] if place else None
-                text = re.sub(r"(?<=\d) (?=%)|^ (?=%)", "\N{NO-BREAK SPACE}", text)  # `^`: after a glued number
+                text = re.sub(r"(?<=\d) (?=%)|^ (?=%)|(?<=±) ", "\N{NO-BREAK SPACE}", text)  # `^`: after a glued number
                 mark = re.findall(r"^[.,;:?!)]*", text)[0] if isinstance(before, nodes.math) else ""
                 element[place] = nodes.Text(text.removeprefix(mark))
                 if mark:

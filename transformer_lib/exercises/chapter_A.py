@@ -41,7 +41,7 @@ def grade_A_2(answer: Answer) -> Checks:
         (0, _raises(BrokenPipeError()), ""),
         (130, _raises(KeyboardInterrupt()), "stopped"),
         (2, _raises(ZeroDivisionError("by\nzero")), "ZeroDivisionError"),
-        (2, _raises(ValueError("x")), "ValueError"),  # as a InputError is one
+        (2, _raises(ValueError("x")), "ValueError"),  # an InputError is one, too
         (2, _raises(FileNotFoundError("x")), "FileNotFoundError"),  # an OSError, as a broken pipe is
     ):
         try:
