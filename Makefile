@@ -15,7 +15,7 @@ WORKERS ?= 2
 unit test-long equivalence mutation: export OMP_NUM_THREADS = 1
 
 .DEFAULT_GOAL := book
-.PHONY: book test course train baseline seeds variations gpu equivalence live bench export execute render zip pdf lint types check unit notebooks notebooks-for-you elsewhere test-long mutation clean
+.PHONY: book test course train baseline seeds larger variations gpu equivalence live bench export execute render zip pdf lint types check unit notebooks notebooks-for-you elsewhere test-long mutation clean
 
 book: export execute render
 
@@ -50,6 +50,12 @@ seeds: $(INSTALLED)
 	$(PY) experiments/trainings.py $(RECORD) --train $(RUN)-seed-1 --whole "seed 1"
 	$(PY) experiments/trainings.py $(RECORD) --train $(RUN)-seed-2 --whole "seed 2"
 
+# And with two batches in each step and a higher rate, from three seeds: the best of the variations.
+larger: $(INSTALLED)
+	$(PY) experiments/trainings.py $(RECORD) --train $(RUN)-larger --whole "batches of Wu et al."
+	$(PY) experiments/trainings.py $(RECORD) --train $(RUN)-larger-1 --whole "batches of Wu et al., seed 1"
+	$(PY) experiments/trainings.py $(RECORD) --train $(RUN)-larger-2 --whole "batches of Wu et al., seed 2"
+
 # Trains that recipe again and again, each time changed in one thing and for a quarter of the time, and writes what
 # that does to the score beside that record.
 variations: $(INSTALLED)
@@ -60,6 +66,7 @@ gpu: $(INSTALLED)
 	$(PY) -m pytest tests/test_devices.py -m ""
 	$(MAKE) train
 	$(MAKE) seeds
+	$(MAKE) larger
 	$(MAKE) variations
 	$(MAKE) train SOURCE=de TARGET=en
 	$(MAKE) bench
