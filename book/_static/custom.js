@@ -7,7 +7,7 @@ document.addEventListener("DOMContentLoaded", () => {
     const texts = [], walker = document.createTreeWalker(code, NodeFilter.SHOW_TEXT);
     while (walker.nextNode()) if (walker.currentNode.length > 13) texts.push(walker.currentNode);
     for (const text of texts) {
-      const parts = text.data.split(/(?<=[._(,/=])(?=\S)/);
+      const parts = text.data.split(/(?<=[._(,/=])(?=[^\s)])/);
       text.replaceWith(...parts.flatMap((part, i) => (i ? [document.createElement("wbr"), part] : [part])));
     }
   }

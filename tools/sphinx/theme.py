@@ -163,7 +163,7 @@ def where_you_are(app: Sphinx, page: str, doctree: nodes.document) -> str:
             here = ' aria-current="page"' if other == page else ' aria-current="true"' if own == chapter else ""
             items.append(f'<li><a {link} title="{title}" aria-label="{title}"{here}>{own}</a></li>')
             if own == chapter and other != page:
-                said = f"<p>In depth, under chapter <a {link}>{title}</a>. About {minutes(doctree)} minutes.</p>"
+                said = f"<p>In depth, about {minutes(doctree)} minutes, under chapter <a {link}>{title}</a></p>"
         if items:
             mark = ' class="here"' if 'aria-current="' in "".join(items) else ""
             groups.append(f"<li{mark}><span>{escape(caption)}</span><ol>{''.join(items)}</ol></li>")
