@@ -43,7 +43,7 @@ def scaled_dot_product_attention(
         value: (…, key length, d_v).
         mask: boolean, True = may attend; as many dimensions as the scores (…, query length, key length), each of
             size 1 or theirs. A query that may attend to nothing gets weights and an output of zeros.
-        dropout: the probability with which a weight is set to zero (the others grow by 1 / (1 - dropout));
+        dropout: the probability with which a weight is set to zero (the others are divided by 1 - dropout);
             0 when not training.
 
     Returns:
