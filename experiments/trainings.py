@@ -66,6 +66,7 @@ def without_rise(step: int, *, peak: float, warmup: int) -> float:
 
 AS_IT_IS = "as it is"
 WU = {"accumulate": 2, "peak_lr": 5e-3, "evaluate_every": 60}  # an epoch has 121 batches
+STOP = {"patience": 10}  # theirs, too: ten epochs without a lower loss
 SEARCHES: dict[str, dict[str, Any]] = {
     AS_IT_IS: {},
     "greedy": {"beam_size": 1},
@@ -95,8 +96,8 @@ TRAININGS: dict[str, dict[str, Any]] = {  # parts of the preset, of its whole le
     "rate to zero": {"training": {"cooldown_steps": 2000}},
     "both directions first": {"training": {"both_directions": 12}},  # a third of 9,000 steps
     "batches of Wu et al.": {"training": WU},
-    "batches of Wu et al., seed 1": {"training": WU | {"seed": 1}},
-    "batches of Wu et al., seed 2": {"training": WU | {"seed": 2}},
+    "batches of Wu et al., seed 1": {"training": WU | STOP | {"seed": 1}},
+    "batches of Wu et al., seed 2": {"training": WU | STOP | {"seed": 2}},
     "no averaging": {"training": {"average": 1}},
     "half as wide": {"model": {"d_model": 64, "d_ff": 128}},
     "twice as wide": {"model": {"d_model": 256, "d_ff": 512}},
@@ -209,11 +210,17 @@ def variations(
     return found | {table: environment(commit) | what | {"rows": rows}}
 
 
+def went_all_the_way(log: list[dict], steps: int, patience: float) -> bool:
+    """Whether a training has all its steps, or stopped because so many validations in a row were no better."""
+    losses = [row["val_loss"] for row in log]
+    return log[-1]["step"] == steps or len(losses) - 1 - losses.index(min(losses)) >= patience
+
+
 def add_training(name: str, run: Path, folder: Path, where: dict[str, Any]) -> None:
-    """Write the validation losses into the record, and the scores of a training that is as long as the record's."""
+    """Write the validation losses into the record, and the scores of a training that went all the way."""
     record, log, changed = load(folder), log_of(run), (TRAININGS | WHOLE)[name]
     found: dict[str, object] = where | {"validation": [[row["step"], row["val_loss"]] for row in log]}
-    if log[-1]["step"] == record["steps"]:
+    if went_all_the_way(log, record["steps"], changed.get("training", {}).get("patience", math.inf)):
         directed = record | changed.get("record", {})
         (test, val), target = (corpus(directed, split) for split in SPLITS), directed["target"]
         hypotheses, on_val = (translations(changed, run, data) for data in (test, val))

@@ -166,6 +166,16 @@ def test_a_training_that_was_stopped_gives_a_curve_and_no_score(tmp_path, stored
     assert stored[0]["others"] == {"seed 7": "stays", RIVAL: found}
 
 
+def test_a_training_that_lost_its_patience_went_all_the_way():
+    losses = [3.0, 2.0, 2.5, 2.0, 2.1]  # an equal loss is no better one
+    log = [{"step": step, "val_loss": loss} for step, loss in enumerate(losses, start=1)]
+    assert tool.went_all_the_way(log, 9, patience=3)
+    assert not tool.went_all_the_way(log, 9, patience=4)
+    assert not tool.went_all_the_way(log[:-1], 9, patience=3)
+    assert tool.went_all_the_way(log, 5, patience=math.inf)
+    assert not tool.went_all_the_way(log, 9, patience=math.inf)
+
+
 @pytest.mark.parametrize(
     ("name", "kind", "direction"),
     [
