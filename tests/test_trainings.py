@@ -176,6 +176,20 @@ def test_a_training_that_lost_its_patience_went_all_the_way():
     assert not tool.went_all_the_way(log, 9, patience=math.inf)
 
 
+def test_a_training_that_lost_its_patience_is_scored(tmp_path, monkeypatch, stored):
+    rows = [{"step": step, "val_loss": 1.0, "train_loss": 2.0} for step in range(1, 9)]  # of the record's nine
+    (tmp_path / "log.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (tmp_path / "test_2016_flickr.de").write_text("eins\n")
+    monkeypatch.setattr(tool, "corpus", lambda *_: ParallelCorpus(["one"], ["eins"]))
+    monkeypatch.setattr(tool, "translations", lambda *_: ["ein"])
+    monkeypatch.setattr(tool, "scores", lambda answers, *_: answers)
+    name = "batches of Wu et al., seed 1"
+    for patience, scored in ((8, False), (7, True)):
+        monkeypatch.setitem(tool.TRAININGS[name]["training"], "patience", patience)
+        tool.add_training(name, tmp_path, tmp_path, {})
+        assert stored[-1]["others"][name].get("scores") == (["ein"] if scored else None)
+
+
 @pytest.mark.parametrize(
     ("name", "kind", "direction"),
     [
