@@ -15,7 +15,7 @@ import torch
 from aligner import align, words
 from bleu import sentence_counts
 from heads import BATCH_TOKENS, alignment, cut_heads, without_heads
-from record import SPLITS, corpus, digest, load, papers_form, save_table
+from record import SPLITS, corpus, digest, further, load, papers_form, save_table
 from torch import Tensor
 
 from transformer_lib.data import encode_pairs, token_batches
@@ -40,6 +40,20 @@ def interval(metric: sacrebleu.BLEU, hypotheses: list[str], references: list[str
     score = metric.corpus_score(hypotheses, [references], n_bootstrap=1000)
     found = json.loads(score.format(width=2, signature=str(metric.get_signature()), is_json=True))
     return [found["confidence_mean"], found["confidence_var"]]
+
+
+def intervals(hypotheses: list[str], references: list[str], language: str) -> dict[str, list[float]]:
+    """That of cased BLEU, and of BLEU as papers have it."""
+    papers = [papers_form(side, language) for side in (hypotheses, references)]
+    return {
+        "cased": interval(sacrebleu.BLEU(), hypotheses, references),
+        "papers": interval(sacrebleu.BLEU(tokenize="none", force=True), *papers),
+    }
+
+
+def stored(folder: Path, record: dict, split: str) -> list[str]:
+    """The recorded translations of a part of Multi30k."""
+    return (folder / f"{split}.{record['target']}").read_text(encoding="utf-8").splitlines()
 
 
 def recall_by_frequency(
@@ -110,7 +124,7 @@ def analysis(folder: Path) -> dict:
     translator = Translator.from_pretrained(folder)
     model, tokenizer = translator.model, translator.tokenizer
     train, val, test = (corpus(record, split) for split in ("train", "val", TEST))
-    hypotheses = (folder / f"{TEST}.{record['target']}").read_text(encoding="utf-8").splitlines()
+    hypotheses = stored(folder, record, TEST)
     greedy = translator.translate(test.source, beam_size=1)
     chrf = sacrebleu.CHRF()
     scores = [chrf.sentence_score(ours, [theirs]).score for ours, theirs in zip(hypotheses, test.target)]
@@ -133,11 +147,9 @@ def analysis(folder: Path) -> dict:
             {"number": n, "chrf": round(scores[n], 1), "source": test.source[n],
              "seen": {word: in_source[word] for word in words(test.source[n].lower())}} for n in spaced(scores)
         ],
-        "interval": {
-            "cased": interval(sacrebleu.BLEU(), hypotheses, test.target),
-            "papers": interval(sacrebleu.BLEU(tokenize="none", force=True),
-                               *(papers_form(side, record["target"]) for side in (hypotheses, test.target))),
-        },
+        "interval": intervals(hypotheses, test.target, record["target"]),
+        "further": {split: intervals(stored(folder, record, split), data.target, record["target"])
+                    for split, data in further(record).items()},
         "source words": [len(words(sentence)) for sentence in test.source],
         "statistics": {name: statistics(answers, test.target) for name, answers in
                        (("beam", hypotheses), ("greedy", greedy))},

@@ -14,6 +14,7 @@ import os
 import platform
 import shutil
 import subprocess
+import sys
 from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
@@ -26,10 +27,11 @@ from model_card import model_card
 from transformer_lib.cost import count_parameters
 from transformer_lib.data import ParallelCorpus, load_multi30k
 from transformer_lib.model import Transformer
-from transformer_lib.serialization import atomic_write, save_weights
+from transformer_lib.serialization import InputError, atomic_write, save_weights
 from transformer_lib.translation import Translator, evaluate_bleu
 
 SPLITS = ("test_2016_flickr", "val")
+FURTHER = ("test_2017_flickr", "test_2017_mscoco")  # test sets of other photographs, not in every copy of the data
 DECODING: dict[str, Any] = {"beam_size": 5, "length_penalty": 1.0}
 
 # --- scores ------------------------------------------------------------------------------------------------------
@@ -52,13 +54,18 @@ def papers_form(sentences: Sequence[str], language: str) -> list[str]:
 
 
 def scores(hypotheses: Sequence[str], references: Sequence[str], language: str) -> dict[str, dict]:
-    """BLEU, its signature, chrF, TER: "cased", as `evaluate_bleu` has them; "papers", of what `papers_form` makes."""
+    """BLEU, its signature, chrF, TER: "cased", as `evaluate_bleu` has them; "papers", of what `papers_form` makes.
+
+    "papers" has "length", too: the number of tokens for each token of the references.
+    """
     import sacrebleu
 
     ours, theirs = papers_form(hypotheses, language), papers_form(references, language)
     bleu = sacrebleu.BLEU(tokenize="none", force=True)  # force: yes, it has been cut into tokens
+    found = bleu.corpus_score(ours, [theirs])
     papers = {
-        "bleu": bleu.corpus_score(ours, [theirs]).score,
+        "bleu": found.score,
+        "length": found.sys_len / found.ref_len,
         "chrf": sacrebleu.CHRF().corpus_score(ours, [theirs]).score,
         "ter": sacrebleu.TER().corpus_score(ours, [theirs]).score,
         "signature": str(bleu.get_signature()),
@@ -109,6 +116,17 @@ def load(folder: Path) -> dict:
 def corpus(record: dict, split: str) -> ParallelCorpus:
     """A part of Multi30k in the direction of a record."""
     return load_multi30k(split, source=record["source"], target=record["target"])
+
+
+def further(record: dict) -> dict[str, ParallelCorpus]:
+    """The further test sets, those that are on disk or can be downloaded."""
+    found = {}
+    for split in FURTHER:
+        try:
+            found[split] = corpus(record, split)
+        except InputError as error:
+            print(f"{split} is left out: {error}", file=sys.stderr)
+    return found
 
 
 def digest(path: Path) -> str:
@@ -175,21 +193,27 @@ def save_record(record: dict, folder: Path) -> None:
     write_checksums(folder)
 
 
+def add_scores(record: dict, folder: Path, corpora: dict[str, ParallelCorpus]) -> None:
+    """Translate parts of Multi30k with the shipped weights, on the CPU; keep the translations, and their scores."""
+    translator, target = Translator.from_pretrained(folder), record["target"]
+    for split, data in corpora.items():
+        answers = translator.translate(data.source, **DECODING)
+        atomic_write(folder / f"{split}.{target}", "".join(f"{answer}\n" for answer in answers))
+        record["scores"][split] = scores(answers, data.target, target)
+
+
 def make_record(
     run: Path, folder: Path, command: str, where: dict[str, str], *, source: str, target: str, seed: int
 ) -> None:
     """Write a whole record; every translation and score comes from the weights that are shipped, on the CPU."""
     translator = copy_run(run, folder)
-    (folder / "analysis.json").unlink(missing_ok=True)  # it was of other weights
+    for name in ("analysis.json", *(f"{split}.{target}" for split in FURTHER)):  # they were of other weights
+        (folder / name).unlink(missing_ok=True)
     record = metadata(folder, command, where, source=source, target=target, seed=seed)
-    train, *others = (corpus(record, split) for split in ("train", *SPLITS))
+    train, test, val = (corpus(record, split) for split in ("train", *SPLITS))
     record |= {"training_pairs": len(train), "parameters": count_parameters(translator.model.config)}
     record |= {"decoding": DECODING, "scores": {}}
-    for split, data in zip(SPLITS, others):
-        answers = translator.translate(data.source, **DECODING)
-        atomic_write(folder / f"{split}.{target}", "".join(f"{answer}\n" for answer in answers))
-        record["scores"][split] = scores(answers, data.target, target)
-    test = others[0]
+    add_scores(record, folder, dict(zip(SPLITS, (test, val))) | further(record))
     easy = {
         "copy the source": test.source,
         "untrained model": untrained(translator, seed).translate(test.source, beam_size=1),

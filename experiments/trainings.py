@@ -35,7 +35,7 @@ from unittest import mock
 import torch
 import torch.nn.functional as F
 from bleu import compared
-from record import DECODING, SPLITS, corpus, digest, environment, load, log_of, save_record, save_table, scores
+from record import DECODING, SPLITS, corpus, digest, environment, further, load, log_of, save_record, save_table, scores
 from torch import Tensor, nn
 from torch_model import TorchTransformer
 
@@ -226,6 +226,10 @@ def add_training(name: str, run: Path, folder: Path, where: dict[str, Any]) -> N
         hypotheses, on_val = (translations(changed, run, data) for data in (test, val))
         found["scores"] = scores(hypotheses, test.target, target)
         found["val_scores"] = scores(on_val, val.target, target)
+        found["further"] = {
+            split: scores(translations(changed, run, data), data.target, target)
+            for split, data in further(directed).items()
+        }
     if "scores" in found and "record" not in changed:
         ours = (folder / f"{SPLITS[0]}.{target}").read_text(encoding="utf-8").splitlines()
         row = compared({"ours": ours, name: hypotheses}, test.target)[name]

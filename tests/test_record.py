@@ -28,6 +28,7 @@ from transformer_lib import __main__ as command_line
 from transformer_lib import data as library_data
 from transformer_lib.cost import count_parameters
 from transformer_lib.data import ParallelCorpus, corpora, load_multi30k
+from transformer_lib.serialization import InputError
 from transformer_lib.translation import Translator, evaluate_bleu
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -103,6 +104,36 @@ def test_papers_do_not_care_for_case_and_quotation_marks(moses):
 def test_a_dictionary_translates_word_by_word():
     corpus = tool.ParallelCorpus([f"{text}." for text in BOOK] * 3, [f"{text}." for text in BOOK.values()] * 3)
     assert tool.word_by_word(corpus, ["A cat runs.", "The Qux, dog"]) == ["Eine Katze läuft.", "Der qux, Hund"]
+
+
+def test_the_length_is_that_of_the_translations_by_that_of_the_references(moses):
+    hypotheses, references = ["Ein Hund läuft.", "Zwei."], ["Ein großer Hund läuft schnell.", "Zwei Katzen."]
+    assert tool.scores(hypotheses, references, "de")["papers"]["length"] == (4 + 2) / (6 + 3)  # the full stops, too
+
+
+def test_a_test_set_that_cannot_be_had_is_left_out_and_said_so(monkeypatch, capsys):
+    """The first one has lost its file, and the second is there."""
+
+    def load(split, *, source, target):
+        if split == tool.FURTHER[0]:
+            raise InputError("cannot download it")
+        return ParallelCorpus([source], [target])
+
+    monkeypatch.setattr(tool, "load_multi30k", load)
+    found = tool.further({"source": "de", "target": "en"})
+    assert found == {tool.FURTHER[1]: ParallelCorpus(["de"], ["en"])}
+    assert capsys.readouterr().err == f"{tool.FURTHER[0]} is left out: cannot download it\n"
+
+
+def test_what_is_translated_for_the_record_is_kept_and_scored(tmp_path, moses):
+    ours = translator(dtype=torch.float32, tie_embeddings="all")
+    ours.save(tmp_path)
+    known = {"target": "de", "scores": {}}
+    val = ParallelCorpus(list(BOOK), list(BOOK.values()))
+    tool.add_scores(known, tmp_path, {"val": val})
+    answers = ours.translate(val.source, **tool.DECODING)
+    assert (tmp_path / "val.de").read_text(encoding="utf-8") == "".join(f"{answer}\n" for answer in answers)
+    assert known["scores"] == {"val": tool.scores(answers, val.target, "de")}
 
 
 def test_weights_are_shipped_in_half_and_loaded_in_single_precision(tmp_path):
@@ -234,10 +265,18 @@ def test_the_model_is_small():
 # --- the record: the same scores again ---
 
 
+def stored_and_here(split):
+    """A test set whose translations are recorded and whose sentences are on this machine; or the test is skipped."""
+    if split not in record()["scores"] or not all(corpora.find_multi30k(split, side) for side in ("en", "de")):
+        pytest.skip(f"{split} is not recorded, or not on this machine")
+    return data(split)
+
+
 @recorded
 @with_data
-@pytest.mark.parametrize("split", tool.SPLITS)
+@pytest.mark.parametrize("split", (*tool.SPLITS, *tool.FURTHER))
 def test_the_stored_translations_have_the_recorded_scores(split):
+    stored_and_here(split)
     found, said = tool.scores(lines(split), data(split).target, record()["target"]), record()["scores"][split]
     assert recorded_of(found, said) == as_recorded(said)
 
@@ -245,8 +284,9 @@ def test_the_stored_translations_have_the_recorded_scores(split):
 @recorded
 @with_data
 @pytest.mark.bad_input  # the shapes are checked elsewhere; here it would take half of the time
-@pytest.mark.parametrize("split", [TEST, pytest.param(VAL, marks=pytest.mark.long)])
+@pytest.mark.parametrize("split", [TEST, *(pytest.param(s, marks=pytest.mark.long) for s in (VAL, *tool.FURTHER))])
 def test_the_shipped_weights_give_the_recorded_scores(split):
+    stored_and_here(split)
     answers = Translator.from_pretrained(FOLDER).translate(data(split).source, **record()["decoding"])
     found, said = tool.scores(answers, data(split).target, record()["target"]), record()["scores"][split]
     for way in ("cased", "papers"):
@@ -309,12 +349,13 @@ def quoted(text, sentences):
 @with_data
 def test_at_most_ten_sentences_of_the_dataset():
     """A sentence that the model wrote itself, and that happens to be the reference, is the model's."""
-    written = {f"{split}.{record()['target']}" for split in tool.SPLITS}
+    translated = record()["scores"]
+    written = {f"{split}.{record()['target']}" for split in translated}
     files = {path.name: path for path in FOLDER.iterdir() if path.suffix not in (".safetensors",)}
     everything = "\n".join(read(path) for path in files.values())
     sources, targets = ({text for split in ("train", *tool.SPLITS) for text in getattr(data(split), side)}
                         for side in ("source", "target"))  # fmt: skip
     assert len(quoted(everything, sources)) <= 10
     said = "\n".join(read(path) for name, path in files.items() if name not in written)
-    own = {line for split in tool.SPLITS for line in lines(split)}
+    own = {line for split in translated for line in lines(split)}
     assert len(quoted(said, targets - own)) <= 10

@@ -183,11 +183,14 @@ def test_a_training_that_lost_its_patience_is_scored(tmp_path, monkeypatch, stor
     monkeypatch.setattr(tool, "corpus", lambda *_: ParallelCorpus(["one"], ["eins"]))
     monkeypatch.setattr(tool, "translations", lambda *_: ["ein"])
     monkeypatch.setattr(tool, "scores", lambda answers, *_: answers)
+    monkeypatch.setattr(tool, "further", lambda _: {"another": ParallelCorpus(["two"], ["zwei"])})
     name = "batches of Wu et al., seed 1"
     for patience, scored in ((8, False), (7, True)):
         monkeypatch.setitem(tool.TRAININGS[name]["training"], "patience", patience)
         tool.add_training(name, tmp_path, tmp_path, {})
-        assert stored[-1]["others"][name].get("scores") == (["ein"] if scored else None)
+        found = stored[-1]["others"][name]
+        assert found.get("scores") == (["ein"] if scored else None)
+        assert found.get("further") == ({"another": ["ein"]} if scored else None)
 
 
 @pytest.mark.parametrize(
@@ -215,9 +218,11 @@ def test_a_whole_training_is_scored_with_its_own_model(tmp_path, monkeypatch, st
     pairs = []
     intervals = {"ours": {}, name: {"low": -1.5, "high": 0.5}}
     monkeypatch.setattr(tool, "compared", lambda systems, references: pairs.append((systems, references)) or intervals)
+    monkeypatch.setattr(tool, "further", lambda known: {known["target"]: corpus})
     tool.add_training(name, tmp_path, tmp_path, {})
-    same = direction == ("en", "de")  # as the record
-    found = {"validation": [[9, 1 / 9]]} | dict.fromkeys(("scores", "val_scores"), (corpus.target, direction[1]))
+    same, scored = direction == ("en", "de"), (corpus.target, direction[1])  # as the record; references, language
+    found = {"validation": [[9, 1 / 9]]} | dict.fromkeys(("scores", "val_scores"), scored)
+    found["further"] = {direction[1]: scored}
     assert stored[0]["others"][name] == found | ({"interval": [-1.5, 0.5]} if same else {})
     assert (stored[0]["source"], stored[0]["target"]) == ("en", "de")
     assert asked == [(*direction, split) for split in tool.SPLITS]

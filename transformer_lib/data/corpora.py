@@ -149,6 +149,10 @@ MULTI30K_SHA256 = {
     ("val", "de"): "f0cba2f995189cf5770f29a8a9a537a3ad3f51657ad873405082ff6863a5e75a",
     ("test_2016_flickr", "en"): "611d361c6334bc7246101d48097c13cf5c4413c5befc793cc629934359d532d9",
     ("test_2016_flickr", "de"): "9204244e408ccb38d2a55cfcd344df15005fc42a07a6e55ca6c52b6ababb8cc8",
+    ("test_2017_flickr", "en"): "76a444ee25172e72695cddb13ae4a3bda59430617be88e0bb46b60504f054074",
+    ("test_2017_flickr", "de"): "a2c89666db00c495cd8513b9d708d5a3acc205d7de312ef2bf5fb7ebc1540aee",
+    ("test_2017_mscoco", "en"): "aab300bfb4427697987e02cd0aacd44bfe8aa50456231b6474c08038bbed2b58",
+    ("test_2017_mscoco", "de"): "799e4854c25d601cb6cb6be29eabe5667734c61ace2f495e03e429031a0bc338",
 }
 
 
@@ -159,7 +163,8 @@ def load_multi30k(split: str, *, source: str = "en", target: str = "de") -> Para
     `~/.cache`. For research and education only.
 
     Args:
-        split: "train" (29,000 pairs), "val" (1,014) or "test_2016_flickr" (1,000).
+        split: "train" (29,000 pairs), "val" (1,014), "test_2016_flickr", "test_2017_flickr" (1,000 each) or
+            "test_2017_mscoco" (461).
         source: "en" or "de".
         target: likewise.
 
