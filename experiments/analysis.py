@@ -81,6 +81,15 @@ def how_often(sentences: Iterable[str]) -> Counter[str]:
     return Counter(word for text in sentences for word in words(text))
 
 
+def on_further(hypotheses: list[str], references: list[str], seen: Counter[str], language: str) -> dict[str, dict]:
+    """What is said of a further test set: how sure its scores are, and which of its words were found."""
+    ours, theirs = ([words(text) for text in side] for side in (hypotheses, references))
+    return {
+        "interval": intervals(hypotheses, references, language),
+        "recall": recall_by_frequency(ours, theirs, seen),
+    }
+
+
 def spaced(scores: Sequence[float], pool: int = 100, step: int = 10) -> list[int]:
     """Every tenth of the hundred sentences with the lowest score, the lowest first: where the ten are taken from."""
     return sorted(range(len(scores)), key=lambda n: (scores[n], n))[:pool:step]
@@ -148,7 +157,7 @@ def analysis(folder: Path) -> dict:
              "seen": {word: in_source[word] for word in words(test.source[n].lower())}} for n in spaced(scores)
         ],
         "interval": intervals(hypotheses, test.target, record["target"]),
-        "further": {split: intervals(stored(folder, record, split), data.target, record["target"])
+        "further": {split: on_further(stored(folder, record, split), data.target, in_target, record["target"])
                     for split, data in further(record).items()},
         "source words": [len(words(sentence)) for sentence in test.source],
         "statistics": {name: statistics(answers, test.target) for name, answers in

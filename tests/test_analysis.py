@@ -52,6 +52,17 @@ def test_the_interval_is_that_of_sacrebleus_bootstrap():
     assert 0 < half < mean < 100
 
 
+def test_a_further_test_set_has_its_own_intervals_and_words():
+    pytest.importorskip("sacremoses")
+    hypotheses = ["ein Hund läuft dort .", "Zwei Hunde laufen ."]
+    references = ["Ein Hund läuft dort .", "zwei Hunde laufen ."]
+    found = analysis.on_further(hypotheses, references, Counter({"Hund": 3, ".": 2000}), "de")
+    words, found_words = (found["recall"][name] for name in ("words", "found"))
+    assert (words, found_words) == ([6, 1, 0, 0, 2], [4, 1, 0, 0, 2])  # Ein and zwei are not found
+    assert found["interval"]["papers"] == [pytest.approx(100, rel=1e-9), pytest.approx(0, abs=1e-9)]
+    assert found["interval"]["cased"][0] < 80
+
+
 def test_recall_counts_each_word_in_its_bin_and_no_more_often_than_it_was_said():
     seen = Counter({"der": 5000, "Hund": 100, "bellt": 9, "Katze": 1})
     reference = [["der", "Hund", "und", "der", "Hund"], ["Katze", "bellt"]]
