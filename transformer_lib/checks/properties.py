@@ -791,7 +791,7 @@ def gradient_is_the_derivative(model: ModelUnderTest) -> Outcome:
     In each batch a step that is 100 times smaller will do as well: the larger one may meet a jump of the loss.
 
     Proves: it is the gradient of what the module computes, as far as it goes: what gets no gradient does not move.
-    Cannot: see a cut that turns the gradient by less than a tenth, or makes it shorter by less than a fiftieth.
+    Cannot: see a cut that turns the gradient by less than 11 degrees, or makes it shorter by less than a fiftieth.
     """
     step, off = (model.tolerance / 1e4) ** 0.4, []  # the tolerance is 10,000 roundings; larger steps feel the curvature
     parameters = dict(model.module.named_parameters())
