@@ -274,7 +274,7 @@ def stored_and_here(split):
 
 @recorded
 @with_data
-@pytest.mark.parametrize("split", (*tool.SPLITS, *tool.FURTHER))
+@pytest.mark.parametrize("split", [*tool.SPLITS, *tool.FURTHER])
 def test_the_stored_translations_have_the_recorded_scores(split):
     stored_and_here(split)
     found, said = tool.scores(lines(split), data(split).target, record()["target"]), record()["scores"][split]
