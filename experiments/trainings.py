@@ -1,13 +1,14 @@
 """Train the recipe of a record again, changed in one thing, and write down what that does to the score.
 
-python experiments/trainings.py RECORD [--train RUN [--only NAME …] [--whole NAME] [--bfloat16]] [--steps N]
-        [--commit HASH]
+python experiments/trainings.py RECORD [--train RUN [--only NAME …] [--table NAME] [--whole NAME] [--bfloat16]]
+        [--steps N] [--commit HASH]
 python experiments/trainings.py RECORD --second-stage RUN --command COMMAND [--commit HASH]
 
 Without --train the search alone is changed, with the record's weights. With it the recipe is trained, too: once as it
 is and once with each change, below the directory RUN, at a quarter of its length, which is that of the updates, of the
 warm-up and the like, and from one validation to the next. Both are kept as variations.json, and both translate the
-validation set, so the test set decides nothing. --only leaves all changes out but these.
+validation set, so the test set decides nothing. --only leaves all changes out but these. --table writes them into
+another table of that file than "training".
 
 With --whole NAME only the change of this name is trained, at its whole length and in the directory RUN itself. How it
 went and its scores are written into the record. `torchrun` may start it with several processes.
@@ -187,6 +188,7 @@ def variations(
     commit: str | None,
     names: Iterable[str] = (),
     *,
+    table: str = "training",
     bfloat16: bool = False,
 ) -> dict[str, dict]:
     """All that variations.json holds, with the trainings of these names or all; without `runs` the earlier ones."""
@@ -206,8 +208,7 @@ def variations(
         losses[name] = {"loss": round(min(row["val_loss"] for row in log_of(run)), 3)}
     rows = {name: row | losses[name] for name, row in compared(hypotheses, val.target).items()}
     what = {"command": record["command"], "preset": PRESETS["small"], "steps": max(1, steps // QUARTER)}
-    table = "training in bfloat16" if bfloat16 else "training"
-    return found | {table: environment(commit) | what | {"rows": rows}}
+    return found | {f"{table} in bfloat16" if bfloat16 else table: environment(commit) | what | {"rows": rows}}
 
 
 def went_all_the_way(log: list[dict], steps: int, patience: float) -> bool:
@@ -261,6 +262,7 @@ if __name__ == "__main__":
     parser.add_argument("record", type=Path)
     parser.add_argument("--train", type=Path)
     parser.add_argument("--only", nargs="+", choices=TRAININGS, default=[])
+    parser.add_argument("--table", default="training")
     parser.add_argument("--whole", choices=TRAININGS | WHOLE)
     parser.add_argument("--bfloat16", action="store_true")
     parser.add_argument("--second-stage", type=Path)
@@ -284,5 +286,5 @@ if __name__ == "__main__":
             add_training(given.whole, given.train, given.record, where)
     else:
         settings = given.record, given.train, given.steps, given.commit, given.only
-        tables = variations(*settings, bfloat16=given.bfloat16)
+        tables = variations(*settings, table=given.table, bfloat16=given.bfloat16)
         save_table(given.record / "variations.json", tables, depth=3)

@@ -340,6 +340,8 @@ def test_search_and_training_on_the_toy_corpus(tmp_path, monkeypatch):
     assert states == [(path, path.stat().st_mtime_ns) for path, _ in states]
     few = tool.variations(folder, runs, None, "abc", ["seed 2"])["training"]["rows"]
     assert few == {name: found["training"]["rows"][name] for name in (tool.AS_IT_IS, "seed 2")}
+    parts = tool.variations(folder, runs, None, "abc", ["seed 2"], table="parts")
+    assert (parts["training"], parts["parts"]["rows"]) == (found["training"], few)
     both = tool.variations(folder, tmp_path / "rounded", None, "abc", ["no averaging"], bfloat16=True)
     assert both.keys() == {"search", "training", "training in bfloat16"}
     assert both["training"] == found["training"]

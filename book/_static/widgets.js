@@ -440,14 +440,14 @@ WIDGETS.cost = ({ sizes, tie_embeddings, machines, share }) => {
       power(found.training), time(step), time(1e5 * step), power(found.decoding)];
     texts.forEach((text, i) => { cells[i].textContent = text; });
     say(`${texts[0]} parameters; a training step takes ${texts[5]} on the ${peaks[machine][0].replace(", ", " in ")} ` +
-      `at ${written(100 * reached, 0)} % of its peak.`);
+      `at ${written(100 * reached, 0)} % of its FLOP/s.`);
   }
   const tied = choice("tied embeddings", ties, (i) => { tie = ties[i]; update(); }, ties.indexOf(tie));
   const processor = choice("processor", peaks.map(([name]) => name), (i) => { machine = i; update(); });
   const part = slider("it reaches", { min: 0.05, max: 1, step: 0.05, value: share }, (value) => {
     reached = value;
     update();
-    return `${written(100 * value, 0)} % of its peak`;
+    return `${written(100 * value, 0)} % of its FLOP/s`;
   });
   part.move();
   return [row(processor, part.element, tied), row(inputs.element, results), element];
