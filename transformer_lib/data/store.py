@@ -29,7 +29,7 @@ SAMPLE = 500_000  # pairs that a tokenizer is trained on, at most
 
 
 def held_out_step(size: int) -> int:
-    """Of so many pairs, each which is put aside for validation: one in twenty, and at most 500."""
+    """The step k with which every k-th of so many pairs is put aside for validation: one in twenty, and at most 500."""
     return max(20, math.ceil(size / 500))
 
 
