@@ -9,7 +9,7 @@ from transformer_lib.exercises import Answer, Checks, close
 
 
 def longest_chain(result: Tensor) -> int:
-    """How many recorded operations had to run one after another to make this tensor; a parameter at the start counts, too.
+    """How many recorded operations had to run one after another to make this tensor (a parameter at the start counts).
 
     Args:
         result: a tensor that has a gradient function.
