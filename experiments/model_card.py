@@ -66,11 +66,11 @@ Code and weights: MIT, as `LICENSE` at the top of the repository says; the weigh
 them. They were learnt from captions that are for research and education only, and that are not part of this repository.
 If you want the weights for anything else, find out first what those terms mean for it.
 """
-PROVISIONAL = """
-**Provisional**: one seed, trained for only as long as a CPU could do, until a run on a GPU replaces it. Rows below that
-are named after a seed are other trainings by the same recipe, and “batches of Wu et al.” is one with two batches in
-each step and a learning rate of 0.005; “German to English” is the other direction. `variations.json` has short ones,
-each changed in one thing.
+ON_CPU = """
+Trained on a CPU, for as many steps as it could do in a few hours, from one seed. The rows below that are named after a
+seed only are other trainings by the same recipe; those named “batches of Wu et al.” are three with two batches in each
+step and a learning rate of 0.005; “German to English” is the other direction. `variations.json` has short ones, each
+changed in one thing.
 """
 
 
@@ -88,7 +88,7 @@ def model_card(record: dict, name: str) -> str:
         name=name,
         languages=[LANGUAGES[record[side]][0] for side in ("source", "target")],
         example=LANGUAGES[record["source"]][1],
-        provisional=PROVISIONAL if record["provisional"] else "",
+        provisional=ON_CPU if record["provisional"] else "",
         cased=record["scores"]["test_2016_flickr"]["cased"]["signature"],
         papers=record["scores"]["test_2016_flickr"]["papers"]["signature"],
         table="\n".join(lines),
