@@ -68,9 +68,9 @@ If you want the weights for anything else, find out first what those terms mean 
 """
 ON_CPU = """
 Trained on a CPU, for as many steps as it could do in a few hours, from one seed. The rows below that are named after a
-seed only are other trainings by the same recipe; those named “batches of Wu et al.” are three with two batches in each
-step and a learning rate of 0.005; “German to English” is the other direction. `variations.json` has short ones, each
-changed in one thing.
+seed only are other trainings by the same recipe; those named “batches of Wu et al.” read two batches in each step, with
+a learning rate of 0.005; “German to English” is the other direction. `variations.json` has short ones, each changed in
+one thing.
 """
 
 
