@@ -417,8 +417,8 @@ def test_readme_shows_what_its_commands_print(session, tmp_path):
     assert [float(number) for number in NUMBER.findall("\n".join(printed))] == pytest.approx(expected, rel=0.02, abs=0)
 
 
-def test_readme_code_runs(capsys):
-    (block,) = blocks(read("README.md"), "python")
+def test_the_library_s_first_code_runs(capsys):
+    (block,) = blocks(read("book/api.md"), "python")
     assert len([line for line in block.splitlines() if line]) <= 6
     exec(block, {})
     assert capsys.readouterr().out == "torch.Size([1, 3, 100])\n"

@@ -13,10 +13,8 @@ from importlib import import_module
 from pathlib import Path
 
 import pytest
-from notebooks import repository
 
 import transformer_lib
-from transformer_lib import __main__ as command_line
 
 PACKAGE = Path(transformer_lib.__file__).parent
 ROOT = Path(__file__).resolve().parent.parent
@@ -68,7 +66,7 @@ def test_all_is_sorted_and_exists():
 
 def test_the_oldest_versions_are_the_lower_bounds():
     stated = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["dependencies"]
-    oldest = (ROOT / "constraints-oldest.txt").read_text("utf-8").splitlines()
+    oldest = (ROOT / ".ci/constraints-oldest.txt").read_text("utf-8").splitlines()
     assert sorted(oldest) == sorted(requirement.replace(">=", "==") for requirement in stated)
 
 
@@ -76,7 +74,7 @@ def test_a_wheel_installs_into_a_clean_environment(tmp_path):
     """Only what the library depends on is lent to that environment, so that no network is needed."""
     tree, environment = tmp_path / "tree", tmp_path / "environment"
     shutil.copytree(ROOT / "transformer_lib", tree / "transformer_lib", ignore=shutil.ignore_patterns("__pycache__"))
-    for name in ("pyproject.toml", "README-package.md", "LICENSE"):
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, tree)
     pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
     subprocess.run([*pip, "wheel", "--no-deps", "--no-build-isolation", "-w", tmp_path, tree], check=True)
@@ -104,16 +102,6 @@ print(transformer_lib.__file__, metadata.version("tested-transformer"))
     )
     assert done.stdout == f"tested-transformer, version {transformer_lib.__version__}\n", done.stderr
     assert (site / "transformer_lib" / "py.typed").exists()
-
-
-def test_an_index_can_show_the_package():
-    """Its README reaches for nothing in the repository, and it names the repository only if that exists."""
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
-    text = (ROOT / project["readme"]).read_text("utf-8")
-    assert all(link.startswith("https://") for link in re.findall(r"\]\(([^)]*)\)", text))
-    commands = set(re.findall(r"^tested-transformer (\w+)", text, re.MULTILINE))
-    assert {"train", "check"} <= commands <= command_line._commands.commands.keys()
-    assert all(url.startswith(repository() or "nowhere") for url in project.get("urls", {}).values())
 
 
 def ours(path):
