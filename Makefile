@@ -15,7 +15,7 @@ WORKERS ?= 2
 unit test-long equivalence mutation: export OMP_NUM_THREADS = 1
 
 .DEFAULT_GOAL := book
-.PHONY: book test course train baseline seeds larger variations gpu equivalence live bench export execute render zip pdf lint types check unit notebooks notebooks-for-you elsewhere test-long mutation clean
+.PHONY: book test course train experiment gpu equivalence live bench export execute render zip pdf lint types check unit notebooks notebooks-for-you elsewhere test-long mutation clean
 
 book: export execute render
 
@@ -41,33 +41,22 @@ train: $(INSTALLED)
 	$(PY) experiments/trainings.py $(RECORD)
 	$(PY) tools/picture.py
 
-# Trains PyTorch's own Transformer by the same recipe, and writes its scores into that record.
-baseline: $(INSTALLED)
-	$(PY) experiments/trainings.py $(RECORD) --train $(RUN)-torch --whole torch.nn.Transformer
-
-# The same with ours, from two other seeds.
-seeds: $(INSTALLED)
-	$(PY) experiments/trainings.py $(RECORD) --train $(RUN)-seed-1 --whole "seed 1"
-	$(PY) experiments/trainings.py $(RECORD) --train $(RUN)-seed-2 --whole "seed 2"
-
-# And with two batches in each step and a higher rate, from three seeds: the best of the variations.
-larger: $(INSTALLED)
-	$(PY) experiments/trainings.py $(RECORD) --train $(RUN)-larger --whole "batches of Wu et al."
-	$(PY) experiments/trainings.py $(RECORD) --train $(RUN)-larger-1 --whole "batches of Wu et al., seed 1"
-	$(PY) experiments/trainings.py $(RECORD) --train $(RUN)-larger-2 --whole "batches of Wu et al., seed 2"
-
-# Trains that recipe again and again, each time changed in one thing and for a quarter of the time, and writes what
-# that does to the score beside that record.
-variations: $(INSTALLED)
-	$(PY) experiments/trainings.py $(RECORD) --train $(RUN)-variations
+# Trains that recipe changed in one thing, NAME in experiments/trainings.py, and writes its scores into that record.
+# NAME=variations trains many, each for a quarter of the time, and writes what they do to the score beside that record.
+NAME =
+experiment: $(INSTALLED)
+	$(PY) experiments/trainings.py $(RECORD) --train "$(RUN)-$(subst $() $(),-,$(NAME))" $(if $(filter variations,$(NAME)),,--whole "$(NAME)")
 
 # What a machine with a GPU is for, the most valuable first. What was interrupted goes on; each line may be run alone.
 gpu: $(INSTALLED)
 	$(PY) -m pytest tests/test_devices.py -m ""
 	$(MAKE) train
-	$(MAKE) seeds
-	$(MAKE) larger
-	$(MAKE) variations
+	$(MAKE) experiment NAME="seed 1"
+	$(MAKE) experiment NAME="seed 2"
+	$(MAKE) experiment NAME="batches of Wu et al."
+	$(MAKE) experiment NAME="batches of Wu et al., seed 1"
+	$(MAKE) experiment NAME="batches of Wu et al., seed 2"
+	$(MAKE) experiment NAME=variations
 	$(MAKE) train SOURCE=de TARGET=en
 	$(MAKE) bench
 
