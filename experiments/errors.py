@@ -63,7 +63,7 @@ def hidden_order(number: int, names: list[str]) -> list[str]:
 def sheet(folder: Path, runs: Path, names: list[str], seed: int = 0) -> dict:
     """What the trainings of these names say, for a judge who is to add the classes of the errors."""
     val, directories = corpus(load(folder), "val"), {name: run_of(name, runs) for name in names}
-    said = {name: translations(TRAININGS[name], run, val) for name, run in directories.items()}
+    said = {name: translations(TRAININGS.get(name, {}), run, val) for name, run in directories.items()}
     (steps,) = {log_of(run)[-1]["step"] for run in directories.values()}
     sentences = {
         str(number): [{"ours": said[name][number], "classes": []} for name in hidden_order(number, names)]

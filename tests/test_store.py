@@ -280,14 +280,6 @@ def test_a_corpus_of_ours_needs_no_store(run):
     assert line.startswith("error: --store is for text files of your own")
 
 
-@pytest.mark.parametrize("option", [("--bpe-dropout", 0.1), ("--both-directions", 1), ("--masked-smoothing",)])
-def test_what_needs_lists_is_refused(run, option):
-    status, out, line = run("--out", "run", "--store", "store", "--steps", 1, *option)
-    assert (status, out) == (2, "")
-    assert line.startswith("error: ")
-    assert "store" in line
-
-
 # --- long --------------------------------------------------------------------------------------------------------
 
 

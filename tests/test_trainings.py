@@ -119,8 +119,8 @@ def test_a_quarter_as_long_and_one_thing_changed(monkeypatch):
     assert changed["training"] == quarter | {"warmup_steps": 1}
     assert changed["model"] == {"d_model": 8, "dropout": 0.1}
     assert preset["training"]["warmup_steps"] == 2000
-    longer = tool.recipe({"seed": 7}, {"training": {"cooldown_steps": 500, "both_directions": 9}}, 90, 4)
-    assert longer["training"] == quarter | {"cooldown_steps": 22, "both_directions": 2}  # no longer than the run
+    longer = tool.recipe({"seed": 7}, {"training": {"cooldown_steps": 500}}, 90, 4)
+    assert longer["training"] == quarter | {"cooldown_steps": 22}  # no longer than the run
 
 
 def test_without_its_rise_the_rate_is_the_peak_and_then_the_same():

@@ -10,7 +10,6 @@ import logging
 import math
 import os
 import platform
-import random
 import sys
 import traceback
 import warnings
@@ -46,7 +45,6 @@ from transformer_lib.model import Transformer, TransformerConfig
 from transformer_lib.serialization import InputError, atomic_write, one_line
 from transformer_lib.training import TrainingConfig, train
 from transformer_lib.training.distributed import is_first_process, process_group
-from transformer_lib.training.loss import Pairs
 from transformer_lib.translation import Translator, evaluate_bleu
 
 _COMMON = dict(norm_first=True, tie_embeddings="all")
@@ -147,11 +145,10 @@ def train_translator(
         corpus: sentences to train on.
         val_corpus: sentences for validation; may be none. Those that a `LargeCorpus` puts aside take their place.
         preset: as in `PRESETS`; its "training" may have any setting of `TrainingConfig`, and says how long to train.
-            With "bpe_dropout" in its "tokenizer" each epoch passes over that share of the merges.
         out: directory for what `Translator.from_pretrained` loads, and for what `train` writes.
         build: makes the model of a configuration.
         start_from: begin with the weights, sizes and tokenizer of this translator, as `Translator.from_pretrained`
-            loads it; what `preset` says of a model and a tokenizer then goes unused, but for "bpe_dropout".
+            loads it; what `preset` says of a model and a tokenizer then goes unused.
         resume: go on with the run in `out`, if there is one.
         device: where to compute.
 
@@ -163,8 +160,7 @@ def train_translator(
         ValueError: a setting is out of its range.
         KeyboardInterrupt: after Ctrl-C or SIGTERM.
     """
-    out, settings, sizes = Path(out), TrainingConfig(**preset["training"]), dict(preset["tokenizer"])
-    bpe_dropout = sizes.pop("bpe_dropout", 0.0)
+    out, settings, sizes = Path(out), TrainingConfig(**preset["training"]), preset["tokenizer"]
     going_on = _goes_on(out, resume)
     start = Translator.from_pretrained(start_from, build=build) if start_from else None
     tokenizer = Tokenizer.load(out / "tokenizer.json") if going_on else start.tokenizer if start else None
@@ -172,8 +168,6 @@ def train_translator(
     longest = min(max_len, settings.batch_tokens)
     pairs: PairStore | list[tuple[list[int], list[int]]]
     if isinstance(corpus, LargeCorpus):
-        if bpe_dropout:
-            raise InputError("--bpe-dropout cuts anew in each epoch, and a store is cut once: leave one of them out")
         pairs = corpus.open(max_len=longest, tokenizer=tokenizer, **sizes)
         tokenizer, skipped = pairs.tokenizer, pairs.skipped
         val_corpus = pairs.held_out if corpus.hold_out else val_corpus
@@ -204,13 +198,8 @@ def train_translator(
         why = f" (blank on a side, or longer than {longest} tokens)" if skipped else ""
         _say(f"{len(pairs)} pairs to train on, {len(val_pairs)} for validation; skipped {skipped}{why}")
 
-    def cut_anew(epoch: int) -> Pairs:
-        rng = random.Random(f"{settings.seed} {epoch}")
-        assert isinstance(corpus, ParallelCorpus)  # a store was refused above
-        return encode_pairs(corpus, tokenizer, max_len=longest, skip=lambda: rng.random() < bpe_dropout)[0]
-
     options: dict[str, Any] = {"val_pairs": val_pairs, "out": out, "resume": resume, "device": device}
-    log = train(translator.model, cut_anew if bpe_dropout else pairs, settings, **options, prepare=prepare)
+    log = train(translator.model, pairs, settings, **options, prepare=prepare)
     first, done = is_first_process(), log[-1]["step"]  # of several processes only the first speaks
     if first and done < settings.warmup_steps:
         rising = f"the learning rate was still rising, up to step {settings.warmup_steps}"
@@ -303,11 +292,7 @@ def _commands() -> None:
 @click.option("--dropout", type=click.FloatRange(0, 1, max_open=True), help="(preset's)")
 @click.option("--accumulate", type=_COUNT, help="batches in each step (1)")
 @click.option("--cooldown", "cooldown_steps", type=_COUNT, help="let the rate fall to zero over the last N of --steps")
-@click.option("--r-drop", type=click.FloatRange(0, 100), help="learn in two passes that agree: R-Drop, 5 is usual")
-@click.option("--masked-smoothing", is_flag=True, default=None, help="label smoothing over tokens of targets only")
-@click.option("--both-directions", type=_COUNT, help="learn both directions in the first N epochs")
 @click.option("--vocab-size", type=click.IntRange(259), help="tokens at most (600 with tiny, 10000 with small)")
-@click.option("--bpe-dropout", type=click.FloatRange(0, 1, max_open=True), help="cut anew in each epoch; 0.1 is usual")
 @click.option("--seed", type=click.IntRange(0, 2**63 - 1), default=0, help="of weights, order and dropout (0)")
 @_where
 def _train(
@@ -316,12 +301,12 @@ def _train(
     """Train a translator on a corpus or on two text files."""
     data = {name: options.pop(name) for name in ("corpus", "source", "target")}
     settings = {name: value for name, value in options.items() if value is not None}
-    tokenizer = {name: settings.pop(name) for name in ("vocab_size", "bpe_dropout") if name in settings}
+    tokenizer = {"vocab_size": settings.pop("vocab_size")} if "vocab_size" in settings else {}
     if settings.get("cooldown_steps", 0) > settings.get("steps", 0):
         reason = f"expected at most --steps; got {settings['cooldown_steps']}"
         raise click.BadParameter(reason, click.get_current_context(), param_hint="--cooldown")
     shape = {"dropout": settings.pop("dropout")} if "dropout" in settings else {}
-    if start_from and (shape or "vocab_size" in tokenizer):
+    if start_from and (shape or tokenizer):
         given = "--dropout" if shape else "--vocab-size"
         raise InputError(f"{given} does not go with --start-from: the sizes are those of {start_from}")
     if not {"steps", "minutes"} & settings.keys():
