@@ -13,6 +13,7 @@ import sys
 import unicodedata
 from collections import Counter
 from itertools import pairwise
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -396,7 +397,8 @@ def test_special_tokens_are_text_for_a_copy_too(tokenizer, again):
 
 @pytest.mark.bad_input
 def test_half_a_surrogate_pair_is_named(tokenizer):
-    for call in (tokenizer.encode, lambda text: Tokenizer.train(["a dog", text], vocab_size=300)):
+    batch, train = tokenizer.encode_batch, partial(Tokenizer.train, vocab_size=300)
+    for call in (tokenizer.encode, lambda text: batch(["a dog", text]), lambda text: train(["a dog", text])):
         with pytest.raises(InputError, match=r"^expected Unicode text; got 'a \\ud800 cat'$"):
             call("a \ud800 cat")
 

@@ -1,11 +1,13 @@
 """Corpora in a file: the batches of a list, in memory that does not grow, and a store of other texts is noticed."""
 
+import json
 import os
 import random
 import subprocess
 import sys
 import tracemalloc
 from collections import Counter
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -84,6 +86,14 @@ def test_the_store_gives_the_batches_of_the_list(budget, both):
     assert listed(ours) == listed(theirs)
     for batch in ours:
         assert batch.source.dtype == batch.target.dtype == torch.int64
+
+
+def test_a_budget_below_a_pair_is_refused_as_for_a_list(both):
+    pairs, store = both
+    longest = max(len(side) for pair in pairs for side in pair)
+    for batches in (store.batches, partial(token_batches, pairs)):
+        with pytest.raises(InputError, match=f"at most batch_tokens = {longest - 1} tokens; got {longest}$"):
+            batches(longest - 1)
 
 
 def shapes_of(batch):
@@ -171,8 +181,13 @@ def test_a_store_is_built_once_and_again_when_something_differs(texts, tmp_path,
     ids = tmp_path / "store" / "tokens.npy"
     ids.write_bytes(ids.read_bytes()[:-10])
     expect(6, LargeCorpus(source, target, tmp_path / "store", hold_out=True))
-    (tmp_path / "store" / "store.json").write_text("{}")
+    path = tmp_path / "store" / "store.json"
+    path.write_text("{}")
     expect(7)
+    older = json.loads(path.read_text())
+    del older["made_of"]["hold_out"]
+    path.write_text(json.dumps(older))
+    expect(8)
     assert sorted(path.name for path in (tmp_path / "store").iterdir()) == [
         "store.json",
         "tokenizer.json",

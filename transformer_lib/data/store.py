@@ -146,12 +146,16 @@ class PairStore:
         """Pack the pairs into batches as `token_batches` does, with the same arguments; read each when it is asked for.
 
         Without a seed the batches are the same. With one their shapes are the same, and each pair is in one of them.
+
+        Raises:
+            InputError: a pair alone is over the budget.
         """
+        if (longest := max(self.shapes[-1])) > batch_tokens:
+            raise InputError(f"expected pairs of at most batch_tokens = {batch_tokens} tokens; got {longest}")
         begins, key = self._batch_begins(batch_tokens), None if seed is None else f"{seed} {epoch}"
-        numbers = np.arange(start, len(begins))
-        for number in numbers if key is None else index_shuffle(numbers, len(begins), key):
-            end = begins[number + 1] if number + 1 < len(begins) else len(self)
-            yield self._batch(begins[number], end, pad_id, key)
+        ends, numbers = [*begins[1:], len(self)], np.arange(start, len(begins))
+        order = numbers if key is None else index_shuffle(numbers, len(begins), key)
+        return (self._batch(begins[number], ends[number], pad_id, key) for number in order)
 
     def _batch_begins(self, batch_tokens: int) -> np.ndarray:
         """The number of the first pair of each batch, from short to long."""
@@ -210,9 +214,9 @@ class LargeCorpus:
         def stored() -> PairStore | None:
             try:
                 store = PairStore(self.folder)
-            except (OSError, ValueError, KeyError, TypeError):  # there is none, or a part of one
+                same = all(store.made_of[name] == value for name, value in made_of.items())
+            except (OSError, ValueError, KeyError, TypeError):  # there is none, a part of one, or an older one
                 return None
-            same = all(store.made_of[name] == value for name, value in made_of.items())
             return store if same and (tokenizer is not None or store.vocab_size == vocab_size) else None
 
         if store := stored():

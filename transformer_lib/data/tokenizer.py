@@ -159,8 +159,12 @@ class Tokenizer:
         return self._engine.get_vocab(), {(left, right): rank for rank, (left, right) in enumerate(merges)}
 
     def encode_batch(self, sentences: Sequence[str]) -> list[list[int]]:
-        """Encode many sentences at once, on all processor cores."""
-        return [[*encoding.ids, self.eos_id] for encoding in self._engine.encode_batch_fast(sentences)]
+        """Encode many sentences at once, on all processor cores; errors as in `encode`."""
+        try:
+            encodings = self._engine.encode_batch_fast(sentences)
+        except TypeError:  # one of them is no Unicode text, and `encode` names it
+            return [self.encode(sentence) for sentence in sentences]
+        return [[*encoding.ids, self.eos_id] for encoding in encodings]
 
     def decode(self, ids: Iterable[int]) -> str:
         """Put tokens together, up to the first `eos_id`; padding and `bos_id` are left out.
