@@ -15,7 +15,7 @@ WORKERS ?= 2
 unit test-long equivalence mutation: export OMP_NUM_THREADS = 1
 
 .DEFAULT_GOAL := book
-.PHONY: book test course train experiment gpu equivalence live bench export execute render zip pdf lint types check unit notebooks notebooks-for-you elsewhere test-long mutation clean
+.PHONY: book test course train experiment gpu equivalence live bench export sync execute render zip pdf lint types check unit notebooks notebooks-for-you elsewhere test-long mutation clean
 
 book: export execute render
 
@@ -89,6 +89,10 @@ bench: $(INSTALLED_BENCH)
 export: $(INSTALLED)
 	$(PY) tools/export.py
 	$(PY) tools/pages.py
+
+# Carries what was edited in transformer_lib/ back into the chapters.
+sync: $(INSTALLED)
+	$(PY) tools/sync.py
 
 execute: $(INSTALLED)
 	$(PY) tools/execute.py

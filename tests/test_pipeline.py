@@ -10,12 +10,14 @@ from pathlib import Path
 import check
 import execute
 import export
+import lock
 import nbformat
 import pages
 import pytest
+import sync
 
 ROOT = Path(__file__).resolve().parent.parent
-CHAPTER = """---
+CHAPTER = '''---
 jupytext: {text_representation: {extension: .md, format_name: myst}}
 kernelspec: {display_name: Python 3, language: python, name: python3}
 exports: [transformer_lib/adding.py]
@@ -30,7 +32,7 @@ Two numbers have a sum.
 ```{code-cell} ipython3
 :tags: [export]
 def add(a, b):
-    '''Return the sum of two numbers.'''
+    """Return the sum of two numbers."""
     return a + b  # not their product
 ```
 
@@ -46,7 +48,7 @@ import matplotlib.pyplot as plt
 plt.plot(numbers)
 plt.show()
 ```
-"""
+'''
 MODULE, NOTEBOOK, SOURCE = "transformer_lib/adding.py", "book/01_adding.ipynb", "chapters/01_adding.md"
 
 
@@ -71,6 +73,7 @@ def project(template, tmp_path, monkeypatch):
     folder = Path(shutil.copytree(template, tmp_path / "project"))
     monkeypatch.setattr(export, "ROOT", folder)
     monkeypatch.setattr(execute, "ROOT", folder)
+    monkeypatch.setattr(sync, "ROOT", folder)
     monkeypatch.setattr(pages, "problems", list)  # it has no pages with tables
     assert check.problems() == []
     execute._module.cache_clear()
@@ -81,10 +84,7 @@ def run(project, *command):
     """What a command of Python says in a project, or its complaints."""
     environment = os.environ | {"PYTHONPATH": str(project)}
     done = subprocess.run([sys.executable, *command], capture_output=True, text=True, cwd=project, env=environment)
-    lines = done.stderr.splitlines(keepends=True)
-    said = [line for line in lines if "src/signaler.cpp" not in line]  # ZeroMQ's, when a kernel ends
-    assert "pytest" in command or (done.returncode == 0) == (not said), done.stderr
-    return "".join(said) or done.stdout
+    return done.stdout if done.returncode == 0 or "pytest" in command else done.stderr
 
 
 def edit(path, old, new):
@@ -103,7 +103,9 @@ def change_cell(project, number, **values):
 
 
 DRIFT = {
-    "module edited": (lambda at: edit(at / MODULE, "a + b", "a * b"), f"{MODULE} differs .* `make export`"),
+    "module edited": (lambda at: edit(at / MODULE, "a + b", "a * b"), f"{MODULE} differs .* `make sync`"),
+    "module not in the lock": (lambda at: lock.update(at, {MODULE: "0"}), f"another {MODULE}: run `make export`"),
+    "cell not formatted": (lambda at: edit(at / SOURCE, "a + b", "a+b"), "not as ruff formats it, from `def add"),
     "module renamed": (lambda at: (at / MODULE).rename(at / "transformer_lib/x.py"), "missing(?s:.*)x.py is written"),
     "code": (lambda at: edit(at / SOURCE, "print(", "print(1, "), f"execute.py {SOURCE}"),
     "imported module": (lambda at: edit(at / MODULE, "a + b", "b + a"), "older .* chapter imports"),
@@ -130,6 +132,7 @@ def test_drift_is_found(project, drift):
     [
         (":tags: [export]", ":tags: [export-nowhere]", "export-nowhere"),
         ("    return a + b", "    return a +", MODULE),
+        ("public: [add]", "public: [ad]", "`public:` names ad, which no exported cell defines"),
         ("book/numbers.json", "book/figures.json", "`reads:` names book/figures.json"),
     ],
 )
@@ -137,6 +140,84 @@ def test_what_cannot_be_exported_or_run_is_named(project, old, new, complaint):
     edit(project / SOURCE, old, new)
     with pytest.raises(SystemExit, match=complaint):
         check.problems()
+
+
+def test_an_annotated_constant_can_be_public(project):
+    edit(project / SOURCE, "public: [add]", "public: [LIMIT]")
+    edit(project / SOURCE, "def add(", "LIMIT: int = 3\n\n\ndef add(")
+    assert "from transformer_lib.adding import LIMIT" in export.package()["transformer_lib/__init__.py"]
+
+
+def test_several_chapters_write_a_module_together(project):
+    second = (project / SOURCE).read_text(encoding="utf-8").replace("add", "sub").replace("[sub]", "[]")
+    second = second.replace("subing.py", "adding.py").replace("def sub", "import math\n\n\ndef sub")
+    (project / "chapters/02_more.md").write_text(second, encoding="utf-8")
+    text = export.package()[MODULE]
+    assert text.startswith(f"# Generated from {SOURCE} and chapters/02_more.md: ")
+    assert text.index("import math") < text.index("def add") < text.index("def sub")
+
+
+def synced(project):
+    """What `make sync` says, and the chapter after it."""
+    said = run(project, "tools/sync.py")
+    return said, (project / SOURCE).read_text(encoding="utf-8")
+
+
+def test_an_edit_in_a_module_travels_into_its_chapter(project):
+    assert synced(project)[0] == "nothing to carry\n"
+    edit(project / MODULE, "    return a + b  # not their product\n", EDITED)
+    edit(project / MODULE, "def add", "import math\n\n\ndef add")
+    assert export.main([]).startswith(f"{MODULE} was edited: run `make sync`")
+    said, chapter = synced(project)
+    assert said == f"{MODULE}: import math, add, twice, LIMIT -> {SOURCE}:15\n"
+    assert f'import math\n\n\ndef add(a, b):\n    """Return the sum of two numbers."""\n{EDITED}```\n' in chapter
+    assert export.problems() == []
+    edit(project / MODULE, "import math\n\n\n", "")
+    edit(project / MODULE, ", math.inf", "")
+    assert "import math" not in synced(project)[1]
+
+
+EDITED = """\
+    # A comment that came in the module.
+    return a + min(b, math.inf)
+
+
+def twice(a):  # after its neighbour
+    return add(a, a)
+
+
+LIMIT = 3
+"""
+
+
+def test_two_edits_of_one_module_are_refused(project):
+    edit(project / MODULE, "a + b", "b + a")
+    edit(project / SOURCE, "their product", "the product")
+    kept = (project / MODULE).read_bytes(), (project / SOURCE).read_bytes()
+    assert run(project, "tools/sync.py") == (
+        f"{MODULE} and {SOURCE} both changed since the last export: undo one of the two, then try again\n"
+    )
+    assert ((project / MODULE).read_bytes(), (project / SOURCE).read_bytes()) == kept
+
+
+def test_a_lock_with_a_conflict_is_read_as_far_as_it_goes(project):
+    edit(project / lock.NAME, "book/", "<<<<<<< ours\nbook/")
+    assert check.problems() == []
+
+
+def test_a_page_with_the_same_outputs_keeps_its_notebook(project):
+    """What it imports has changed, so it is run, and only its line in the lock is another."""
+    edit(project / SOURCE, "return a + b", "return b + a")
+    export.main([])
+    cells = execute.read_chapter(project / SOURCE).cells
+    stored = nbformat.read(project / NOTEBOOK, as_version=4)
+    for cell, new in zip(stored.cells, cells, strict=True):
+        cell.source, cell.id = new.source, new.id
+    (project / NOTEBOOK).write_text(nbformat.writes(stored) + "\n", encoding="utf-8")
+    before = (project / NOTEBOOK).stat().st_mtime_ns, lock.read(project)
+    assert run(project, "tools/execute.py") == "executing 01_adding.md\n"
+    assert (project / NOTEBOOK).stat().st_mtime_ns == before[0]
+    assert {name for name, value in lock.read(project).items() if before[1][name] != value} == {NOTEBOOK}
 
 
 def test_a_module_is_mended_and_names_its_chapter(project):

@@ -6,7 +6,7 @@ from pathlib import Path
 import export
 import nbformat
 import pages
-from execute import inputs, notebook_path, outputs, read_chapter
+from execute import fingerprints, inputs, notebook_path, outputs, read_chapter
 
 
 def notebook_problems(chapter: Path) -> list[str]:
@@ -24,10 +24,10 @@ def notebook_problems(chapter: Path) -> list[str]:
     counts = [cell.execution_count for cell in code if "skip-execution" not in cell.metadata.get("tags", [])]
     if counts != list(range(1, len(counts) + 1)):
         return [f"{name} has a cell that was not run in order (counts {counts}): {remedy}"]
-    fingerprints = stored.metadata.get("fingerprints", {})
-    if fingerprints.get("outputs") != outputs(stored):
+    known = fingerprints(chapter)
+    if known[1] != outputs(stored):
         return [f"{name} has an output that was altered or deleted after the run: {remedy}"]
-    if fingerprints.get("inputs") != inputs(chapter):
+    if known[0] != inputs(chapter):
         return [f"{name} is older than the modules that its chapter imports: {remedy}"]
     return []
 

@@ -7,7 +7,8 @@ python tools/execute.py chapters/NN.md …  run these chapters
 Outputs follow from the chapter's code, from the code of the modules that it imports, and from the files that its
 front matter names (`reads:`, patterns from the repository's root). A chapter is run when one of these has changed.
 What else has changed (prose, comments, docstrings, captions) is put around the stored outputs. On one machine, the
-same chapter gives the same notebook byte for byte.
+same chapter gives the same notebook byte for byte; a notebook that would not change is left as it is. What they follow
+from, and the outputs themselves, have fingerprints in book/outputs.lock.
 """
 
 import ast
@@ -16,12 +17,13 @@ import json
 import os
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from copy import deepcopy
 from functools import cache
 from pathlib import Path
 
-import jupytext
+import lock
 import nbformat
-from export import PACKAGE, ROOT, chapters
+from export import PACKAGE, ROOT, chapters, digest, read
 from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError
 
@@ -46,7 +48,7 @@ def notebook_path(chapter: Path) -> Path:
 
 def read_chapter(chapter: Path) -> nbformat.NotebookNode:
     """The chapter as a notebook without outputs, each cell with an id made from its source; if it draws, as SVG."""
-    notebook = jupytext.read(chapter)
+    notebook = deepcopy(read(chapter))
     code = [cell for cell in notebook.cells if cell.cell_type == "code"]
     if any("matplotlib" in cell.source for cell in code):
         first = nbformat.v4.new_code_cell(FIGURES, metadata={"tags": ["remove-cell"]})
@@ -57,11 +59,6 @@ def read_chapter(chapter: Path) -> nbformat.NotebookNode:
         cell.id = digest(f"{seen[cell.source]}\n{cell.source}")[:12]
     notebook.metadata["generated"] = f"by tools/execute.py from chapters/{chapter.name}: edit the chapter"
     return notebook
-
-
-def digest(text: str) -> str:
-    """A fingerprint of a text."""
-    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def code_of(source: str) -> ast.Module:
@@ -104,7 +101,7 @@ def _module(file: Path) -> tuple[ast.Module, str]:
 
 def inputs(chapter: Path) -> str:
     """A fingerprint of all that a chapter's outputs follow from: its code, its imports, the files that it reads."""
-    notebook = jupytext.read(chapter)
+    notebook = read(chapter)
     cells = [code_of(cell.source) for cell in notebook.cells if cell.cell_type == "code"]
     parts = [ast.dump(cell) for cell in cells]
     parts += [_module(file)[1] for file in sorted(set().union(*map(imported, cells)))]
@@ -139,23 +136,31 @@ def execute(chapter: Path) -> str:
     except CellExecutionError as error:
         return f"{chapter.name}: {error}"
     _store(chapter, notebook)
+    lock.update(ROOT, {line(chapter): f"{inputs(chapter)} {outputs(notebook)}"})
     return ""
 
 
 def _store(chapter: Path, notebook: nbformat.NotebookNode) -> None:
     notebook.metadata = {key: notebook.metadata[key] for key in ("kernelspec", "generated")}
-    notebook.metadata["fingerprints"] = {"inputs": inputs(chapter), "outputs": outputs(notebook)}
-    path = notebook_path(chapter)
-    nbformat.write(notebook, path.with_suffix(".part"))
-    path.with_suffix(".part").replace(path)
+    path, text = notebook_path(chapter), nbformat.writes(notebook) + "\n"
+    if not path.exists() or path.read_text(encoding="utf-8") != text:
+        path.with_suffix(".part").write_text(text, encoding="utf-8")
+        path.with_suffix(".part").replace(path)
+
+
+def line(chapter: Path) -> str:
+    """The name of a chapter's line in the lock."""
+    return f"book/{chapter.stem}.ipynb"
+
+
+def fingerprints(chapter: Path) -> list[str]:
+    """What the lock says of a chapter: of what its outputs followed when it was last run, and of the outputs."""
+    return lock.read(ROOT).get(line(chapter), "- -").split()
 
 
 def stale(chapter: Path) -> bool:
     """True if something that a chapter's outputs follow from changed since its notebook was stored."""
-    path = notebook_path(chapter)
-    if not path.exists():
-        return True
-    return nbformat.read(path, as_version=4).metadata.get("fingerprints", {}).get("inputs") != inputs(chapter)
+    return not notebook_path(chapter).exists() or fingerprints(chapter)[0] != inputs(chapter)
 
 
 def renew(chapter: Path) -> None:

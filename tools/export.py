@@ -4,21 +4,48 @@
     python tools/export.py --check   exit 1 if a module differs from what the chapters say, or has no chapter
 
 A chapter's front matter lists its modules (`exports:`, a list of paths) and the names that it makes public
-(`public:`). A cell tagged `export` goes to the last module listed, one tagged `export-cache` to cache.py.
+(`public:`). A cell tagged `export` goes to the last module listed, one tagged `export-cache` to cache.py. A module that
+several chapters list has their cells in the book's order. Its imports stand together at its top; all else is as the
+cells have it, to the letter.
 """
 
 import ast
+import hashlib
 import subprocess
 import sys
 import tomllib
+from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import NamedTuple
 
 import jupytext
+import lock
+from nbformat import NotebookNode
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = "transformer_lib"
-MARK = "# Generated from {}: edit the chapter, not this file, then run `make export`."
+MARK = "# Generated from {}: edit there and run `make export`, or edit here and run `make sync`."
+
+
+class Cell(NamedTuple):
+    """A cell that goes to a module."""
+
+    chapter: Path
+    module: str  # its path from the repository's root
+    source: str
+
+
+class Part(NamedTuple):
+    """A statement at the top of a file, with the comments and blank lines before it."""
+
+    node: ast.stmt
+    text: str
+
+    @property
+    def is_import(self) -> bool:
+        """Whether it is an import."""
+        return isinstance(self.node, ast.Import | ast.ImportFrom)
 
 
 def chapters() -> list[Path]:
@@ -26,41 +53,83 @@ def chapters() -> list[Path]:
     return sorted((ROOT / "chapters").glob("*.md"))
 
 
-def tangle(chapter: Path) -> tuple[dict[str, str], list[str]]:
-    """The modules one chapter writes, {path: text}, and its public names."""
-    notebook = jupytext.read(chapter)
-    paths = notebook.metadata.get("exports", [])
-    name = f"chapters/{chapter.name}"
-    modules = {path: [MARK.format(name)] for path in paths}
-    tags = {f"export-{Path(path).stem}": path for path in paths} | ({"export": paths[-1]} if paths else {})
-    for cell in notebook.cells:
-        for tag in cell.metadata.get("tags", []):
-            if tag == "export" or tag.startswith("export-"):
-                if tag not in tags:
-                    sys.exit(f"{name}: a cell is tagged '{tag}', but `exports:` in the front matter names {paths}")
-                modules[tags[tag]].append(cell.source)
-    return {path: "\n\n".join(parts) + "\n" for path, parts in modules.items()}, notebook.metadata.get("public", [])
+def read(chapter: Path) -> NotebookNode:
+    """A chapter as a notebook without outputs; it is shared, so copy it before you change it."""
+    return _parsed(chapter.read_text(encoding="utf-8"))
 
 
-def imports(modules: dict[str, str], public: list[str]) -> list[str]:
-    """The lines that import each public name from the module that defines it."""
-    lines = []
-    for path, text in modules.items():
-        try:
-            defined = {name for node in ast.parse(text).body for name in _names(node)}
-        except SyntaxError as error:
-            sys.exit(f"{path} is not Python: {error}")
-        module = path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
-        if names := [name for name in public if name in defined]:
-            lines.append(f"from {module} import {', '.join(names)}")
-    return lines
+@cache
+def _parsed(text: str) -> NotebookNode:
+    return jupytext.reads(text, fmt="md:myst")
 
 
-def _names(node: ast.stmt) -> list[str]:
+def cells() -> list[Cell]:
+    """All cells that go to modules, in the book's order; each holds whole statements."""
+    found = []
+    for chapter in chapters():
+        notebook = read(chapter)
+        paths = notebook.metadata.get("exports", [])
+        tags = {f"export-{Path(path).stem}": path for path in paths} | ({"export": paths[-1]} if paths else {})
+        for cell in notebook.cells:
+            for tag in cell.metadata.get("tags", []):
+                if tag == "export" or tag.startswith("export-"):
+                    if tag not in tags:
+                        sys.exit(
+                            f"chapters/{chapter.name}: a cell is tagged '{tag}', but `exports:` in the front matter "
+                            f"names {paths}"
+                        )
+                    found.append(Cell(chapter, tags[tag], cell.source))
+    return found
+
+
+def parts(text: str, where: str) -> list[Part]:
+    """A text in Python, cut into its statements; comments at the end belong to the last one."""
+    try:
+        nodes = ast.parse(text).body
+    except SyntaxError as error:
+        sys.exit(f"{where} is not Python: {error}")
+    lines = text.splitlines(keepends=True)
+    ends = [node.end_lineno or 0 for node in nodes[:-1]] + [len(lines)]
+    return [Part(node, "".join(lines[start:end])) for node, start, end in zip(nodes, [0, *ends], ends)]
+
+
+def names(node: ast.stmt) -> list[str]:
     """What a statement at the top of a module defines; an import defines nothing."""
     if isinstance(node, ast.FunctionDef | ast.ClassDef):
         return [node.name]
-    return [target.id for target in getattr(node, "targets", []) if isinstance(target, ast.Name)]
+    targets = [node.target] if isinstance(node, ast.AnnAssign) else getattr(node, "targets", [])
+    return [target.id for target in targets if isinstance(target, ast.Name)]
+
+
+def tangle(own: list[Cell]) -> str:
+    """The text of a module from its cells: its docstring, its imports, and the rest."""
+    where = " and ".join(dict.fromkeys(f"chapters/{cell.chapter.name}" for cell in own))
+    opening, imports, rest = "", [], []
+    for number, cell in enumerate(own):
+        others = parts(cell.source, f"a cell of chapters/{cell.chapter.name} for {cell.module}")
+        if not number and others and isinstance(others[0].node, ast.Expr):
+            opening = others.pop(0).text
+        imports += [part.text.strip("\n") for part in others if part.is_import]
+        rest.append("".join(part.text for part in others if not part.is_import))
+    return "\n\n".join([MARK.format(where), opening, "\n".join(imports), *rest]) + "\n"
+
+
+def _public(own: list[Cell]) -> dict[Path, list[tuple[str, str]]]:
+    """For each chapter the names that it makes public, each with the line that imports it."""
+    found = {}
+    for chapter in chapters():
+        wanted = read(chapter).metadata.get("public", [])
+        defined = {
+            name: cell.module
+            for cell in own
+            if cell.chapter == chapter
+            for part in parts(cell.source, cell.module)
+            for name in names(part.node)
+        }
+        if missing := [name for name in wanted if name not in defined]:
+            sys.exit(f"chapters/{chapter.name}: `public:` names {', '.join(missing)}, which no exported cell defines")
+        found[chapter] = [(name, defined[name]) for name in wanted]
+    return found
 
 
 def package() -> dict[str, str]:
@@ -69,28 +138,34 @@ def package() -> dict[str, str]:
     `transformer_lib` and each folder in it that no chapter gives an `__init__.py` import the public names.
     """
     version = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["version"]
-    files: dict[str, str] = {}
-    inits: dict[str, list[str]] = {f"{PACKAGE}/__init__.py": []}
-    for chapter in chapters():
-        modules, public = tangle(chapter)
-        for path in modules:
-            if path in files:
-                sys.exit(f"chapters/{chapter.name}: {path} is already written by an earlier chapter")
-        files |= modules
-        lines = imports(modules, public)
-        inits[f"{PACKAGE}/__init__.py"] += lines
-        for folder in {Path(path).parent.as_posix() for path in modules} - {PACKAGE}:
-            inits.setdefault(f"{folder}/__init__.py", []).extend(lines)
-    for path, lines in inits.items():
+    own = cells()
+    paths = dict.fromkeys(path for chapter in chapters() for path in read(chapter).metadata.get("exports", []))
+    files = {path: tangle([cell for cell in own if cell.module == path]) for path in paths}
+    inits: dict[str, list[tuple[str, str]]] = {f"{PACKAGE}/__init__.py": []}
+    for path in paths:
+        inits.setdefault(f"{Path(path).parent.as_posix()}/__init__.py", [])
+    for public in _public(own).values():
+        for name, path in public:
+            for folder in {PACKAGE, Path(path).parent.as_posix()}:
+                inits[f"{folder}/__init__.py"].append((name, path))
+    for path, public in inits.items():
         if path not in files:
-            names = sorted(name for line in lines for name in line.partition(" import ")[2].split(", "))
             opening = [MARK.format("the front matter of chapters/*.md"), '"""The public names of this package."""']
-            files[path] = "\n".join([*opening, *lines, f"__all__ = {names!r}\n"])
+            modules = [
+                (path.removesuffix(".py").removesuffix("/__init__").replace("/", "."), name) for name, path in public
+            ]
+            lines = [f"from {module} import {name}" for module, name in modules]
+            files[path] = "\n".join([*opening, *lines, f"__all__ = {sorted(name for _, name in modules)!r}\n"])
     files[f"{PACKAGE}/__init__.py"] += f"__version__ = {version!r}\n"
-    return _formatted(files)
+    return formatted(files)
 
 
-def _formatted(files: dict[str, str]) -> dict[str, str]:
+def unmarked(text: str) -> str:
+    """A module without its first line, which says where it comes from."""
+    return text.partition("\n")[2]
+
+
+def formatted(files: dict[str, str]) -> dict[str, str]:
     """The same files as ruff sorts their imports and formats them."""
     with TemporaryDirectory() as folder:
         for path, text in files.items():
@@ -106,28 +181,72 @@ def _formatted(files: dict[str, str]) -> dict[str, str]:
         return {path: (Path(folder) / path).read_text(encoding="utf-8") for path in sorted(files)}
 
 
-def problems() -> list[str]:
-    """What stands in transformer_lib/ that the chapters do not say; empty when all is well."""
-    wanted, found = package(), []
-    for path, text in wanted.items():
+def digest(text: str) -> str:
+    """A fingerprint of a text."""
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def edited() -> list[str]:
+    """The modules that were edited since they were exported."""
+    known, found = lock.read(ROOT), []
+    for path in sorted(known):
         file = ROOT / path
-        if not file.exists():
-            found.append(f"{path} is missing: run `make export`")
-        elif file.read_text(encoding="utf-8") != text:
-            found.append(f"{path} differs from its chapter: put the change into the chapter, then run `make export`")
-    for file in sorted((ROOT / PACKAGE).rglob("*.py")):
-        path = file.relative_to(ROOT).as_posix()
-        if path not in wanted:
-            found.append(f"{path} is written by no chapter: delete it, or name it in a chapter's `exports:`")
+        if path.endswith(".py") and file.exists() and digest(file.read_text(encoding="utf-8")) != known[path]:
+            found.append(path)
     return found
 
 
-if __name__ == "__main__":
-    if "--check" in sys.argv[1:]:
-        sys.exit("\n".join(problems()) or 0)
-    for path, text in package().items():
+def write(wanted: dict[str, str]) -> None:
+    """Write the modules that differ, and note what all of them are."""
+    for path, text in wanted.items():
         file = ROOT / path
         if not file.exists() or file.read_text(encoding="utf-8") != text:  # keep the times of what did not change
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_text(text, encoding="utf-8")
             print("wrote", path)
+    lock.update(ROOT, {path: digest(text) for path, text in wanted.items()}, among=lambda name: name.endswith(".py"))
+
+
+def problems() -> list[str]:
+    """What stands in transformer_lib/ that the chapters do not say; empty when all is well."""
+    wanted, known, found = package(), lock.read(ROOT), []
+    for path, text in wanted.items():
+        file = ROOT / path
+        if not file.exists():
+            found.append(f"{path} is missing: run `make export`")
+        elif file.read_text(encoding="utf-8") != text:
+            found.append(f"{path} differs from its chapter: run `make sync` if you edited it, else `make export`")
+        elif known.get(path) != digest(text):
+            found.append(f"{lock.NAME} has another {path}: run `make export`")
+    for file in sorted((ROOT / PACKAGE).rglob("*.py")):
+        path = file.relative_to(ROOT).as_posix()
+        if path not in wanted:
+            found.append(f"{path} is written by no chapter: delete it, or name it in a chapter's `exports:`")
+    return found + unequal(wanted)
+
+
+def unequal(wanted: dict[str, str]) -> list[str]:
+    """The cells with a statement other than an import that their module does not have to the letter."""
+    found = []
+    for cell in cells():
+        have = {part.text.strip() for part in parts(unmarked(wanted[cell.module]), cell.module)}
+        for part in parts(cell.source, cell.module):
+            if not part.is_import and part.text.strip() not in have:
+                line = part.text.strip().splitlines()[0]
+                found.append(f"chapters/{cell.chapter.name}: not as ruff formats it, from `{line}` on: run `make sync`")
+    return found
+
+
+def main(arguments: list[str]) -> str:
+    """Write the package or, with --check, only look; return what is wrong, empty if nothing is."""
+    if arguments == ["--check"]:
+        return "\n".join(problems())
+    wanted = package()
+    if lost := [path for path in edited() if (ROOT / path).read_text(encoding="utf-8") != wanted.get(path)]:
+        return f"{', '.join(lost)} was edited: run `make sync` to carry that into its chapter, or delete it"
+    write(wanted)
+    return ""
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]) or 0)

@@ -1,4 +1,4 @@
-# Generated from chapters/03_multi_head.md: edit the chapter, not this file, then run `make export`.
+# Generated from chapters/03_multi_head.md: edit there and run `make export`, or edit here and run `make sync`.
 
 """A key-value cache: what a decoder has projected so far, so that it need not be projected again."""
 

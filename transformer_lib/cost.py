@@ -1,4 +1,4 @@
-# Generated from chapters/14_cost.md: edit the chapter, not this file, then run `make export`.
+# Generated from chapters/14_cost.md: edit there and run `make export`, or edit here and run `make sync`.
 
 """What a Transformer costs, by formula: parameters, operations and bytes."""
 

@@ -1,4 +1,4 @@
-# Generated from chapters/17e_engines.md: edit the chapter, not this file, then run `make export`.
+# Generated from chapters/17e_engines.md: edit there and run `make export`, or edit here and run `make sync`.
 
 """The trained translator in another engine: CTranslate2, which runs trained models and trains none."""
 

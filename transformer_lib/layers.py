@@ -1,4 +1,4 @@
-# Generated from chapters/06_layers.md: edit the chapter, not this file, then run `make export`.
+# Generated from chapters/06_layers.md: edit there and run `make export`, or edit here and run `make sync`.
 
 """Encoder and decoder layers: attention, a feed-forward network, residual connections and norms."""
 

@@ -1,4 +1,4 @@
-# Generated from chapters/03_multi_head.md: edit the chapter, not this file, then run `make export`.
+# Generated from chapters/03_multi_head.md: edit there and run `make export`, or edit here and run `make sync`.
 
 """Multi-head attention: several attentions on the same tokens, as one reshape."""
 

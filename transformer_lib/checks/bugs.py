@@ -1,4 +1,4 @@
-# Generated from chapters/13a_cases.md: edit the chapter, not this file, then run `make export`.
+# Generated from chapters/13a_cases.md: edit there and run `make export`, or edit here and run `make sync`.
 
 """The gallery of silent bugs: each case is the reference model with one bug, and names the properties that notice."""
 

@@ -1,4 +1,4 @@
-# Generated from chapters/12d_adapters.md: edit the chapter, not this file, then run `make export`.
+# Generated from chapters/12d_adapters.md: edit there and run `make export`, or edit here and run `make sync`.
 
 """Tests for pytest, one for each property of a Transformer."""
 

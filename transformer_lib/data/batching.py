@@ -1,4 +1,4 @@
-# Generated from chapters/08_data.md: edit the chapter, not this file, then run `make export`.
+# Generated from chapters/08_data.md: edit there and run `make export`, or edit here and run `make sync`.
 
 """Batches of token ids: sentences of nearly equal length, padded on the right."""
 

@@ -1,4 +1,4 @@
-# Generated from the front matter of chapters/*.md: edit the chapter, not this file, then run `make export`.
+# Generated from the front matter of chapters/*.md: edit there and run `make export`, or edit here and run `make sync`.
 """The public names of this package."""
 
 from transformer_lib.decoding.sampling import sample_decode

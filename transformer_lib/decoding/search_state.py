@@ -1,4 +1,4 @@
-# Generated from chapters/10_decoding.md: edit the chapter, not this file, then run `make export`.
+# Generated from chapters/10_decoding.md: edit there and run `make export`, or edit here and run `make sync`.
 
 """What the ways of decoding share: the state of a search, its limits, and the best next tokens."""
 

@@ -1,4 +1,4 @@
-# Generated from chapters/01b_counting.md: edit the chapter, not this file, then run `make export`.
+# Generated from chapters/01b_counting.md: edit there and run `make export`, or edit here and run `make sync`.
 
 """The graders of the page on counting, and a ruler for them."""
 

@@ -1,4 +1,4 @@
-# Generated from chapters/03c_two_heads.md: edit the chapter, not this file, then run `make export`.
+# Generated from chapters/03c_two_heads.md: edit there and run `make export`, or edit here and run `make sync`.
 
 """The grader of chapter 03c."""
 

@@ -1,4 +1,4 @@
-# Generated from chapters/05d_kernels.md: edit the chapter, not this file, then run `make export`.
+# Generated from chapters/05d_kernels.md: edit there and run `make export`, or edit here and run `make sync`.
 
 """The graders of page 05d."""
 

@@ -1,4 +1,4 @@
-# Generated from chapters/07_model.md: edit the chapter, not this file, then run `make export`.
+# Generated from chapters/07_model.md: edit there and run `make export`, or edit here and run `make sync`.
 
 """The graders of chapter 07."""
 

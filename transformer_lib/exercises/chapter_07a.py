@@ -1,4 +1,4 @@
-# Generated from chapters/07a_scale.md: edit the chapter, not this file, then run `make export`.
+# Generated from chapters/07a_scale.md: edit there and run `make export`, or edit here and run `make sync`.
 
 """The grader of page 07a."""
 

@@ -1,4 +1,4 @@
-# Generated from chapters/09_training.md: edit the chapter, not this file, then run `make export`.
+# Generated from chapters/09_training.md: edit there and run `make export`, or edit here and run `make sync`.
 
 """The graders of chapter 09: the loss and the step."""
 

@@ -1,4 +1,4 @@
-# Generated from chapters/10f_minimum_bayes_risk.md: edit the chapter, not this file, then run `make export`.
+# Generated from chapters/10f_minimum_bayes_risk.md: edit there and run `make export`, or edit here and run `make sync`.
 
 """The grader of the page on minimum Bayes risk and constrained decoding."""
 

@@ -1,4 +1,4 @@
-# Generated from chapters/14b_memory.md: edit the chapter, not this file, then run `make export`.
+# Generated from chapters/14b_memory.md: edit there and run `make export`, or edit here and run `make sync`.
 
 """The graders of the page on memory."""
 

@@ -1,4 +1,4 @@
-# Generated from chapters/16c_adam.md: edit the chapter, not this file, then run `make export`.
+# Generated from chapters/16c_adam.md: edit there and run `make export`, or edit here and run `make sync`.
 
 """The grader of chapter 16c."""
 

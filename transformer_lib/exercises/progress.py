@@ -1,4 +1,4 @@
-# Generated from chapters/00c_sources.md: edit the chapter, not this file, then run `make export`.
+# Generated from chapters/00c_sources.md: edit there and run `make export`, or edit here and run `make sync`.
 
 """Which exercises a reader has solved, read from the notebooks."""
 

@@ -1,4 +1,4 @@
-# Generated from chapters/09_training.md: edit the chapter, not this file, then run `make export`.
+# Generated from chapters/09_training.md: edit there and run `make export`, or edit here and run `make sync`.
 
 """How to train: the settings of a run, its learning rate, its optimiser."""
 

@@ -1,4 +1,4 @@
-# Generated from chapters/15a_layer.md: edit the chapter, not this file, then run `make export`.
+# Generated from chapters/15a_layer.md: edit there and run `make export`, or edit here and run `make sync`.
 
 """Components newer than 2017: rotary positions and a gated feed-forward network."""
 

@@ -1,4 +1,4 @@
-# Generated from chapters/15d_llama.md: edit the chapter, not this file, then run `make export`.
+# Generated from chapters/15d_llama.md: edit there and run `make export`, or edit here and run `make sync`.
 
 """A decoder-only model with the components that are newer than 2017."""
 
