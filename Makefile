@@ -15,7 +15,7 @@ WORKERS ?= 2
 unit test-long equivalence mutation: export OMP_NUM_THREADS = 1
 
 .DEFAULT_GOAL := book
-.PHONY: book test course train experiment gpu equivalence live bench export sync execute render zip pdf lint types check unit notebooks notebooks-for-you elsewhere test-long mutation clean
+.PHONY: book test course train experiment gpu equivalence bench export sync execute render zip pdf lint types check unit notebooks notebooks-for-you elsewhere test-long mutation clean
 
 book: export execute render
 
@@ -64,11 +64,6 @@ gpu: $(INSTALLED)
 equivalence: $(INSTALLED)
 	$(PY) tests/equivalence.py
 	$(PY) tools/pages.py
-
-# Measures the translator of the reader's browser beside the library's. It needs Node and Multi30k.
-live: export PYTHONPATH := $(CURDIR):$(CURDIR)/tools
-live: $(INSTALLED)
-	$(PY) experiments/live_scores.py
 
 # Times the library beside others, in turn, and replaces the record and the page that shows it. Five minutes, in which
 # the machine should have nothing else to do. On a machine with a GPU the record is another file, beside that of the CPU.
@@ -121,7 +116,7 @@ pdf: render
 
 lint: $(INSTALLED)
 	$(PY) -m ruff check .
-	$(PY) -m ruff format --check transformer_lib tools experiments tests bench
+	$(PY) -m ruff format --check transformer_lib tools experiments records tests bench
 
 types: $(INSTALLED)
 	$(PY) -m mypy

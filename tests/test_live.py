@@ -13,13 +13,14 @@ from functools import cache
 import live
 import pytest
 import torch
-from live_scores import RECORD, ask, rounded_translator
+from live import ask, rounded_translator
 from test_record import FOLDER, TEST, data, with_data
 
 from transformer_lib.decoding import beam_search
 from transformer_lib.model import Memory, Transformer, evaluation
 
 STATIC = live.ROOT / "book" / "_static"
+RECORD = live.ROOT / "records" / "live.json"
 STORED = (FOLDER / f"{TEST}.de").read_text(encoding="utf-8").splitlines()
 TEN = [entry["source"] for entry in json.loads((FOLDER / "analysis.json").read_text(encoding="utf-8"))["sentences"]]
 UNUSUAL = [

@@ -15,7 +15,6 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from large_corpus import write_corpus
 from record import log_of
 from small import MICRO, call
 
@@ -27,6 +26,16 @@ from transformer_lib.serialization import InputError
 
 MAX_LEN, VOCAB = 40, 300
 BUDGETS = (40, 101, 2000, 10**6)
+
+
+def write_many(folder, count):
+    """Sentences of 4 to 25 made-up words."""
+    rng = random.Random(0)
+    for name in "ab":
+        words = ["".join(rng.choices("etaoinshrdlu", k=rng.randint(2, 11))) for _ in range(3000)]
+        lines = (" ".join(rng.choices(words, k=rng.randint(4, 25))) + "\n" for _ in range(count))
+        (folder / name).write_text("".join(lines), encoding="utf-8")
+    return folder / "a", folder / "b"
 
 
 def write_texts(folder, count=600, seed=0):
@@ -315,7 +324,7 @@ def test_450_000_pairs_in_little_memory(tmp_path):
     for size in (45_000, 450_000):
         folder = tmp_path / str(size)
         folder.mkdir()
-        command = [sys.executable, "-c", program, *write_corpus(folder, size, words=3000), folder / "store"]
+        command = [sys.executable, "-c", program, *write_many(folder, size), folder / "store"]
         done = subprocess.run(command, capture_output=True, text=True, check=True)
         found.append([int(word) for word in done.stdout.split()])
     (_, few, small), (pairs, many, large) = found

@@ -4,13 +4,20 @@ python tools/live.py [DIR]      of the trained model in DIR; by default of recor
 """
 
 import json
+import subprocess
 import sys
 from base64 import b64encode
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from safetensors.numpy import load_file
+
+from transformer_lib.model import Transformer, TransformerConfig
+from transformer_lib.translation import Translator
 
 ROOT = Path(__file__).resolve().parent.parent
 RUN = ROOT / "records" / "multi30k-en-de"
@@ -66,6 +73,26 @@ def write(script: Path, folder: Path = RUN, *, exact: bool = False) -> None:
     part = script.with_suffix(".part")
     part.write_text(f"globalThis.TRANSLATOR_FILE = {text};\n", encoding="utf-8")
     part.replace(script)
+
+
+def rounded_translator(build: Callable[[TransformerConfig], Transformer] = Transformer) -> Translator:
+    """The library's translator, with the rounded weights of the page."""
+    translator = Translator.from_pretrained(RUN, build=build)
+    for parameter in translator.model.parameters():
+        if parameter.dim() == 2:
+            rows, scales = quantise(parameter.detach().numpy())
+            parameter.data.copy_(torch.from_numpy(rows * scales[:, None]))
+    return translator
+
+
+def ask(requests: Sequence[dict[str, Any]], weights: Path = SCRIPT) -> Iterator[Any]:
+    """What tools/live.js answers to each request."""
+    command = ["node", str(ROOT / "tools" / "live.js"), str(weights)]
+    lines = "".join(json.dumps(request) + "\n" for request in requests)
+    done = subprocess.run(command, input=lines, capture_output=True, text=True, encoding="utf-8", check=False)
+    if done.returncode:
+        raise RuntimeError(f"node failed: {done.stderr}")
+    return map(json.loads, done.stdout.split("\n")[:-1])  # `splitlines` would also cut at U+2028
 
 
 if __name__ == "__main__":

@@ -1,6 +1,8 @@
-"""Measure what it costs to start a training on many pairs, and write records/large_corpus.json (Linux and macOS).
+"""Measure what it costs to start a training on many pairs, and write large_corpus.json (Linux and macOS).
 
-python experiments/large_corpus.py [PAIRS …] [--folder DIR]
+Kept as it made that file; no test runs it. With PYTHONPATH=. :
+
+python records/large_corpus.py [PAIRS …] [--folder DIR]
 
 For each number of pairs two text files of made-up words are written below DIR, and two processes ask for the first
 batch of an epoch: the first one builds the store, the second one finds it. The smallest corpus is read into memory,
@@ -19,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-RECORD = Path(__file__).resolve().parent.parent / "records" / "large_corpus.json"
+RECORD = Path(__file__).resolve().with_name("large_corpus.json")
 PAIRS = [100_000, 450_000, 4_500_000]
 
 

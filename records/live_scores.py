@@ -1,6 +1,6 @@
-"""Measure the translator of the reader's browser beside the library's, and write records/live.json.
+"""Measure the translator of the reader's browser beside the library's, and write live.json.
 
-`make live` runs it. It needs Node and Multi30k, and takes some ten minutes.
+PYTHONPATH=.:tools python records/live_scores.py     It needs Node and Multi30k, and takes some ten minutes.
 
 The page's weights are rounded to 8 bits. So its program translates twice: with the shipped weights, and with the
 rounded ones, which the library gets, too. The shipped translations are those of the library with the shipped weights.
@@ -12,41 +12,18 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from statistics import mean
 from typing import Any
 
-import torch
-from live import ROOT, RUN, SCRIPT, quantise, write
+from live import ROOT, RUN, SCRIPT, ask, rounded_translator, write
 
 from transformer_lib.data import load_multi30k
-from transformer_lib.model import Transformer, TransformerConfig
 from transformer_lib.serialization import atomic_write
-from transformer_lib.translation import Translator, evaluate_bleu
+from transformer_lib.translation import evaluate_bleu
 
 RECORD = ROOT / "records" / "live.json"
 SPLIT = "test_2016_flickr"
-
-
-def rounded_translator(build: Callable[[TransformerConfig], Transformer] = Transformer) -> Translator:
-    """The library's translator, with the rounded weights of the page."""
-    translator = Translator.from_pretrained(RUN, build=build)
-    for parameter in translator.model.parameters():
-        if parameter.dim() == 2:
-            rows, scales = quantise(parameter.detach().numpy())
-            parameter.data.copy_(torch.from_numpy(rows * scales[:, None]))
-    return translator
-
-
-def ask(requests: Sequence[dict[str, Any]], weights: Path = SCRIPT) -> Iterator[Any]:
-    """What tools/live.js answers to each request."""
-    command = ["node", str(ROOT / "tools" / "live.js"), str(weights)]
-    lines = "".join(json.dumps(request) + "\n" for request in requests)
-    done = subprocess.run(command, input=lines, capture_output=True, text=True, encoding="utf-8", check=False)
-    if done.returncode:
-        raise RuntimeError(f"node failed: {done.stderr}")
-    return map(json.loads, done.stdout.split("\n")[:-1])  # `splitlines` would also cut at U+2028
 
 
 def main() -> None:

@@ -1,12 +1,12 @@
 """The rule by which sentences are drawn whose errors somebody classifies by hand, and what can be counted of them.
 
-python experiments/errors.py RECORD FILE             RECORD is the directory that experiments/record.py wrote, FILE has
+Kept as it made errors.json and errors_of_recipes.json; no test runs it. With PYTHONPATH=.:experiments and the data:
+
+python records/errors.py RECORD FILE             RECORD is the directory that experiments/record.py wrote, FILE has
 the verdicts by the sentences' numbers, in the order in which they were drawn
-python experiments/errors.py RECORD FILE RUNS NAME…  writes a sheet for a judge, the new FILE: some sentences of the
+python records/errors.py RECORD FILE RUNS NAME…  writes a sheet for a judge, the new FILE: some sentences of the
 validation set as the trainings of these names translate them, which experiments/trainings.py keeps below RUNS, in an
 order that hides which is which
-
-Both need the data.
 """
 
 import json
