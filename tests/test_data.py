@@ -12,8 +12,8 @@ import subprocess
 import sys
 import unicodedata
 from collections import Counter
-from itertools import pairwise
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
