@@ -331,6 +331,15 @@ def test_neighbours_do_not_matter(beam_size, rows):
         assert [h.score for h in found] == pytest.approx([h.score for h in alone], rel=0, abs=1e-11)
 
 
+def test_a_memory_may_have_one_mask_for_all_sentences(monkeypatch):
+    model, source = random_model(3), random_source(3, rows=2)
+    encode = model.encode
+    monkeypatch.setattr(model, "encode", lambda tokens: Memory(encode(tokens).states, torch.ones(1, 1, 1, 8).bool()))
+    together = beam_search(model, source, **TOKENS)
+    for row, found in zip(source, together, strict=True):
+        assert [h.tokens for h in found] == [h.tokens for h in beam_search(model, row[None], **TOKENS)[0]]
+
+
 @pytest.mark.parametrize("alpha", [0.0, 0.3, 1.0, 2.0])
 def test_a_full_beam_is_brute_force(alpha):
     """Vocabulary of 5: three tokens go on, one ends; within 4 tokens 40 sentences end and 81 do not."""

@@ -213,7 +213,7 @@ def test_loss_is_taken_in_float32_under_autocast():
     model, (source, target) = small_model(torch.float32), batch()
     with torch.autocast("cpu", torch.bfloat16):
         loss = translation_loss(model, source, target)
-        hidden = model(source, target[:, :-1], is_causal=True, hidden=True)
+        hidden = model.hidden_states(source, target[:, :-1], is_causal=True)
     logits = hidden.float() @ model.output_projection.weight.T
     expected = F.cross_entropy(logits.flatten(0, 1), target[:, 1:].flatten(), ignore_index=PAD)
     equal(loss, expected, atol=1e-5)  # bfloat16 has a precision of 0.01

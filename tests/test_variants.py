@@ -96,7 +96,7 @@ def test_encoder_only_is_hugging_faces_bert(transformers):
     tokens = padded_batch()
     real = tokens != PAD
     hidden = theirs(input_ids=tokens, attention_mask=real.long()).last_hidden_state
-    equal(ours.encode(tokens)[real], hidden[real], 1e-12)
+    equal(ours.hidden_states(tokens)[real], hidden[real], 1e-12)
 
 
 class Gelu(FeedForward):
@@ -194,7 +194,7 @@ def test_sentence_vector_is_the_mean_of_the_real_tokens(norm_first):
     vectors = model.sentence_vector(tokens)
     for row, vector, length in zip(tokens, vectors, (7, 4, 1)):
         alone = row[None, :length]
-        equal(vector, model.encode(alone)[0].sum(dim=0) / length, 1e-12)
+        equal(vector, model.hidden_states(alone)[0].sum(dim=0) / length, 1e-12)
         equal(vector, model.sentence_vector(alone)[0], 1e-12)
     assert (model.sentence_vector(torch.full((1, 3), PAD)) == 0).all()
 
@@ -205,6 +205,14 @@ def test_ties_share_the_embedding_and_the_rest_does_not():
         for ties in ("target", "all"):
             model = make(kind, tie_embeddings=ties)
             assert model.output_projection.weight is model.embedding.weight
+
+
+def test_each_family_takes_its_side_of_the_configuration():
+    sides = {"source_vocab_size": 20, "num_encoder_layers": 1, "target_vocab_size": 30, "num_decoder_layers": 3}
+    for kind, size, depth in ((EncoderOnly, 20, 1), (DecoderOnly, 30, 3)):
+        model = make(kind, **sides)
+        assert (len(model.embedding.weight), len(model.output_projection.weight)) == (size, size)
+        assert len(model.stack.layers) == depth
 
 
 def test_initial_sizes_are_those_of_the_positions():
@@ -218,7 +226,12 @@ def test_initial_sizes_are_those_of_the_positions():
 @pytest.mark.parametrize("tokens", [torch.rand(2, 3), torch.tensor([1, 2, 3])], ids=["floats", "one dimension"])
 def test_all_that_takes_tokens_refuses_what_are_none(tokens):
     encoder = make(EncoderOnly)
-    for use in (encoder, encoder.encode, encoder.sentence_vector, lambda prompt: make(DecoderOnly).generate(prompt, 9)):
+    for use in (
+        encoder,
+        encoder.hidden_states,
+        encoder.sentence_vector,
+        lambda prompt: make(DecoderOnly).generate(prompt, 9),
+    ):
         with pytest.raises(ValueError, match=r"integer token ids \(batch, length\); got torch"):
             use(tokens)
 
@@ -299,14 +312,14 @@ def test_generation_is_the_argmax_of_the_whole_prefix(writer):
         logits = model(tokens)[:, -1]
         logits[:, PAD] = -math.inf
         tokens = torch.cat([tokens, logits.argmax(dim=-1, keepdim=True)], dim=1)
-    assert torch.equal(model.generate(prompt, 12), tokens)
-    assert torch.equal(model.generate(prompt, 12, use_cache=False), tokens)
+    assert torch.equal(model.generate(prompt, 9), tokens)
+    assert torch.equal(model.generate(prompt, 9, use_cache=False), tokens)
     for row, whole in zip(prompt, tokens):  # alone as in company
-        assert torch.equal(model.generate(row[None], 12)[0], whole)
+        assert torch.equal(model.generate(row[None], 9)[0], whole)
 
 
 def test_beginnings_without_sources_are_rearranged_and_read_once():
-    model, tokens, read = make(DecoderOnly, num_encoder_layers=3, num_decoder_layers=1), padded_batch((3, 3, 3)), []
+    model, tokens, read = make(DecoderOnly, num_encoder_layers=1, num_decoder_layers=3), padded_batch((3, 3, 3)), []
     forward = model.forward
 
     def noted(new, **options):
@@ -339,18 +352,18 @@ def always(*tokens):
 def test_generation_ends_each_row_at_its_end_token():
     prompt = torch.tensor([[5], [6]])
     model = always(3, 4, 2, 7, 7)
-    assert model.generate(prompt, 6).tolist()[0] == [5, 3, 4, 2, 7, 7]
+    assert model.generate(prompt, 5).tolist()[0] == [5, 3, 4, 2, 7, 7]
     assert model.generate(prompt, 10, eos_id=2).tolist() == [[5, 3, 4, 2], [6, 3, 4, 2]]  # all ended: it stops
-    assert model.generate(prompt, 3, eos_id=2).tolist() == [[5, 3, 4], [6, 3, 4]]
-    drawn = model.generate(torch.full((40, 1), 5), 12, eos_id=2, generator=torch.Generator().manual_seed(0)).tolist()
+    assert model.generate(prompt, 2, eos_id=2).tolist() == [[5, 3, 4], [6, 3, 4]]
+    drawn = model.generate(torch.full((40, 1), 5), 11, eos_id=2, seed=0).tolist()
     ends = [row.index(2) if 2 in row else len(row) for row in drawn]
     assert len(set(ends)) > 3  # rows end at different steps
     assert all(set(row[end + 1 :]) <= {PAD} and PAD not in row[: end + 1] for row, end in zip(drawn, ends))
 
 
 def test_generation_never_writes_padding():
-    assert PAD not in always(PAD, PAD, PAD).generate(torch.tensor([[5]]), 4)
-    drawn = always(3).generate(torch.ones(500, 1, dtype=torch.long), 3, generator=torch.Generator().manual_seed(0))
+    assert PAD not in always(PAD, PAD, PAD).generate(torch.tensor([[5]]), 3)
+    drawn = always(3).generate(torch.ones(500, 1, dtype=torch.long), 2, seed=0)
     assert (drawn != PAD).all()
 
 
@@ -364,14 +377,14 @@ def test_a_text_is_drawn_with_temperature_top_k_and_top_p(writer):
     p[p.cumsum(dim=-1) - p >= 0.8] = 0
     wanted = torch.zeros_like(logits).index_put((order[:4],), p / p.sum())
     options = {"temperature": 2.0, "top_k": 4, "top_p": 0.8}
-    drawn = model.generate(prompt, 3, generator=torch.Generator().manual_seed(0), **options)[:, 2]
+    drawn = model.generate(prompt, 1, seed=0, **options)[:, 2]
     shares = torch.bincount(drawn, minlength=V) / 2000
     assert (wanted == 0).sum() >= V - 4
     assert (shares[wanted == 0] == 0).all()
     assert (shares - wanted).abs().max() < 0.045  # 4 standard deviations of 2,000 coins
     greedy = model.generate(prompt[:1], 9)
-    assert torch.equal(model.generate(prompt[:1], 9, generator=torch.Generator(), top_k=1), greedy)
-    again = model.generate(prompt, 3, generator=torch.Generator().manual_seed(0), **options)[:, 2]
+    assert torch.equal(model.generate(prompt[:1], 9, seed=0, top_k=1), greedy)
+    again = model.generate(prompt, 1, seed=0, **options)[:, 2]
     assert torch.equal(drawn, again)
 
 
@@ -394,23 +407,21 @@ def test_generation_refuses_padding_nothing_and_too_much():
     prompt = padded_batch((3, 3))
     with pytest.raises(ValueError, match=f"eos_id must differ .* got {PAD} for both"):
         model.generate(prompt, 9, eos_id=PAD)
-    with (
-        mock.patch.object(model, "forward", side_effect=AssertionError("it began")),
-        pytest.raises(ValueError, match="max_len, 32; got 33"),
-    ):
-        model.generate(prompt, 33)
-    assert model.generate(prompt, 32).shape == (2, 32)
-    assert torch.equal(model.generate(prompt, 2), prompt)  # already longer
+    with mock.patch.object(model, "forward", side_effect=AssertionError("it began")):
+        for length in (0, 30):
+            with pytest.raises(ValueError, match=f"max_length must be from 1 to 29, .*; got {length}$"):
+                model.generate(prompt, length)
+    assert model.generate(prompt, 29).shape == (2, 32)
 
 
-@pytest.mark.parametrize("generator", [None, torch.Generator()], ids=["best", "sample"])
+@pytest.mark.parametrize("seed", [None, 0], ids=["best", "sample"])
 @pytest.mark.parametrize("value", [math.nan, math.inf])
 @each_writer
-def test_generation_refuses_logits_that_are_not_finite(writer, value, generator):
+def test_generation_refuses_logits_that_are_not_finite(writer, value, seed):
     model = writer().train()
     nn.init.constant_(model.output_projection.weight, value)
     with pytest.raises(InputError, match="infinite or not numbers"):
-        model.generate(padded_batch((3, 3)), 9, generator=generator)
+        model.generate(padded_batch((3, 3)), 9, seed=seed)
     assert model.training  # also after an error
 
 
@@ -506,8 +517,9 @@ def test_groups_and_positions_refuse_what_does_not_fit():
         with pytest.raises(ValueError, match=f"multiple of num_groups; got 6 and {groups}"):
             MultiHeadAttention(24, 6, num_groups=groups)
     layer, x = rotary_attention(), torch.randn(2, 5, 24)
-    with pytest.raises(ValueError, match="one tensor"):
-        layer(x, x.clone(), x)
+    with pytest.raises(ValueError, match="equal queries and keys"):
+        layer(x, x + 1, x)
+    equal(layer(x, x.clone(), x)[0], layer(x, x, x)[0], 1e-5)  # a wrapper may copy what it hands on
     with pytest.raises(ValueError, match="got d_k = 5"):
         rotary(torch.zeros(3, 5))
     with pytest.raises(ValueError, match="even d_model / num_heads; got 6 / 2"):

@@ -229,31 +229,33 @@ class Transformer(nn.Module):
         target_tokens: Int[Tensor, "batch m"],
         *,
         is_causal: bool = False,
-        hidden: bool = False,
-    ) -> Float[Tensor, "batch m channels"]:
+    ) -> Float[Tensor, "batch m vocabulary"]:
         """Score every next token. The padding and causal masks are built here.
 
         Args:
             source_tokens: (batch, source length), whole numbers.
             target_tokens: (batch, target length), shifted right: position i holds the token before the one predicted.
             is_causal: use the causal kernel without the target's padding mask: right for batches padded on the right.
-            hidden: leave the output projection out.
 
         Returns:
-            Logits (batch, target length, target_vocab_size), or hidden states (batch, target length, d_model).
-            Position i depends on target tokens 0 … i only.
+            Logits (batch, target length, target_vocab_size). Position i depends on target tokens 0 … i only.
 
         Raises:
             ValueError: the tokens are not whole numbers in two dimensions, the batches differ, or a sequence is
                 longer than `max_len`.
         """
+        return self.output_projection(self.hidden_states(source_tokens, target_tokens, is_causal=is_causal))
+
+    def hidden_states(
+        self, source_tokens: Int[Tensor, "batch n"], target_tokens: Int[Tensor, "batch m"], *, is_causal: bool = False
+    ) -> Float[Tensor, "batch m d_model"]:
+        """What becomes logits: (batch, target length, d_model); arguments and errors as in `forward`."""
         if source_tokens.size(0) != target_tokens.size(0):
             raise ValueError(
                 f"source and target must have the same batch; got {tuple(source_tokens.shape)} "
                 f"and {tuple(target_tokens.shape)}"
             )
-        states = self.decode(target_tokens, self.encode(source_tokens), is_causal=is_causal)
-        return states if hidden else self.output_projection(states)
+        return self.decode(target_tokens, self.encode(source_tokens), is_causal=is_causal)
 
     def encode(self, source_tokens: Int[Tensor, "batch n"]) -> Memory:
         """Turn source tokens (batch, source length) into the memory, with a mask of their padding."""

@@ -82,7 +82,7 @@ class MultiHeadAttention(nn.Module):
         Raises:
             TypeError: the mask is not boolean.
             ValueError: key and value differ in length, the mask does not fit, `is_causal` comes with a mask, a cache
-                or two different lengths, or an attention with positions gets another tensor as key than as query.
+                or two different lengths, or an attention with positions gets other keys than queries.
         """
         if is_causal and (mask is not None or cache is not None):
             raise ValueError("is_causal=True goes neither with a mask nor with a cache: put causality into the mask")
@@ -109,8 +109,8 @@ class MultiHeadAttention(nn.Module):
         Float[Tensor, "batch groups values d_k"],
     ]:
         """Queries, keys and values of all heads; those in the cache come first."""
-        if self.positions is not None and key is not query:
-            raise ValueError("positions are for self-attention: expected one tensor as query and key; got two")
+        if self.positions is not None and not (key is query or torch.equal(key, query)):
+            raise ValueError("positions are for self-attention: expected equal queries and keys; got others")
         if cache is not None and cache.static and cache.key is not None and cache.value is not None:
             return self._heads(query, 0, 1)[0], cache.key, cache.value
         if query is key and key is value:

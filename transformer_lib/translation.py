@@ -177,13 +177,16 @@ class Translator:
         )  # fmt: skip
         return [hypotheses[0].tokens for hypotheses in found]
 
-    def n_best(self, sentence: str, *, beam_size: int = 5, length_penalty: float = 1.0) -> list[tuple[float, str]]:
+    def n_best(
+        self, sentence: str, *, beam_size: int = 5, length_penalty: float = 1.0, use_cache: bool = True
+    ) -> list[tuple[float, str]]:
         """The scores and translations that a beam search ends with, best first; see `beam_search`.
 
         Args:
             sentence: not blank. One that is longer than the model's `max_len` is cut, with a warning.
             beam_size: hypotheses kept.
             length_penalty: the exponent of the length in the score.
+            use_cache: as in `translate`.
 
         Raises:
             ValueError: the sentence is blank.
@@ -193,16 +196,17 @@ class Translator:
         source, tokenizer = torch.tensor(self._encode([sentence]), device=self.device), self.tokenizer  # (1, n)
         (found,) = beam_search(
             self.model, source, bos_id=tokenizer.bos_id, eos_id=tokenizer.eos_id,
-            beam_size=beam_size, length_penalty=length_penalty,
+            beam_size=beam_size, length_penalty=length_penalty, use_cache=use_cache,
         )  # fmt: skip
         return [(hypothesis.score, " ".join(tokenizer.decode(hypothesis.tokens).split())) for hypothesis in found]
 
-    def attention(self, sentence: str, translation: str | None = None) -> Attention:
+    def attention(self, sentence: str, translation: str | None = None, *, use_cache: bool = True) -> Attention:
         """Translate one sentence and record the cross-attention weights of each decoder layer.
 
         Args:
             sentence: not blank. One that is longer than the model's `max_len` is cut, with a warning.
             translation: record the weights for this one, whoever wrote it, cut likewise; None = for the model's own.
+            use_cache: as in `translate`.
 
         Returns:
             The tokens of source and translation, and the weights (layers, heads, target length, source length); row i
@@ -216,7 +220,7 @@ class Translator:
         bos, eos = self.tokenizer.bos_id, self.tokenizer.eos_id
         source = torch.tensor(self._encode([sentence]), device=self.device)  # (1, n)
         if translation is None:
-            best = beam_search(self.model, source, bos_id=bos, eos_id=eos, beam_size=5)[0][0]
+            best = beam_search(self.model, source, bos_id=bos, eos_id=eos, use_cache=use_cache)[0][0]
             predicted = [*best.tokens, eos] if best.finished else best.tokens  # (m)
         else:
             (predicted,) = self._encode([translation])

@@ -54,9 +54,11 @@ class SearchState:
         config = model.config
         self.model, self.tokens = model, tokens
         self.sentences = list(range(tokens.size(0)))  # which sentence each row belongs to
-        layers = config.num_encoder_layers if source is None else config.num_decoder_layers
-        self.cache = KeyValueCache(layers) if use_cache else None
-        self.memory = None if source is None else model.encode(source)
+        self.cache = KeyValueCache(config.num_decoder_layers) if use_cache else None
+        self.memory = None
+        if source is not None:
+            states, mask = model.encode(source)
+            self.memory = Memory(states, mask.expand(len(states), *mask.shape[1:]))  # a row for each sentence
 
     def logits(self) -> Float[Tensor, "rows vocabulary"]:
         """Score the next token of each row, in float32 or better."""

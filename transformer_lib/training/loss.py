@@ -104,7 +104,7 @@ def translation_loss(
     if r_drop:  # rows 2i and 2i + 1 are one pair
         source, target = (side.repeat_interleave(2, dim=0) for side in (source, target))
     inputs, labels = target[:, :-1], target[:, 1:]
-    hidden = model(source, inputs, is_causal=True, hidden=True)  # (b, m, d)
+    hidden = model.hidden_states(source, inputs, is_causal=True)  # (b, m, d)
     if r_drop:  # (b / 2, 2 m, …): the two passes of a token lie side by side
         hidden, labels = (x.unflatten(0, (-1, 2)).transpose(1, 2).flatten(1, 2) for x in (hidden, labels))
     project, pad_id = model.output_projection, model.config.pad_id

@@ -4,6 +4,8 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -21,15 +23,17 @@ from transformer_lib.positions import LearnedPositionalEncoding
 class _OneStack(nn.Module):
     """What both families share: tokens and positions go in, one stack works, logits come out."""
 
-    def __init__(self, config: TransformerConfig, *, learned_positions: bool = True, **parts: Any) -> None:
+    def __init__(
+        self, config: TransformerConfig, vocab_size: int, depth: int, *, learned_positions: bool = True, **parts: Any
+    ) -> None:
         super().__init__()
         self.config = config
-        self.embedding = nn.Embedding(config.source_vocab_size, config.d_model)
+        self.embedding = nn.Embedding(vocab_size, config.d_model)
         self.positions = LearnedPositionalEncoding(config.d_model, config.max_len) if learned_positions else None
         self.embedding_norm = nn.Identity() if config.norm_first else nn.LayerNorm(config.d_model)
         self.dropout = nn.Dropout(config.dropout)
-        self.stack = Encoder(config, **parts)
-        self.output_projection = nn.Linear(config.d_model, config.source_vocab_size, bias=False)
+        self.stack = Encoder(replace(config, num_encoder_layers=depth), **parts)
+        self.output_projection = nn.Linear(config.d_model, vocab_size, bias=False)
         if config.tie_embeddings != "none":
             self.output_projection.weight = self.embedding.weight
         for module in (self.embedding, self.output_projection):
@@ -46,11 +50,14 @@ class EncoderOnly(_OneStack):
     """Every token sees every other: fills in masked tokens, makes sentence vectors (Devlin et al. 2019, section 3).
 
     Args:
-        config: `source_vocab_size` and `num_encoder_layers` count here; there is no second vocabulary or stack.
+        config: `source_vocab_size` and `num_encoder_layers` count here, those of the target do not.
             `norm_first=False` is BERT's order. `tie_embeddings` other than "none" ties the only embedding.
-        learned_positions: False adds no positions to the embedding; `max_len` does not count then.
-        parts: what the stack is made of: arguments of `Encoder`.
+        options: `learned_positions=False` adds no positions to the embedding, and `max_len` does not count then; the
+            others say what the stack is made of: arguments of `Encoder`.
     """
+
+    def __init__(self, config: TransformerConfig, **options: Any) -> None:
+        super().__init__(config, config.source_vocab_size, config.num_encoder_layers, **options)
 
     def forward(self, tokens: Int[Tensor, "batch n"]) -> Float[Tensor, "batch n vocabulary"]:
         """Score every token at every position.
@@ -65,9 +72,9 @@ class EncoderOnly(_OneStack):
         Raises:
             ValueError: the tokens are not whole numbers in two dimensions, or longer than `max_len`.
         """
-        return self.output_projection(self.encode(tokens))
+        return self.output_projection(self.hidden_states(tokens))
 
-    def encode(self, tokens: Int[Tensor, "batch n"]) -> Float[Tensor, "batch n d_model"]:
+    def hidden_states(self, tokens: Int[Tensor, "batch n"]) -> Float[Tensor, "batch n d_model"]:
         """Turn tokens into hidden states (batch, length, d_model); arguments as in `forward`."""
         mask = padding_mask(tokens, self.config.pad_id)  # first: it refuses what are no tokens
         return self.stack(self._embed(tokens), mask=mask)
@@ -81,7 +88,7 @@ class EncoderOnly(_OneStack):
         Returns:
             (batch, d_model).
         """
-        hidden = self.encode(tokens)  # (batch, n, d_model)
+        hidden = self.hidden_states(tokens)  # (batch, n, d_model)
         real = (tokens != self.config.pad_id)[:, :, None]  # (batch, n, 1)
         return (hidden * real).sum(dim=1) / real.sum(dim=1).clamp(min=1)  # (batch, d_model)
 
@@ -126,8 +133,13 @@ class DecoderOnly(_OneStack):
     """A token sees itself and what stands before it: predicts the next one (Radford et al. 2019, section 2.3).
 
     Args:
-        config: as in `EncoderOnly`, and so are the others; `norm_first=True` is GPT-2's order.
+        config: as in `EncoderOnly`, but `target_vocab_size` and `num_decoder_layers` count; `norm_first=True` is
+            GPT-2's order.
+        options: as in `EncoderOnly`.
     """
+
+    def __init__(self, config: TransformerConfig, **options: Any) -> None:
+        super().__init__(config, config.target_vocab_size, config.num_decoder_layers, **options)
 
     def forward(
         self, tokens: Int[Tensor, "batch n"], *, cache: KeyValueCache | None = None
@@ -137,10 +149,10 @@ class DecoderOnly(_OneStack):
         Args:
             tokens: (batch, length); padding may stand on the right, where no real token sees it. With a cache, only
                 the new tokens, one or more.
-            cache: keys and values of earlier tokens, a `KeyValueCache(config.num_encoder_layers)`.
+            cache: keys and values of earlier tokens, a `KeyValueCache(config.num_decoder_layers)`.
 
         Returns:
-            Logits (batch, length, source_vocab_size). Position i depends on tokens 0 … i only.
+            Logits (batch, length, target_vocab_size). Position i depends on tokens 0 … i only.
 
         Raises:
             ValueError: a token stands beyond `max_len`.
@@ -154,10 +166,10 @@ class DecoderOnly(_OneStack):
     def generate(
         self,
         prompt: Int[Tensor, "batch n"],
-        length: int,
+        max_length: int,
         *,
         eos_id: int | None = None,
-        generator: torch.Generator | None = None,
+        seed: int | None = None,
         temperature: float = 1.0,
         top_k: int | None = None,
         top_p: float = 1.0,
@@ -167,10 +179,10 @@ class DecoderOnly(_OneStack):
 
         Args:
             prompt: (batch, prompt length), without padding.
-            length: the largest number of tokens, the prompt's included; at most `max_len`.
+            max_length: the largest number of new tokens, the end token counted. With those of the prompt they are at
+                most `max_len`.
             eos_id: the token after which a row holds only padding; None = there is none.
-            generator: where the random numbers of a sample come from; None = take the most probable token. Each token
-                is drawn on its device, and moved to that of the model: a generator of the CPU serves a GPU as well.
+            seed: of the random numbers of a sample, the same on every device; None = take the most probable token.
             temperature: of a sample; this and the next two as in `sample_decode`.
             top_k: how many of the most probable tokens may be drawn; None = all.
             top_p: only the smallest set of most probable tokens with this probability may be drawn.
@@ -178,11 +190,11 @@ class DecoderOnly(_OneStack):
                 rounding.
 
         Returns:
-            Prompts and continuations (batch, `length` or fewer if all rows ended).
+            Prompts and continuations (batch, prompt length + `max_length`, or fewer if all rows ended).
 
         Raises:
             ValueError: the prompts are not whole numbers in two dimensions, are empty or hold padding, `eos_id` is
-                padding, `length` is above `max_len`, or the temperature, top_k or top_p is out of its range.
+                padding, or `max_length`, the temperature, top_k or top_p is out of its range.
             InputError: the logits are not finite.
         """
         pad = self.config.pad_id
@@ -192,9 +204,12 @@ class DecoderOnly(_OneStack):
             raise ValueError(f"expected prompts of one token or more, without padding; got {got}")
         if eos_id == pad:
             raise ValueError(f"eos_id must differ from the model's pad_id; got {eos_id} for both")
-        if self.positions is not None and length > self.config.max_len:
-            raise ValueError(f"length must be at most the model's max_len, {self.config.max_len}; got {length}")
+        most = math.inf if self.positions is None else self.config.max_len - prompt.size(1)
+        if not 1 <= max_length <= most:
+            raise ValueError(f"max_length must be from 1 to {most}, what the prompt leaves; got {max_length}")
         require_sampling_parameters(temperature, top_k, top_p)
+        generator = None if seed is None else torch.Generator().manual_seed(seed)
+        length = prompt.size(1) + max_length
         ended = torch.zeros_like(prompt[:, 0], dtype=torch.bool)  # (batch,)
         with evaluation(self):
             state = SearchState(self, prompt, use_cache=use_cache)
@@ -206,7 +221,7 @@ class DecoderOnly(_OneStack):
                     new = logits.argmax(dim=-1)  # (batch,)
                 else:
                     p, best = filtered_probabilities(logits, temperature, top_k, top_p)  # (batch, kept) each
-                    drawn = torch.multinomial(p.to(generator.device), 1, generator=generator)  # (batch, 1)
+                    drawn = torch.multinomial(p.cpu(), 1, generator=generator)  # (batch, 1)
                     new = best.gather(1, drawn.to(prompt.device))[:, 0]  # (batch,)
                 new = new.masked_fill(ended, pad)
                 ended = ended | (new == eos_id) if eos_id is not None else ended
