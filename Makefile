@@ -62,7 +62,7 @@ gpu: $(INSTALLED)
 
 # Measures every cell of the equivalence ladder again, and writes the page that shows it.
 equivalence: $(INSTALLED)
-	$(PY) tests/equivalence.py
+	$(PY) experiments/equivalence.py
 	$(PY) tools/pages.py
 
 # Times the library beside others, in turn, and replaces the record and the page that shows it. Five minutes, in which
@@ -148,7 +148,7 @@ mutation: $(INSTALLED)
 	$(PY) -m pip install --quiet --constraint constraints.txt mutmut
 	rm -rf mutants
 	$(PY) -m mutmut run --max-children $(WORKERS)
-	$(PY) tools/mutants.py
+	$(PY) experiments/mutants.py
 
 clean:
 	rm -rf _build mutants .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis *.egg-info $(LIVE)

@@ -2,10 +2,10 @@
 
 import pytest
 import torch
+from equivalence import PAD, randomise
 
 from transformer_lib.model import Transformer, TransformerConfig
 
-PAD = 0
 DTYPES = [torch.float16, torch.bfloat16, torch.float32, torch.float64]
 both_orders = pytest.mark.parametrize("norm_first", [False, True], ids=["post-norm", "pre-norm"])
 
@@ -13,14 +13,6 @@ both_orders = pytest.mark.parametrize("norm_first", [False, True], ids=["post-no
 def equal(got, expected, atol=1e-13):
     """Assert equality. float64 sums of numbers up to about 100, taken in another order, differ by about 2e-14."""
     torch.testing.assert_close(got, expected, rtol=0, atol=atol)
-
-
-def randomise(module, scale=0.4):
-    """Give every parameter a random value, so that no bias is 0 and no norm weight is 1 by accident."""
-    with torch.no_grad():
-        for name, parameter in module.named_parameters():
-            parameter.copy_(torch.randn_like(parameter) * scale + (1.0 if "norm" in name else 0.0))
-    return module
 
 
 def gradients(output, tensors):

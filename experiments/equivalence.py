@@ -18,11 +18,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from ladder import Einsum, Loop
-from reference import PAD, randomise
 from torch import nn
 from torch.func import functional_call
 
@@ -33,6 +33,7 @@ from transformer_lib.model import Decoder, Encoder, Transformer, TransformerConf
 from transformer_lib.multi_head import MultiHeadAttention
 from transformer_lib.positions import SinusoidalPositionalEncoding, sinusoidal_table
 
+PAD = 0
 STORED = Path(__file__).resolve().parent.parent / "records" / "equivalence.json"
 
 # --- conditions --------------------------------------------------------------------------------------------------
@@ -99,6 +100,14 @@ def random_mask(s, keys, masked):
 
 def normal(*shape):
     return torch.randn(*shape, dtype=torch.float64)
+
+
+def randomise(module, scale=0.4):
+    """Give every parameter a random value, so that no bias is 0 and no norm weight is 1 by accident."""
+    with torch.no_grad():
+        for name, parameter in module.named_parameters():
+            parameter.copy_(torch.randn_like(parameter) * scale + (1.0 if "norm" in name else 0.0))
+    return module
 
 
 # --- torch's modules with our parameters -------------------------------------------------------------------------
@@ -328,7 +337,7 @@ class Component:
     orders: tuple[bool, ...] = (False,)  # post-norm, pre-norm: the larger error counts
 
 
-with_orders = {"missing": {"bfloat16 gradient": JUMP}, "orders": (False, True)}
+with_orders: dict[str, Any] = {"missing": {"bfloat16 gradient": JUMP}, "orders": (False, True)}
 LADDER = {
     "attention": Component(attention),
     "self-attention": Component(self_attention),
