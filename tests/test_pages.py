@@ -18,7 +18,7 @@ TOPICS = "id\ttopic\tchapter\tlabel\n1\tOne convention\t05\tsec-masks-convention
 def project(tmp_path):
     """The tools, one chapter and two tables."""
     records = ("records/bench.json", "records/equivalence.json")
-    for name in ("tools/export.py", "tools/pages.py", "chapters/05_masks.md", *records, *PAGES):
+    for name in ("tools/export.py", "tools/lock.py", "tools/pages.py", "chapters/05_masks.md", *records, *PAGES):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         shutil.copy(ROOT / name, tmp_path / name)
     (tmp_path / "book/topics.tsv").write_text(TOPICS, encoding="utf-8")
