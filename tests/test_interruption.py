@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 import threading
+from contextlib import nullcontext
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
@@ -207,6 +208,19 @@ def test_a_signal_lets_the_step_finish_and_saves(number, stops, whole, tmp_path)
         done = stop
     assert [signal.getsignal(kind) for kind in (signal.SIGINT, signal.SIGTERM)] == before
     ends_like(whole, tmp_path)
+
+
+@pytest.mark.parametrize("world", [1, 2])
+def test_a_second_ctrl_c_does_not_wait(world, tmp_path, monkeypatch):
+    """But of several processes each gets the first one twice, from the terminal and from what launched them."""
+    monkeypatch.setattr(training, "rank_and_world_size", lambda: (0, world))
+    noted, before = [], signal.getsignal(signal.SIGINT)
+    with pytest.raises(KeyboardInterrupt) if world == 1 else nullcontext(), training.stop_signals(tmp_path, noted):
+        signal.raise_signal(signal.SIGINT)
+        assert noted == [signal.SIGINT]
+        signal.raise_signal(signal.SIGINT)
+    assert len(noted) == world
+    assert signal.getsignal(signal.SIGINT) == before
 
 
 def test_a_stopped_run_that_has_nothing_more_to_do_is_validated(tmp_path):

@@ -7,6 +7,7 @@ import re
 import signal
 from contextlib import contextmanager
 from dataclasses import asdict, replace
+from functools import partial
 from types import SimpleNamespace
 
 import jaxtyping
@@ -23,9 +24,10 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from transformer_lib.data import Batch, token_batches
 from transformer_lib.model import Transformer, TransformerConfig
-from transformer_lib.serialization import InputError, load_weights
+from transformer_lib.serialization import InputError, load_weights, save_state
 from transformer_lib.training import TrainingConfig, inverse_sqrt_schedule, train, translation_loss
 from transformer_lib.training import loop as training
+from transformer_lib.training import loss as loss_module
 from transformer_lib.training.config import adamw
 from transformer_lib.training.loss import validation_loss
 from transformer_lib.training.train_step import LossModule, activation_checkpointing, train_step
@@ -258,6 +260,13 @@ def test_a_setting_of_another_type_or_out_of_its_range_is_refused():
                 TrainingConfig(**({"steps": 5} | {name: value}))
 
 
+def test_a_schedule_is_anything_that_can_be_called(tmp_path):
+    config = replace(
+        CONFIG, steps=2, evaluate_every=1, schedule=partial(lambda step, factor, **_: factor / step, factor=3)
+    )
+    assert [row["learning_rate"] for row in train(fresh_model(), PAIRS, config, out=tmp_path)] == [3, 1.5]
+
+
 def test_the_default_rate_and_warmup_are_those_of_the_default_model():
     """Vaswani et al. 2017, section 5.3."""
     config, model = TrainingConfig(steps=1), TransformerConfig(100, 100, 0)
@@ -300,14 +309,15 @@ def naive_run(model, config):
         logits = model(source, target[:, :-1]).transpose(1, 2)  # (batch, vocabulary, target length)
         loss = F.cross_entropy(logits, target[:, 1:], ignore_index=PAD, label_smoothing=config.label_smoothing)
         loss.backward()
-        clip_grad_norm_(model.parameters(), config.clip_norm)
+        if config.clip_norm is not None:
+            clip_grad_norm_(model.parameters(), config.clip_norm)
         optimizer.step()
         schedule.step()
         losses.append(loss.item())
     return losses
 
 
-@pytest.mark.parametrize("clip_norm", [0.3, 100.0])
+@pytest.mark.parametrize("clip_norm", [0.3, None])
 @pytest.mark.parametrize("options", [{}, {"accumulate": 3, "recompute": True}], ids=str)
 def test_a_run_is_the_textbooks_loop(clip_norm, options):
     """Without dropout, in float64; three epochs. Twelve steps of Adam may multiply a last bit by some thousands.
@@ -546,6 +556,18 @@ def test_validation_loss_is_the_mean_over_tokens_without_dropout(batch_tokens, w
     assert loss == pytest.approx(sum(sums) / sum(len(target) - 1 for _, target in VAL_PAIRS), abs=1e-10)
 
 
+def test_each_process_validates_its_share(monkeypatch):
+    model, shares = small_model(), []
+    whole = validation_loss(model, VAL_PAIRS, 15)
+    monkeypatch.setattr(loss_module, "all_reduce_sum", lambda *share: shares.append(share) or share)
+    for rank in (0, 1):
+        monkeypatch.setattr(loss_module, "rank_and_world_size", lambda rank=rank: (rank, 2))
+        validation_loss(model, VAL_PAIRS, 15)
+    (one, few), (two, more) = shares
+    assert min(few, more) > 0
+    assert (one + two) / (few + more) == pytest.approx(whole, abs=1e-10)
+
+
 # --- going on after an interruption ---
 
 
@@ -695,6 +717,15 @@ def test_a_damaged_state_is_one_clear_line(tmp_path):
         path.write_bytes(data)
         save_file(load_file(path), path, metadata=metadata)
         refused(tmp_path, r"state\.safetensors is damaged")
+
+
+@pytest.mark.parametrize("change", [{"patience": 1}, {"step": None}], ids=["newer", "older"])
+def test_a_state_of_another_version_is_one_clear_line(change, tmp_path):
+    model = fresh_model()
+    optimizer = adamw(model, CONFIG)
+    state = {name: value for name, value in (asdict(training.TrainingState()) | change).items() if value is not None}
+    save_state(tmp_path / "state.safetensors", model, optimizer, {"state": state, "settings": {}})
+    refused(tmp_path, "another version of this library: use another directory")
 
 
 def test_a_damaged_log_is_one_clear_line(tmp_path):

@@ -46,6 +46,8 @@ def _plain(value: Any) -> Any:
 
 def _fits(value: Any, kind: Any) -> bool:
     parts = get_args(kind)
+    if get_origin(kind) is Callable:
+        return callable(value)
     if isinstance(kind, UnionType):
         return any(_fits(value, part) for part in parts)
     if get_origin(kind) is tuple:

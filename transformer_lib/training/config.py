@@ -5,8 +5,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
-from types import FunctionType
 
 import torch
 from torch import nn
@@ -47,7 +47,7 @@ class TrainingConfig:
         r_drop: α of R-Drop (Liang et al. 2021): each batch passes twice, with a penalty for the passes' difference.
         both_directions: number of epochs, at the beginning, that learn each pair in both directions (Ding et al. 2021).
         weight_decay: AdamW's decay, for matrices only.
-        clip_norm: largest norm of the whole gradient.
+        clip_norm: largest norm of the whole gradient; None = no limit.
         recompute: forget each layer's activations and compute them again in the backward pass: less memory, more time.
         steps: number of steps, counted from the very beginning.
         minutes: time for this call, validation and saving included; on a GPU, to within ten steps.
@@ -64,7 +64,7 @@ class TrainingConfig:
     accumulate: int = 1
     peak_lr: float = 7e-4
     warmup_steps: int = 4000
-    schedule: FunctionType = inverse_sqrt_schedule  # type: ignore[assignment]  # mypy knows functions by their shape
+    schedule: Callable[..., float] = inverse_sqrt_schedule
     cooldown_steps: int = 0
     adam_betas: tuple[float, float] = (0.9, 0.98)
     label_smoothing: float = 0.1
@@ -72,7 +72,7 @@ class TrainingConfig:
     r_drop: float = 0.0
     both_directions: int = 0
     weight_decay: float = 0.01
-    clip_norm: float = 1.0
+    clip_norm: float | None = 1.0
     recompute: bool = False
     steps: int | None = None
     minutes: float | None = None

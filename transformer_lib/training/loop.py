@@ -30,7 +30,7 @@ from transformer_lib.data import Batch, PairStore, token_batches
 from transformer_lib.model import Transformer
 from transformer_lib.serialization import InputError
 from transformer_lib.training.config import TrainingConfig, adamw
-from transformer_lib.training.distributed import all_reduce_sum, is_first_process, wrap_for_ddp
+from transformer_lib.training.distributed import all_reduce_sum, is_first_process, rank_and_world_size, wrap_for_ddp
 from transformer_lib.training.loss import Pairs, real_targets, validation_loss
 from transformer_lib.training.train_step import LossModule, activation_checkpointing, train_step
 
@@ -112,6 +112,8 @@ class Checkpointer:
             self.save()
             return
         stored, recent = serialization.load_state(self.folder / "state.safetensors", self.model, self.optimizer)
+        if stored.get("state", {}).keys() != vars(self.state).keys():
+            raise InputError(f"{self.folder} holds the state of another version of this library: use another directory")
         settings = {"masked_smoothing": False, "r_drop": 0.0, "both_directions": 0}  # older states lack these
         settings |= stored.get("settings", {})
         changed = ", ".join(name for name, value in self.settings.items() if settings.get(name) != value)
@@ -143,8 +145,7 @@ class Checkpointer:
         serialization.set_weights(self.model, mean)
         try:
             if val_pairs:
-                loss = validation_loss(self.model, val_pairs, self.config.batch_tokens) if is_first_process() else 0.0
-                (row["val_loss"],) = all_reduce_sum(loss)
+                row["val_loss"] = validation_loss(self.model, val_pairs, self.config.batch_tokens)
                 if not math.isfinite(row["val_loss"]):
                     raise state.diverged("validation loss", row["val_loss"])
                 is_best = row["val_loss"] < state.best_loss
@@ -173,7 +174,7 @@ class Checkpointer:
 def _settings(config: TrainingConfig, pairs: Pairs | PairStore) -> dict[str, Any]:
     """What may not change on the way, as JSON gives it back: a schedule by some of its rates, pairs by a checksum."""
     free = ("steps", "minutes", "cooldown_steps", "evaluate_every", "recompute", "average", "patience")
-    settings = {name: value for name, value in asdict(config).items() if name not in free}
+    settings = {name: value for name, value in vars(config).items() if name not in free}
     settings["schedule"] = [config.schedule(2**n, peak=1.0, warmup=100) for n in range(17)]
     if isinstance(pairs, PairStore):
         settings["pairs"] = pairs.checksum
@@ -184,12 +185,21 @@ def _settings(config: TrainingConfig, pairs: Pairs | PairStore) -> dict[str, Any
 
 @contextmanager
 def stop_signals(folder: str | Path | None, noted: list[int]) -> Iterator[None]:
-    """Inside the block SIGINT (Ctrl-C) and SIGTERM stop nothing and are noted, if there is a folder to save in."""
-    before = {}
+    """Inside the block SIGINT (Ctrl-C) and SIGTERM stop nothing and are noted, if there is a folder to save in.
+
+    A second Ctrl-C interrupts at once, unless there are several processes: what launched them sends each signal again.
+    """
+    before: dict[int, Any] = {}
+
+    def note(number: int, _: object) -> None:
+        noted.append(number)
+        if number == signal.SIGINT and rank_and_world_size()[1] == 1:
+            signal.signal(number, before[number])
+
     if folder is not None and threading.current_thread() is threading.main_thread():  # Python allows it nowhere else
         for number in (signal.SIGINT, signal.SIGTERM):
             if signal.getsignal(number) not in (signal.SIG_IGN, None):  # what is ignored stays ignored
-                before[number] = signal.signal(number, lambda number, _: noted.append(number))
+                before[number] = signal.signal(number, note)
     try:
         yield
     finally:

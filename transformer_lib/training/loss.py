@@ -3,6 +3,7 @@
 """The loss of a translation: cross-entropy over real tokens."""
 
 from collections.abc import Sequence
+from itertools import islice
 from typing import Any
 
 import torch
@@ -12,6 +13,7 @@ from torch import Tensor, nn
 
 from transformer_lib.data import token_batches
 from transformer_lib.model import Transformer, evaluation
+from transformer_lib.training.distributed import all_reduce_sum, rank_and_world_size
 
 Pairs = Sequence[tuple[list[int], list[int]]]
 
@@ -130,15 +132,20 @@ def translation_loss(
 
 
 def validation_loss(model: Transformer, pairs: Pairs, batch_tokens: int) -> float:
-    """The mean loss of a real token of `pairs`, in nats, without dropout and label smoothing."""
+    """The mean loss of a real token of `pairs`, in nats, without dropout and label smoothing.
+
+    Of several processes each computes its share of the batches; all must call it, and all get the same.
+    """
     device, pad_id = model.output_projection.weight.device, model.config.pad_id
     total, count = torch.zeros((), dtype=torch.float64, device=device), 0
+    rank, world = rank_and_world_size()
     with evaluation(model):
-        for batch in token_batches(pairs, batch_tokens, pad_id=pad_id):
+        for batch in islice(token_batches(pairs, batch_tokens, pad_id=pad_id), rank, None, world):
             source, target = (side.to(device, non_blocking=True) for side in batch)
             total += translation_loss(model, source, target, reduction="sum")
             count += real_targets(batch.target, pad_id)
-    return total.item() / count
+    loss, tokens = all_reduce_sum(total.item(), count)
+    return loss / tokens
 
 
 def real_targets(target: Int[Tensor, "batch m"], pad_id: int) -> int:

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import math
 import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
@@ -78,7 +79,7 @@ def train_step(
                 with torch.autocast("cuda", torch.bfloat16, enabled=device.type == "cuda"):
                     parts.append(loss(source, target) / tokens)
                 (parts[-1] * world).backward()  # because `wrap_for_ddp` takes the mean over the processes
-    norm = nn.utils.clip_grad_norm_(loss.parameters(), config.clip_norm)
+    norm = nn.utils.clip_grad_norm_(loss.parameters(), config.clip_norm or math.inf)
     for group in optimizer.param_groups:
         group["lr"] = config.learning_rate(step)
     bad = (~norm.isfinite()).float()
