@@ -203,8 +203,8 @@ def stop_signals(folder: str | Path | None, noted: list[int]) -> Iterator[None]:
     try:
         yield
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        for kind, handler in before.items():
+            signal.signal(kind, handler)
 
 
 def _batches(
