@@ -21,8 +21,10 @@ import matplotlib.font_manager  # noqa: F401  # the first import writes a cache 
 import numpy as np
 from PIL import Image
 
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tools"))
 from execute import PATIENCE, REPRODUCIBLE
+from skips import pytest_sessionfinish  # noqa: F401
 
 NUMBER = re.compile(r"[-+−]?\d+(?:\.\d+)?(?:e[-+]?\d+)?")
 REFERENCE = re.compile(r"url\(#\w+\)")

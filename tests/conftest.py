@@ -8,6 +8,7 @@ import pytest
 import torch
 from hypothesis import Phase, settings
 from jaxtyping import config, install_import_hook
+from skips import pytest_sessionfinish  # noqa: F401
 from typecheck import CORE
 
 install_import_hook([f"transformer_lib.{module}" for module in CORE], "typecheck.typechecker")

@@ -14,7 +14,7 @@ from transformer_lib.checks import (
 from transformer_lib.checks.bugs import CASES
 from transformer_lib.checks.components import ATTENTION, DECODER_LAYER, LAYER, MASKS, MULTI_HEAD, POSITIONS
 from transformer_lib.checks.model_under_test import ModelUnderTest
-from transformer_lib.checks.properties import PROPERTIES, TRAINED_PROPERTIES
+from transformer_lib.checks.properties import FOLLOWS, PROPERTIES, TRAINED_PROPERTIES
 from transformer_lib.checks.reference_model import ReferenceModel
 from transformer_lib.checks.training_bugs import (
     accumulate,
@@ -50,7 +50,11 @@ def test_the_cases_that_reports_name_exist():
 
 
 def test_the_names_of_properties_are_those_of_the_suite():
-    assert set.union(*(set(entry.failing) for entry in CASES.values())) <= {entry.name for entry in PROPERTIES}
+    """A property's name is its function's, so renaming one would part it from these."""
+    names = {entry.name for entry in PROPERTIES}
+    assert set.union(*(set(entry.failing) for entry in CASES.values())) <= names
+    follows = set(FOLLOWS) | {name for others in FOLLOWS.values() for name in others.split(", ")}
+    assert follows <= names | {entry.name for entry in TRAINED_PROPERTIES}
 
 
 @pytest.mark.parametrize("seed", range(3))
