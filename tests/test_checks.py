@@ -410,7 +410,7 @@ def test_a_report_as_text_json_and_table():
     report = Report((Finding("one", "pass", "moves by 0"), Finding("two", "fail", "a < b", "x & y", "future")))
     assert not report.holds
     assert report.failed == ["two"]
-    for part in ("one", "moves by 0", "a < b", "x & y", "gallery: 13_", "1 pass, 1 fail, 0 not applicable"):
+    for part in ("one", "moves by 0", "a < b", "x & y", "x & y (gallery: future)", "1 pass, 1 fail, 0 not applicable"):
         assert part in str(report)
     found = json.loads(report.to_json())
     assert (found["schema"], found["holds"]) == (1, False)

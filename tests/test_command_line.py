@@ -461,6 +461,16 @@ def test_help(arguments):
     assert out.startswith("Usage: python -m transformer_lib")
 
 
+@pytest.mark.parametrize("script", ["bin/tested-transformer", "Scripts/tested-transformer.exe", "__main__.py"])
+def test_help_and_errors_name_the_program_and_nothing_that_a_wheel_lacks(script, monkeypatch):
+    monkeypatch.setattr(sys, "argv", [script])
+    program = "tested-transformer" if "tested" in script else "python -m transformer_lib"
+    out, err = run("check", "--help")[1], run("check", "--steps", "5")[2]
+    assert out.startswith(f"Usage: {program} check ")
+    assert ".md" not in out
+    assert f"(see {program} check --help)" in err
+
+
 def raising(error):
     def fail(*_, **__):
         raise error

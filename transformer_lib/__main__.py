@@ -470,8 +470,9 @@ def _check(factory: str, sizes: tuple[int, int], as_json: str | None, as_junit: 
                 return model(source, source != pad_id, target)
             return Adapted(MyModel(source_vocab_size, target_vocab_size), call)
 
-    chapters/12d_adapters.md has five more. The two trainings take most of a minute on a quiet machine. Status 0: all
-    hold; 1: one does not; 2: it cannot be run. chapters/12_checks.md says what a pass does not prove.
+    The course's page "Your model in a few lines" has five more. The two trainings take most of a minute on a quiet
+    machine. Status 0: all hold; 1: one does not; 2: it cannot be run. The page "Is it right?" says what a pass does not
+    prove.
     """  # noqa: D301, for click \b means: leave these lines as they are
     module, colon, name = factory.partition(":")
     if not (module and colon and name):
@@ -582,18 +583,19 @@ def _fail(message: str) -> int:
 
 def main(argv: list[str] | None = None) -> int:
     """Run a command and return its exit status: 0, 1 if `check` fails, 2 after an error, 130 if it was stopped."""
+    script = Path(sys.argv[0]).stem
+    program = script if script == "tested-transformer" else "python -m transformer_lib"
     try:
         warnings.showwarning = lambda message, *_: _say(f"warning: {message}")
         if isinstance(sys.stdout, TextIOWrapper):
             sys.stdout.reconfigure(encoding="utf-8")  # as the input, whatever the locale says
         words = sys.argv[1:] if argv is None else list(argv)
-        with _commands.make_context("python -m transformer_lib", words) as context:
+        with _commands.make_context(program, words) as context:
             return _commands.invoke(context) or 0
     except click.exceptions.Exit as stop:  # --help
         return stop.exit_code
     except click.UsageError as error:
-        program = error.ctx.command_path if error.ctx else "python -m transformer_lib"
-        return _fail(f"{error.format_message()} (see {program} --help)")
+        return _fail(f"{error.format_message()} (see {error.ctx.command_path if error.ctx else program} --help)")
     except InputError as error:
         return _fail(str(error))
     except KeyboardInterrupt as stop:

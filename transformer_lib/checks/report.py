@@ -65,7 +65,7 @@ class Finding:
 
     def __str__(self) -> str:
         line = f"{self.verdict:<14} {self.name}: {self.evidence}"
-        gallery = f" (gallery: {self.page})" if self.page else ""
+        gallery = f" (gallery: {self.case})" if self.case else ""
         return line + (f"\n{'':<14} likely: {self.cause}{gallery}" if self.verdict == "fail" else "")
 
     @property
