@@ -26,8 +26,9 @@ from model_card import model_card
 
 from transformer_lib.cost import count_parameters
 from transformer_lib.data import ParallelCorpus, load_multi30k
+from transformer_lib.files import InputError, atomic_write
 from transformer_lib.model import Transformer
-from transformer_lib.serialization import InputError, atomic_write, save_weights
+from transformer_lib.serialization import save_weights
 from transformer_lib.translation import Translator, evaluate_bleu
 
 SPLITS = ("test_2016_flickr", "val")

@@ -20,7 +20,7 @@ from bleu import sentence_counts
 from record import corpus, digest, environment, load, log_of, pretty_json
 from trainings import TRAININGS, run_of, translations
 
-from transformer_lib.serialization import atomic_write
+from transformer_lib.files import atomic_write
 
 ON_SHEET = 60  # sentences
 

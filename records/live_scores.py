@@ -19,7 +19,7 @@ from typing import Any
 from live import ROOT, RUN, SCRIPT, ask, rounded_translator, write
 
 from transformer_lib.data import load_multi30k
-from transformer_lib.serialization import atomic_write
+from transformer_lib.files import atomic_write
 from transformer_lib.translation import evaluate_bleu
 
 RECORD = ROOT / "records" / "live.json"

@@ -19,7 +19,7 @@ import torch.distributed as dist
 from test_training import CONFIG, PAIRS, VAL_PAIRS, fresh_model
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
-from transformer_lib.serialization import InputError
+from transformer_lib.files import InputError
 from transformer_lib.training import loop as training
 from transformer_lib.training import train
 

@@ -27,8 +27,8 @@ from transformer_lib.checks import Report
 from transformer_lib.checks.report import Property
 from transformer_lib.data import ParallelCorpus, Tokenizer, toy_corpus
 from transformer_lib.decoding import Hypothesis
+from transformer_lib.files import InputError
 from transformer_lib.model import Transformer, TransformerConfig
-from transformer_lib.serialization import InputError
 from transformer_lib.translation import Translator, evaluate_bleu
 
 
@@ -200,7 +200,7 @@ def test_a_second_run_into_the_same_place_is_refused(fails, own, tmp_path, monke
     monkeypatch.setattr(command_line, "train", meanwhile)
     status, out, _ = run("train", *own, "--out", "run", "--steps", 1)
     assert (status, json.loads(out)["step"]) == (0, 1)
-    assert [line.startswith("error: another process is training into run: ") for line in refused] == [True]
+    assert [line.startswith("error: another process is writing into run: ") for line in refused] == [True]
 
 
 @pytest.mark.parametrize(

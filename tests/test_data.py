@@ -38,7 +38,7 @@ from transformer_lib.data import (
 )
 from transformer_lib.data.corpora import LONGEST_IN_TRAIN, toy_split
 from transformer_lib.data.toy_grammar import ADJECTIVES, NOUNS, VERBS, toy_sentence
-from transformer_lib.serialization import InputError
+from transformer_lib.files import InputError
 
 PAD, BOS, EOS = 0, 1, 2
 

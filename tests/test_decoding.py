@@ -15,8 +15,8 @@ from transformer_lib.data import Tokenizer, load_multi30k, toy_corpus
 from transformer_lib.decoding import Hypothesis, beam_search, greedy_decode
 from transformer_lib.decoding.sampling import sample_decode
 from transformer_lib.decoding.search_state import SearchState, best_tokens
+from transformer_lib.files import InputError
 from transformer_lib.model import Memory, Transformer, TransformerConfig
-from transformer_lib.serialization import InputError
 
 PAD, BOS, EOS = 0, 1, 2
 TOKENS = {"bos_id": BOS, "eos_id": EOS}

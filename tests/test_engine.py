@@ -13,8 +13,8 @@ from test_translation import MAX_LEN, TOKENIZER, translator
 from transformer_lib.data import load_multi30k
 from transformer_lib.decoding.search_state import SearchState
 from transformer_lib.engine import EngineTranslator, export
+from transformer_lib.files import InputError
 from transformer_lib.model import Transformer, evaluation
-from transformer_lib.serialization import InputError
 from transformer_lib.translation import Translator, evaluate_bleu
 
 try:

@@ -13,7 +13,7 @@ from IPython.core.formatters import DisplayFormatter
 import transformer_lib.exercises
 from transformer_lib.exercises import close, grade, show
 from transformer_lib.exercises.progress import progress
-from transformer_lib.serialization import InputError
+from transformer_lib.files import InputError
 
 ROOT = Path(__file__).resolve().parent.parent
 LABEL = re.compile(r"^:label: ex-((?:\d\d[a-z]?|[A-Z])-\d)$", re.MULTILINE)

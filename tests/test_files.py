@@ -16,19 +16,10 @@ from safetensors.torch import load_file, save_file
 from small import ENVIRONMENT
 from torch import nn
 
+from transformer_lib.files import InputError, atomic_path, atomic_write, folder_lock
 from transformer_lib.model import Transformer
-from transformer_lib.serialization import (
-    InputError,
-    atomic_path,
-    atomic_write,
-    directory_lock,
-    load_state,
-    load_weights,
-    one_at_a_time,
-    save_state,
-    save_weights,
-    weights_of,
-)
+from transformer_lib.serialization import load_weights, save_weights
+from transformer_lib.training.state import load_state, save_state, weights_of
 
 
 def failure(number):
@@ -155,7 +146,7 @@ def test_a_file_where_a_folder_should_be_and_the_other_way_round(tmp_path):
 
 
 def take(folder):
-    with directory_lock(folder):
+    with folder_lock(folder):
         pass
 
 
@@ -165,9 +156,9 @@ def test_a_lock_is_for_one_at_a_time_and_leaves_nothing(tmp_path, monkeypatch):
     kept = {"a": b"x", "c.part": b"x", ".d": b"x", ".download.iso.part": b"x"}
     for name in [*kept, ".a.1.part", ".b.22.part"]:
         atomic_write(f"run/{name}", "x")
-    with directory_lock("run"):
+    with folder_lock("run"):
         before = content(tmp_path / "run")
-        refused([f"another process is training into {tmp_path / 'run'}: "], take, tmp_path / "run")
+        refused([f"another process is writing into {tmp_path / 'run'}: "], take, tmp_path / "run")
         assert content(tmp_path / "run") == before
         take(tmp_path / "new" / "run")
     take("run")
@@ -175,39 +166,57 @@ def test_a_lock_is_for_one_at_a_time_and_leaves_nothing(tmp_path, monkeypatch):
     assert content(tmp_path / "new" / "run") == {}
 
 
+@pytest.mark.parametrize("wait", [False, True])
+@pytest.mark.parametrize("number", [errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP])
+@pytest.mark.filterwarnings("ignore:flock not supported")
+def test_a_file_system_without_locks_is_no_obstacle(tmp_path, monkeypatch, number, wait):
+    monkeypatch.setattr("fcntl.flock", failure(number))
+    for _ in range(2):
+        with folder_lock(tmp_path, wait=wait):
+            atomic_write(tmp_path / "a", "x")
+        assert content(tmp_path) == {"a": b"x"}
+
+
+def test_a_lock_that_may_not_be_taken(tmp_path, monkeypatch):
+    """As that of another user."""
+    monkeypatch.setattr("filelock.FileLock.acquire", failure(errno.EACCES))
+    refused(["cannot write", tmp_path / ".lock"], take, tmp_path)
+
+
 def test_the_lock_of_one_who_has_just_ended_is_no_lock(tmp_path, monkeypatch):
     """The file is removed between opening and locking: somebody else would make a new one, and lock that."""
-    monkeypatch.setattr("fcntl.flock", lambda *_: (tmp_path / ".lock").unlink())
-    with pytest.raises(InputError, match="another process is training"):
-        take(tmp_path)
-
-
-def test_a_file_system_without_locks_is_no_obstacle(tmp_path, monkeypatch):
-    monkeypatch.setattr("fcntl.flock", failure(errno.ENOLCK))
-    take(tmp_path)
-    assert content(tmp_path) == {}
-
-
-def test_others_wait_for_the_one_who_builds_and_the_folder_is_left_as_it_was(tmp_path, monkeypatch):
-    """The lock is on a file that is open for writing: a network disk refuses any other."""
     flock, taken = fcntl.flock, []
 
     def removed_once(file, how):
         flock(file, how)
         taken.append(file)
-        if len(taken) == 1:  # as if its last owner removed it between opening and locking
-            (tmp_path / "new" / ".lock").unlink()
+        if len(taken) == 1:
+            (tmp_path / ".lock").unlink()
 
     monkeypatch.setattr("fcntl.flock", removed_once)
-    with one_at_a_time(tmp_path / "new"):
+    with folder_lock(tmp_path, wait=True):
         assert len(taken) == 2
-        assert all(file.writable() for file in taken)
-        with (tmp_path / "new" / ".lock").open("a") as other, pytest.raises(BlockingIOError):
-            flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    assert content(tmp_path / "new") == {}
-    monkeypatch.setattr("fcntl.flock", failure(errno.ENOLCK))
-    with one_at_a_time(tmp_path / "new"):
-        pass
+        refused(["another process is writing"], take, tmp_path)
+
+
+WAITS = """
+import sys
+from transformer_lib.files import folder_lock
+print("ready", flush=True)
+with folder_lock(sys.argv[1], wait=True):
+    print(open(sys.argv[1] + "/built").read(), flush=True)
+"""
+
+
+def test_others_wait_for_the_one_who_builds_and_the_folder_is_left_as_it_was(tmp_path):
+    command = [sys.executable, "-c", WAITS, tmp_path / "new"]
+    with folder_lock(tmp_path / "new", wait=True):
+        other = subprocess.Popen(command, env=ENVIRONMENT, stdout=subprocess.PIPE, text=True)
+        assert other.stdout.readline() == "ready\n"
+        atomic_write(tmp_path / "new" / "built", "by the first")
+    assert other.communicate() == ("by the first\n", None)
+    assert other.returncode == 0
+    assert content(tmp_path / "new") == {"built": b"by the first"}
 
 
 # --- weights -----------------------------------------------------------------------------------------------------

@@ -27,7 +27,7 @@ from transformer_lib import __main__ as command_line
 from transformer_lib import translation
 from transformer_lib.data import Tokenizer, corpora, read_lines, toy_oracle
 from transformer_lib.decoding import beam_search
-from transformer_lib.serialization import InputError
+from transformer_lib.files import InputError
 
 
 def cases(few, many):

@@ -184,7 +184,7 @@ def test_a_second_run_into_the_same_place_is_refused(ranks, resume, children, wh
     with in_step(5, second):
         model, log = trained(out)
     assert [status for status, _ in answers] == [0] * ranks
-    assert answers[0][1]["error"].startswith(f"another process is training into {out}: ")
+    assert answers[0][1]["error"].startswith(f"another process is writing into {out}: ")
     assert all(str(out) in answer["error"] for _, answer in answers)
     assert timeless(log) == whole.log
     assert same(tensors_of(model), whole.weights)
@@ -396,7 +396,7 @@ def test_a_stopped_command_says_how_to_go_on_and_ends_the_same(command, tmp_path
                 status, out, line = command(name, "--model", "run", *rest)
                 assert (status, out) == (2, "")
                 assert line.startswith("error: there is no file run/model.safetensors")
-                assert "--resume" in line
+                assert "can be resumed" in line
     assert command("train", "--out", "run", *options, "--resume")[0] == 0
     whole, parts = (load_file(tmp_path / name / "model.safetensors") for name in ("whole", "run"))
     assert same(whole, parts)

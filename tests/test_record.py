@@ -28,7 +28,7 @@ from transformer_lib import __main__ as command_line
 from transformer_lib import data as library_data
 from transformer_lib.cost import count_parameters
 from transformer_lib.data import ParallelCorpus, corpora, load_multi30k
-from transformer_lib.serialization import InputError
+from transformer_lib.files import InputError
 from transformer_lib.translation import Translator, evaluate_bleu
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -22,7 +22,7 @@ from transformer_lib import __main__ as command_line
 from transformer_lib.data import LargeCorpus, PairStore, Tokenizer, encode_pairs, read_parallel, token_batches
 from transformer_lib.data import store as store_module
 from transformer_lib.data.store import index_shuffle
-from transformer_lib.serialization import InputError
+from transformer_lib.files import InputError
 
 MAX_LEN, VOCAB = 40, 300
 BUDGETS = (40, 101, 2000, 10**6)

@@ -23,13 +23,15 @@ from torch.nn.utils.rnn import pad_sequence
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from transformer_lib.data import Batch, token_batches
+from transformer_lib.files import InputError
 from transformer_lib.model import Transformer, TransformerConfig
-from transformer_lib.serialization import InputError, load_weights, save_state
+from transformer_lib.serialization import load_weights
 from transformer_lib.training import TrainingConfig, inverse_sqrt_schedule, train, translation_loss
 from transformer_lib.training import loop as training
 from transformer_lib.training import loss as loss_module
 from transformer_lib.training.config import adamw
 from transformer_lib.training.loss import validation_loss
+from transformer_lib.training.state import save_state
 from transformer_lib.training.train_step import LossModule, activation_checkpointing, train_step
 
 BOS, EOS, VOCABULARY = 1, 2, 13

@@ -12,11 +12,11 @@ from torch import nn
 
 from transformer_lib.cache import KeyValueCache
 from transformer_lib.decoding.search_state import SearchState
+from transformer_lib.files import InputError
 from transformer_lib.layers import EncoderLayer, FeedForward
 from transformer_lib.masks import causal_mask
 from transformer_lib.model import Encoder
 from transformer_lib.multi_head import MultiHeadAttention
-from transformer_lib.serialization import InputError
 from transformer_lib.variants import DecoderOnly, EncoderOnly, ModernDecoderOnly, mask_tokens
 from transformer_lib.variants.modern_blocks import SwiGLU, rotary
 

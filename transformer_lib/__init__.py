@@ -19,23 +19,17 @@ from transformer_lib.data.tokenizer import Tokenizer
 from transformer_lib.data.toy_grammar import toy_oracle
 from transformer_lib.decoding.sampling import sample_decode
 from transformer_lib.decoding.search import Hypothesis, beam_search, greedy_decode
+from transformer_lib.files import InputError, atomic_path, atomic_write
 from transformer_lib.layers import DecoderLayer, EncoderLayer, FeedForward
 from transformer_lib.masks import causal_mask, decoder_mask, padding_mask
 from transformer_lib.model import Decoder, Encoder, Memory, Transformer, TransformerConfig
 from transformer_lib.multi_head import MultiHeadAttention
 from transformer_lib.positions import LearnedPositionalEncoding, SinusoidalPositionalEncoding, sinusoidal_table
-from transformer_lib.serialization import (
-    InputError,
-    atomic_path,
-    atomic_write,
-    load_state,
-    load_weights,
-    save_state,
-    save_weights,
-)
+from transformer_lib.serialization import load_weights, save_weights
 from transformer_lib.training.config import TrainingConfig, inverse_sqrt_schedule
 from transformer_lib.training.loop import train
 from transformer_lib.training.loss import translation_loss
+from transformer_lib.training.state import load_state, save_state
 from transformer_lib.translation import Translator, evaluate_bleu
 from transformer_lib.variants.families import DecoderOnly, EncoderOnly, mask_tokens
 from transformer_lib.variants.modern_blocks import SwiGLU, rotary

@@ -41,8 +41,8 @@ from transformer_lib.data import (
 from transformer_lib.data.store import held_out_step
 from transformer_lib.engine import EngineTranslator, export
 from transformer_lib.exercises.progress import progress
+from transformer_lib.files import InputError, atomic_write, one_line
 from transformer_lib.model import Transformer, TransformerConfig
-from transformer_lib.serialization import InputError, atomic_write, one_line
 from transformer_lib.training import TrainingConfig, train
 from transformer_lib.training.distributed import is_first_process, process_group
 from transformer_lib.translation import Translator, evaluate_bleu

@@ -15,8 +15,8 @@ import torch
 from torch import Tensor
 
 from transformer_lib.data import Tokenizer
+from transformer_lib.files import InputError, one_line
 from transformer_lib.model import Transformer
-from transformer_lib.serialization import InputError, one_line
 from transformer_lib.translation import Translator
 
 

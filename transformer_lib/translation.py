@@ -19,8 +19,9 @@ from torch.nn.utils.rnn import pad_sequence
 
 from transformer_lib.data import Tokenizer
 from transformer_lib.decoding import beam_search
+from transformer_lib.files import InputError, atomic_write, one_line
 from transformer_lib.model import Transformer, TransformerConfig, evaluation
-from transformer_lib.serialization import InputError, atomic_write, load_weights, one_line, save_weights
+from transformer_lib.serialization import load_weights, save_weights
 
 SHIPPED = ("multi30k-en-de",)
 

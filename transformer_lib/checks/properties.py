@@ -27,7 +27,7 @@ from transformer_lib.checks.model_under_test import (
     seeded,
 )
 from transformer_lib.checks.report import NotApplicable, Outcome, Property, register_property
-from transformer_lib.serialization import one_line
+from transformer_lib.files import one_line
 
 PROPERTIES: list[Property] = []  # in the order in which they are written
 TRAINED_PROPERTIES: list[Property] = []  # those that train the model

@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import Any
 from xml.etree import ElementTree
 
-from transformer_lib.serialization import one_line
+from transformer_lib.files import one_line
 
 Outcome = tuple[bool, str] | tuple[bool, str, str]  # whether the property holds, the evidence, a cause that it shows
 Check = Callable[[Any], Outcome]

@@ -12,7 +12,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from transformer_lib.data.corpora import ParallelCorpus
 from transformer_lib.data.tokenizer import Tokenizer
-from transformer_lib.serialization import InputError
+from transformer_lib.files import InputError
 
 
 def encode_pairs(

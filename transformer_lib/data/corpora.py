@@ -18,7 +18,7 @@ from pathlib import Path
 from zlib import crc32
 
 from transformer_lib.data.toy_grammar import ADJECTIVES, NOUNS, toy_sentence
-from transformer_lib.serialization import InputError, atomic_write
+from transformer_lib.files import InputError, atomic_write
 
 HELD_OUT = {
     (adjective, noun) for i, adjective in enumerate(ADJECTIVES) for j, noun in enumerate(NOUNS) if (2 * i + j) % 7 == 0

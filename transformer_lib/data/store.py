@@ -22,7 +22,7 @@ import torch
 from transformer_lib.data.batching import Batch
 from transformer_lib.data.corpora import ParallelCorpus, open_bytes, read_lines
 from transformer_lib.data.tokenizer import Tokenizer
-from transformer_lib.serialization import InputError, atomic_path, atomic_write, one_at_a_time, remove_parts
+from transformer_lib.files import InputError, atomic_path, atomic_write, folder_lock
 
 CHUNK = 10_000  # pairs that are in memory at a time
 SAMPLE = 500_000  # pairs that a tokenizer is trained on, at most
@@ -225,7 +225,7 @@ class LargeCorpus:
         if sizes[0] != sizes[1]:
             counts = f"{sizes[0]} in {self.source} and {sizes[1]} in {self.target}"
             raise InputError(f"expected as many lines in both files; got {counts}")
-        with one_at_a_time(self.folder):
+        with folder_lock(self.folder, wait=True):
             if store := stored():  # another process has built it meanwhile
                 return store
             self._build(made_of, sizes[0], vocab_size, tokenizer)
@@ -244,7 +244,6 @@ class LargeCorpus:
 
         folder, step = Path(self.folder), held_out_step(size) if self.hold_out else size + 1
         (folder / "store.json").unlink(missing_ok=True)  # it is written last: without it there is no store
-        remove_parts(folder)
         stored: dict[str, Any] = {"made_of": made_of, "vocab_size": None if tokenizer else vocab_size}
         if tokenizer is None:
             sample = islice(self._pairs(step), 0, None, math.ceil(size / SAMPLE) or 1)

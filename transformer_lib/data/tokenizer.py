@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from transformer_lib.data.corpora import read_bytes
-from transformer_lib.serialization import InputError, atomic_write, one_line
+from transformer_lib.files import InputError, atomic_write, one_line
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer as Engine

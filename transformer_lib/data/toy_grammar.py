@@ -6,7 +6,7 @@ import random
 import re
 from collections.abc import Callable, Collection
 
-from transformer_lib.serialization import InputError
+from transformer_lib.files import InputError
 
 BEINGS = {
     "man": "der Mann", "king": "der König", "boy": "der Junge/Jungen", "dog": "der Hund", "bear": "der Bär/Bären",

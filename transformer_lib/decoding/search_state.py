@@ -9,8 +9,8 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from transformer_lib.cache import KeyValueCache
+from transformer_lib.files import InputError
 from transformer_lib.model import Memory, Transformer
-from transformer_lib.serialization import InputError
 
 
 def length_limits(

@@ -4,7 +4,7 @@
 
 from transformer_lib.data import read_lines
 from transformer_lib.exercises import Answer, Checks
-from transformer_lib.serialization import InputError
+from transformer_lib.files import InputError
 
 
 def _shout(sentence: str) -> str:

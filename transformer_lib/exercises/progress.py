@@ -6,7 +6,7 @@ import json
 import re
 from pathlib import Path
 
-from transformer_lib.serialization import InputError
+from transformer_lib.files import InputError
 
 
 def progress(folder: str | Path) -> dict[str, dict[str, str]]:
