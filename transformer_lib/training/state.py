@@ -1,4 +1,4 @@
-# Generated from chapters/09e_resuming.md: edit the chapter, not this file, then run `make export`.
+# Generated from chapters/09e_resuming.md: edit there and run `make export`, or edit here and run `make sync`.
 
 """The state of a training run, in one file: all that the next step depends on."""
 
