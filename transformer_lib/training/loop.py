@@ -25,13 +25,14 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from transformer_lib import serialization
 from transformer_lib.data import Batch, PairStore, token_batches
+from transformer_lib.files import InputError, atomic_write, folder_lock, one_line
 from transformer_lib.model import Transformer
-from transformer_lib.serialization import InputError
+from transformer_lib.serialization import save_weights
 from transformer_lib.training.config import TrainingConfig, adamw
 from transformer_lib.training.distributed import all_reduce_sum, is_first_process, rank_and_world_size, wrap_for_ddp
 from transformer_lib.training.loss import Pairs, real_targets, validation_loss
+from transformer_lib.training.state import Weights, load_state, save_state, set_weights, weights_of
 from transformer_lib.training.train_step import LossModule, activation_checkpointing, train_step
 
 _LOGGER = logging.getLogger("transformer_lib")
@@ -49,7 +50,7 @@ def run_lock(folder: str | Path | None, prepare: Callable[[], None]) -> Iterator
         if is_first_process():
             try:
                 if folder is not None:
-                    stack.enter_context(serialization.directory_lock(folder))
+                    stack.enter_context(folder_lock(folder))
                 prepare()
             except InputError as error:
                 refusal = error
@@ -95,7 +96,7 @@ class Checkpointer:
         self.model, self.optimizer, self.config = model, optimizer, config
         self.folder = None if folder is None else Path(folder)
         self.state, self.log, self.settings = TrainingState(), list[dict[str, float]](), _settings(config, pairs)
-        self.recent_weights = deque[serialization.Weights](maxlen=config.average - 1)  # and today's are one more
+        self.recent_weights = deque[Weights](maxlen=config.average - 1)  # and today's are one more
         self.start, self.slowest = time.monotonic(), 0.0  # the slowest checkpoint so far, in seconds
 
     def seconds(self) -> float:
@@ -111,7 +112,7 @@ class Checkpointer:
         if self.folder is None or not resume or not (self.folder / "state.safetensors").exists():
             self.save()
             return
-        stored, recent = serialization.load_state(self.folder / "state.safetensors", self.model, self.optimizer)
+        stored, recent = load_state(self.folder / "state.safetensors", self.model, self.optimizer)
         if stored.get("state", {}).keys() != vars(self.state).keys():
             raise InputError(f"{self.folder} holds the state of another version of this library: use another directory")
         settings = {"masked_smoothing": False, "r_drop": 0.0, "both_directions": 0}  # older states lack these
@@ -127,7 +128,7 @@ class Checkpointer:
             rows = [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()]
             self.log += [row for row in rows if row["step"] <= self.state.step]
         except (OSError, KeyError, TypeError, ValueError, RecursionError) as error:
-            reason = serialization.one_line(error)
+            reason = one_line(error)
             raise InputError(f"{log} is missing or damaged ({reason}): train into another place") from error
 
     def checkpoint(self, val_pairs: Pairs) -> dict[str, float]:
@@ -139,10 +140,10 @@ class Checkpointer:
         row: dict[str, float] = {"step": state.step, "epoch": state.epoch, "tokens": state.tokens}
         row["learning_rate"] = self.config.learning_rate(state.step)
         row["train_loss"], state.loss_sum, state.loss_tokens = state.loss_sum / state.loss_tokens, 0.0, 0
-        own = serialization.weights_of(self.model) if self.config.average > 1 else {}
+        own = weights_of(self.model) if self.config.average > 1 else {}
         recent = [*self.recent_weights, own]
         mean = {name: torch.stack([weights[name] for weights in recent]).mean(dim=0) for name in own}
-        serialization.set_weights(self.model, mean)
+        set_weights(self.model, mean)
         try:
             if val_pairs:
                 row["val_loss"] = validation_loss(self.model, val_pairs, self.config.batch_tokens)
@@ -152,9 +153,9 @@ class Checkpointer:
                 state.best_loss = min(state.best_loss, row["val_loss"])
                 state.validations_since_best = 0 if is_best else state.validations_since_best + 1
             if is_best and self.folder is not None and is_first_process():
-                serialization.save_weights(self.folder / "model.safetensors", self.model)
+                save_weights(self.folder / "model.safetensors", self.model)
         finally:
-            serialization.set_weights(self.model, own)
+            set_weights(self.model, own)
         self.recent_weights.append(own)
         self.log.append(row | {"seconds": self.seconds()})
         self.save()
@@ -166,9 +167,9 @@ class Checkpointer:
         self.state.seconds = self.seconds()
         if self.folder is not None and is_first_process():
             log, path = "".join(json.dumps(row) + "\n" for row in self.log), self.folder / "state.safetensors"
-            serialization.atomic_write(self.folder / "log.jsonl", log)
+            atomic_write(self.folder / "log.jsonl", log)
             progress = {"state": asdict(self.state), "settings": self.settings}
-            serialization.save_state(path, self.model, self.optimizer, progress, recent=self.recent_weights)
+            save_state(path, self.model, self.optimizer, progress, recent=self.recent_weights)
 
 
 def _settings(config: TrainingConfig, pairs: Pairs | PairStore) -> dict[str, Any]:
