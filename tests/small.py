@@ -1,6 +1,7 @@
 """Forty small pairs, a preset that trains on them within a blink, and the command line in this process."""
 
 import io
+import json
 import os
 import sys
 from contextlib import redirect_stderr, redirect_stdout
@@ -18,7 +19,8 @@ MICRO = {
     "training": {"batch_tokens": 128, "peak_lr": 5e-3, "warmup_steps": 2},
     "tokenizer": {"vocab_size": 300},
 }  # fmt: skip
-ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(Path(__file__).parent.parent)}  # of a process
+ROOT = Path(__file__).resolve().parent.parent
+ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}  # of a process
 
 
 def write_texts(folder, source=ENGLISH, target=GERMAN):
@@ -42,3 +44,8 @@ def call(*arguments, stdin=None):
 def files_below(folder):
     """What is below a folder, and what is in the files."""
     return {path: path.read_bytes() if path.is_file() else None for path in folder.rglob("*")}
+
+
+def stored_cells(stem):
+    """The cells of a page's stored notebook."""
+    return json.loads((ROOT / "book" / f"{stem}.ipynb").read_text(encoding="utf-8"))["cells"]

@@ -8,7 +8,6 @@ import string
 import struct
 import subprocess
 import sys
-from html.parser import HTMLParser
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -18,7 +17,7 @@ import pytest
 import yaml
 from bs4 import BeautifulSoup
 from pybtex.database import parse_file
-from small import ENVIRONMENT
+from small import ENVIRONMENT, stored_cells
 
 from transformer_lib import Translator
 
@@ -54,13 +53,8 @@ def listed(entry):
 
 def tracked_texts():
     """Every text file of the repository except MathJax: (name, text), pictures cut out."""
-    names = subprocess.run(
-        ["git", "ls-files", "--cached", "--others", "--exclude-standard"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-    ).stdout.splitlines() or [
+    command = ["git", "ls-files", "--cached", "--others", "--exclude-standard"]
+    names = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False).stdout.splitlines() or [
         path.relative_to(ROOT).as_posix()
         for path in ROOT.rglob("*")
         if path.is_file() and not any(part in (".venv", "_build", "runs") for part in path.parts)
@@ -78,31 +72,23 @@ def tracked_texts():
 def test_contents_and_chapters_agree():
     assert CHAPTERS
     names = listed(yaml.safe_load(read("_toc.yml")))
-    expected = {f"book/{page.stem}" for page in (ROOT / "chapters").glob("*.md")} | {
-        f"book/{name}" for name in FRONT_MATTER
-    }
-    assert sorted(names) == sorted(expected)  # nothing missing, nothing twice, nothing that does not exist
-    for name in FRONT_MATTER:
-        assert (ROOT / "book" / f"{name}.md").is_file()
+    pages = [page.stem for page in (ROOT / "chapters").glob("*.md")]
+    assert sorted(names) == sorted(f"book/{name}" for name in [*pages, *FRONT_MATTER])  # each once, and no other
+    assert all((ROOT / "book" / f"{name}.md").is_file() for name in FRONT_MATTER)
 
 
-def test_pages_in_depth_stand_under_their_chapter():
+def test_the_chapters_stand_in_the_order_of_their_numbers_and_pages_in_depth_under_theirs():
     """02a, 02b and so on, in this order, under 02: neither elsewhere nor forgotten."""
     chapters = [chapter for part in yaml.safe_load(read("_toc.yml"))["parts"] for chapter in part["chapters"]]
-    under = {entry["file"]: listed(entry["sections"]) for entry in chapters if "sections" in entry}
-    assert sorted(name for names in under.values() for name in names) == [f"book/{page.stem}" for page in IN_DEPTH]
-    for chapter, names in under.items():
-        number = re.match(r"book/\d\d", chapter)[0]
-        letters = [name.removeprefix(number)[:2] for name in names]
-        assert letters == [f"{letter}_" for letter in string.ascii_lowercase[: len(names)]], chapter
-
-
-def test_the_chapters_stand_in_the_order_of_their_numbers():
-    chapters = [entry["file"] for part in yaml.safe_load(read("_toc.yml"))["parts"] for entry in part["chapters"]]
-    numbered = [name for name in chapters if re.match(r"book/(\d\d|[A-Z])_", name)]
+    numbered = [entry["file"] for entry in chapters if re.match(r"book/(\d\d|[A-Z])_", entry["file"])]
     assert numbered == [f"book/{chapter.stem}" for chapter in MAIN]
     numbers = [name[5:].partition("_")[0] for name in numbered]
     assert numbers == [f"{number:02}" for number in range(18)] + ["A", "B", "C"]
+    under = {entry["file"]: listed(entry["sections"]) for entry in chapters if "sections" in entry}
+    assert sorted(name for names in under.values() for name in names) == [f"book/{page.stem}" for page in IN_DEPTH]
+    for chapter, names in under.items():
+        letters = [name.removeprefix(re.match(r"book/\d\d", chapter)[0])[:2] for name in names]
+        assert letters == [f"{letter}_" for letter in string.ascii_lowercase[: len(names)]], chapter
 
 
 def test_a_page_shows_the_number_of_its_file():
@@ -131,22 +117,17 @@ def test_the_preface_lists_every_chapter_under_its_part():
 
 @each_chapter
 def test_every_figure_has_a_caption_and_an_alternative_text(chapter):
-    notebook = ROOT / "book" / f"{chapter.stem}.ipynb"
-    executed = json.loads(notebook.read_text(encoding="utf-8")) if notebook.exists() else {"cells": []}
     drawn = {
         "".join(cell["source"])
-        for cell in executed["cells"]
+        for cell in stored_cells(chapter.stem)
         if any(kind.startswith("image/") for output in cell.get("outputs", []) for kind in output.get("data", {}))
     }
     for cell in jupytext.read(chapter).cells:
         if cell.cell_type == "code" and (cell.source in drawn or "plt.show()" in cell.source):
-            options = cell.metadata.get("mystnb", {})
-            first = cell.source.splitlines()[0]
-            assert options.get("figure", {}).get("caption"), f"{chapter.name}: no caption for the figure of: {first}"
-            assert options.get("figure", {}).get("name", "").startswith("fig-"), f"{chapter.name}: no name: {first}"
-            assert options.get("image", {}).get("alt"), (
-                f"{chapter.name}: no alternative text for the figure of: {first}"
-            )
+            options, first = cell.metadata.get("mystnb", {}), cell.source.splitlines()[0]
+            assert options.get("figure", {}).get("caption"), f"no caption for the figure of: {first}"
+            assert options.get("figure", {}).get("name", "").startswith("fig-"), f"no name: {first}"
+            assert options.get("image", {}).get("alt"), f"no alternative text for the figure of: {first}"
 
 
 @pytest.mark.parametrize("chapter", [*CHAPTERS, ROOT / "chapters/tour.md"], ids=lambda path: path.stem)
@@ -162,19 +143,15 @@ def test_a_figure_whose_shades_are_spoken_of_keeps_them_on_dark_pages(chapter):
 
 
 @each_chapter
-def test_vector_graphics_are_small(chapter):
-    for cell in json.loads(read(f"book/{chapter.stem}.ipynb"))["cells"]:
-        for output in cell.get("outputs", []):
-            drawing = "".join(output.get("data", {}).get("image/svg+xml", ""))
-            assert len(drawing) < 150_000, cell["metadata"]["mystnb"]["figure"]["name"]
-
-
-@each_chapter
-def test_no_number_of_the_prose_is_given_twice(chapter):
-    """Of two glued under one name the page shows the later one at both places."""
-    notebook = json.loads(read(f"book/{chapter.stem}.ipynb"))
-    outputs = [output for cell in notebook["cells"] for output in cell.get("outputs", [])]
-    names = [output["metadata"]["scrapbook"]["name"] for output in outputs if "scrapbook" in output.get("metadata", {})]
+def test_outputs_are_small_and_without_warnings_and_no_number_is_given_twice(chapter):
+    """Of two numbers glued under one name the page shows the later one at both places."""
+    outputs, names = [output for cell in stored_cells(chapter.stem) for output in cell.get("outputs", [])], []
+    for output in outputs:
+        assert len("".join(output.get("data", {}).get("image/svg+xml", ""))) < 150_000, "a large drawing"
+        assert output.get("name") != "stderr", output
+        if "scrapbook" in output.get("metadata", {}):
+            names.append(output["metadata"]["scrapbook"]["name"])
+    assert not re.findall(r" at 0x[0-9a-f]{6,}", json.dumps(outputs)), "an address, which is another one in each run"
     assert sorted(names) == sorted(set(names))
     assert names or "{glue" not in chapter.read_text(encoding="utf-8")
 
@@ -268,20 +245,6 @@ def test_the_files_that_a_chapter_reads_stand_in_its_front_matter(chapter):
         assert not inside or path in named or any(path in other.parents for other in named), path
 
 
-@each_chapter
-def test_no_output_holds_a_warning(chapter):
-    cells = json.loads(read(f"book/{chapter.stem}.ipynb"))["cells"]
-    outputs = [output for cell in cells for output in cell.get("outputs", [])]
-    assert [output for output in outputs if output.get("name") == "stderr"] == []
-
-
-@each_chapter
-def test_no_output_holds_an_address(chapter):
-    """It is another one in each run."""
-    cells = json.loads(read(f"book/{chapter.stem}.ipynb"))["cells"]
-    assert not re.findall(r" at 0x[0-9a-f]{6,}", json.dumps([cell.get("outputs", []) for cell in cells]))
-
-
 COMPARISONS = ("allclose", "isclose", "assert_close", "assert_allclose")
 
 
@@ -341,22 +304,10 @@ def test_no_two_works_are_cited_alike():
 
 def test_no_absolute_paths_and_no_registry_addresses():
     places = "|".join(("work", "home", "root", "tmp", "Users"))
-    registries = (
-        r"pypi\.org/simple",
-        r"pythonhosted",
-        "index-" + "url",
-        r"pytorch\.org/whl",
-        r"registry\.npmjs",
-        r"conda\.anaconda",
-    )
-    forbidden = re.compile(rf"(?<![\w.~$}}<>/*-])/(?:{places})/|" + "|".join(registries))
-    found = [
-        f"{name}: {match[0]}"
-        for name, text in tracked_texts()
-        if name != "tests/test_book.py"
-        for match in forbidden.finditer(text)
-    ]
-    assert found == []
+    registries = r"pypi\.org/simple|pythonhosted|index-" + r"url|pytorch\.org/whl|registry\.npmjs|conda\.anaconda"
+    forbidden = re.compile(rf"(?<![\w.~$}}<>/*-])/(?:{places})/|{registries}")
+    texts = [(name, text) for name, text in tracked_texts() if name != "tests/test_book.py"]
+    assert [f"{name}: {match[0]}" for name, text in texts for match in forbidden.finditer(text)] == []
 
 
 def test_docstrings_do_not_lose_the_first_words_of_returns():
@@ -433,42 +384,17 @@ def test_readme_links_lead_somewhere():
         assert target.startswith("https://") or (ROOT / target).is_file(), f"{target} does not exist"
 
 
-class Resources(HTMLParser):
-    """What a page loads by itself: scripts, styles, pictures, frames; not the links that a reader follows."""
-
-    def __init__(self):
-        super().__init__()
-        self.loaded, self.inside = [], None
-
-    def handle_starttag(self, tag, attributes):
-        values = dict(attributes)
-        self.inside = tag
-        if tag == "link" and values.get("rel") not in (
-            "canonical",
-            "author",
-            "license",
-            "search",
-            "index",
-            "next",
-            "prev",
-        ):
-            self.loaded.append(values.get("href"))
-        elif tag != "a":
-            self.loaded += [values.get(name) for name in ("src", "srcset", "data", "poster")]
-        self.loaded += re.findall(r"url\(['\"]?([^'\")]+)", values.get("style") or "")
-
-    def handle_endtag(self, tag):
-        self.inside = None
-
-    def handle_data(self, data):
-        if self.inside in ("script", "style"):
-            self.loaded += re.findall(r"(?:https?:)?//[\w.-]+\.\w+/\S*", data)
+NO_FILE = re.compile(r"^<link\b.*\brel=.(?:canonical|author|license|search|index|next|prev)\b", re.DOTALL)
+TAG = re.compile(r"""<(?!a\b)[^<>]*\s(?:src|srcset|data|poster|href)=["']?\s*(?:https?:)?//[^<>]*""")
+STYLE = re.compile(r"""(?:url\(|@import)\s*["']?(?:https?:)?//[^'")]+""")
 
 
 def external(text):
-    parser = Resources()
-    parser.feed(text)
-    return [target for target in parser.loaded if target and re.match(r"\s*(?:https?:)?//", target)]
+    """What a page or a style loads by itself from elsewhere; not the links that a reader follows."""
+    inline = "".join(re.findall(r"<(?:script|style)\b[^>]*>(.*?)</(?:script|style)>", text, re.DOTALL))
+    found = [tag for tag in TAG.findall(text) if not NO_FILE.search(tag)]
+    found += re.findall(r"(?:https?:)?//[\w.-]+\.\w+/\S*", inline)
+    return found + STYLE.findall(re.sub(r"/\*.*?\*/", "", text, flags=re.DOTALL))
 
 
 def test_external_resources_would_be_found():
@@ -477,40 +403,36 @@ def test_external_resources_would_be_found():
         '<link rel="stylesheet" href="//cdn.example.org/x.css">',
         '<img src="http://example.org/x.png">',
         '<style>@import "https://fonts.example.org/css";</style>',
+        '<p style="background: url(//example.org/x.png)">',
         '<script>import("https://cdn.example.org/x.js")</script>',
     ):
         assert external(page), page
     assert not external('<a href="https://example.org/">a link to follow</a><img src="x.png">')
+    assert not external('<link rel="canonical" href="https://example.org/">')
 
 
 def test_rendered_pages_load_nothing_from_the_network():
     if not PAGES:
         pytest.skip("there is no _build/html: run `make book` first")
-    for page in PAGES:
+    for page in [*PAGES, *(ROOT / "_build" / "html").rglob("*.css")]:
         assert external(page.read_text(encoding="utf-8")) == [], page.relative_to(ROOT)
-    for style in (ROOT / "_build" / "html").rglob("*.css"):
-        text = re.sub(r"/\*.*?\*/", "", style.read_text(encoding="utf-8"), flags=re.DOTALL)
-        found = re.findall(r"(?:url\(|@import)\s*['\"]?((?:https?:)?//[^'\")]+)", text)
-        assert found == [], style.relative_to(ROOT)
 
 
 # --- links and pictures that a chapter draws itself ---------------------------------------------------------------
 
 
-def drawn_links():
-    """(notebook's stem, address) of every link in an output."""
-    for notebook in sorted((ROOT / "book").glob("*.ipynb")):
-        for cell in json.loads(notebook.read_text(encoding="utf-8"))["cells"]:
-            for output in cell.get("outputs", []):
-                text = "".join(output.get("data", {}).get("text/html", ""))
-                yield from ((notebook.stem, address) for address in re.findall(r'href="([^"]*)"', text))
+def drawn(stem):
+    """The HTML of all outputs of a page."""
+    outputs = [output for cell in stored_cells(stem) for output in cell.get("outputs", [])]
+    return ["".join(output.get("data", {}).get("text/html", "")) for output in outputs]
 
 
 def test_links_in_outputs_lead_to_labels_of_chapters():
     """Sphinx checks the links that a page's text has, and not those of a drawing."""
-    links = sorted(set(drawn_links()))
+    texts = [(path.stem, text) for path in (ROOT / "book").glob("*.ipynb") for text in drawn(path.stem)]
+    links = {(stem, address) for stem, text in texts for address in re.findall(r'href="([^"]*)"', text)}
     assert links
-    for stem, address in links:
+    for stem, address in sorted(links):
         page, _, label = address.partition("#")
         target = ROOT / "chapters" / f"{page.removesuffix('.html') or stem}.md"
         assert target.is_file(), f"{stem}: {address}"
@@ -521,12 +443,7 @@ def test_links_in_outputs_lead_to_labels_of_chapters():
 
 
 def test_every_box_of_the_model_is_a_link():
-    (drawing,) = (
-        text
-        for cell in json.loads(read("book/07_model.ipynb"))["cells"]
-        for output in cell.get("outputs", [])
-        if "<svg" in (text := "".join(output.get("data", {}).get("text/html", "")))
-    )
+    (drawing,) = (text for text in drawn("07_model") if "<svg" in text)
     boxes = drawing.count("<rect ") - drawing.count('<rect class="frame"')
     assert boxes == len(re.findall(r'<a href="[^"]*#sec-[^"]+"><rect ', drawing)) >= 20
     assert 'aria-label="' in drawing

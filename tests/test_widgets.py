@@ -4,10 +4,10 @@ import json
 import re
 import shutil
 import subprocess
-from pathlib import Path
 
 import pytest
 import torch
+from small import ROOT, stored_cells
 
 from transformer_lib.attention import scaled_dot_product_attention
 from transformer_lib.cost import attention_memory, count_parameters, decoding_flops, training_flops
@@ -17,7 +17,6 @@ from transformer_lib.exercises.chapter_10 import WORDS, TableModel
 from transformer_lib.model import TransformerConfig
 from transformer_lib.positions import sinusoidal_table
 
-ROOT = Path(__file__).resolve().parent.parent
 STATIC = ROOT / "book" / "_static"
 
 needs_node = pytest.mark.skipif(shutil.which("node") is None, reason="there is no `node` on this machine")
@@ -57,11 +56,9 @@ def test_masked_weights():
     mask[2], mask[3] = False, True
     calls = list(zip(scores.tolist(), mask.tolist()))
     value = torch.eye(4, dtype=torch.float64)
-    _, expected = scaled_dot_product_attention(
-        2 * scores[None, None], value[None, None], value[None, None], mask[None, None]
-    )
-    assert close(ask("softmax", *calls), expected[0, 0])
-    assert (expected[0, 0, 2] == 0).all()
+    _, expected = scaled_dot_product_attention(2 * scores, value, value, mask)
+    assert close(ask("softmax", *calls), expected)
+    assert (expected[2] == 0).all()
     filled = ask("softmax", *((row, allowed, -1e9) for row, allowed in calls))
     assert close(filled, scores.masked_fill(~mask, -1e9).softmax(dim=-1))
 
@@ -91,10 +88,8 @@ def test_every_answer_of_a_beam_search(alpha):
     for answer, hypotheses in zip(ask("beamSearch", *calls), expected, strict=True):
         words = [[WORDS[token] for token in each.tokens] + ["end"] * each.finished for each in hypotheses]
         assert [each["words"] for each in answer["answers"]] == words
-        assert close(
-            [each["score"] for each in answer["answers"]],
-            torch.tensor([each.score for each in hypotheses], dtype=torch.float64),
-        )
+        scores = torch.tensor([each.score for each in hypotheses], dtype=torch.float64)
+        assert close([each["score"] for each in answer["answers"]], scores)
     assert {each.finished for hypotheses in expected for each in hypotheses} == {True, False}
 
 
@@ -103,9 +98,8 @@ def test_filtered_probabilities():
     p = torch.randn(6, generator=torch.Generator().manual_seed(0), dtype=torch.float64).softmax(dim=0)
     p = p.sort(descending=True).values
     settings = [(1, 6, 1), (0.5, 6, 1), (2, 3, 1), (1, 6, 0.5), (0.7, 4, 0.8), (0.1, 1, 0.05)]
-    for setting, found in zip(
-        settings, ask("filtered", *([p.tolist(), *setting] for setting in settings)), strict=True
-    ):
+    answers = ask("filtered", *([p.tolist(), *setting] for setting in settings))
+    for setting, found in zip(settings, answers, strict=True):
         expected, _ = filtered_probabilities(p.log()[None], *setting)
         assert close(found[: setting[1]], expected[0])
         assert found[setting[1] :] == [0] * (6 - setting[1])
@@ -114,15 +108,8 @@ def test_filtered_probabilities():
 @needs_node
 def test_costs():
     """Exactly those of the library, as long as they are whole numbers that a float64 holds."""
-    sizes = (
-        "d_model",
-        "num_heads",
-        "d_ff",
-        "num_encoder_layers",
-        "num_decoder_layers",
-        "source_vocab_size",
-        "target_vocab_size",
-    )
+    sizes = ["d_model", "num_heads", "d_ff", "num_encoder_layers", "num_decoder_layers"]
+    sizes += ["source_vocab_size", "target_vocab_size"]
     models = [
         ((512, 8, 2048, 6, 6, 37000, 37000), "all", False, (25, 25, 1000)),
         ((128, 4, 256, 4, 3, 10000, 9000), "target", False, (15, 20, 1)),
@@ -141,24 +128,22 @@ def test_costs():
     assert ask("cost", *calls) == expected
 
 
-def boxes():
-    """The widgets in the stored outputs, by name: what the cells of the chapters wrote."""
-    found = {}
-    for notebook in sorted((ROOT / "book").glob("*.ipynb")):
-        for cell in json.loads(notebook.read_text(encoding="utf-8"))["cells"]:
+def box(name):
+    """The widget in the stored outputs: what a cell of a chapter wrote."""
+    for path in sorted((ROOT / "book").glob("*.ipynb")):
+        for cell in stored_cells(path.stem):
             for output in cell.get("outputs", []):
                 text = "".join(output.get("data", {}).get("text/html", ""))
-                found |= {name: text for name in re.findall(r'<div class="widget" id="widget-(\w+)"', text)}
-    return found
+                if f'<div class="widget" id="widget-{name}"' in text:
+                    return text
+    raise LookupError(f"no chapter has a widget {name}")
 
 
 @pytest.mark.parametrize("name", ["attention", "masks", "positions", "beam", "sampling", "gallery", "cost"])
 def test_a_widget_takes_the_place_of_its_table_and_answers_to_the_keyboard(browser, name, tmp_path):
     """In a bare page, 360 pixels wide."""
-    if name not in boxes():
-        pytest.skip("the page has not been executed: run `make execute` first")
     styles, script = ((STATIC / file).read_text(encoding="utf-8") for file in ("widgets.css", "widgets.js"))
-    page = f"<!doctype html><meta charset=utf-8><style>{styles}</style>{boxes()[name]}<script>{script}</script>"
+    page = f"<!doctype html><meta charset=utf-8><style>{styles}</style>{box(name)}<script>{script}</script>"
     (tmp_path / "page.html").write_text(page, encoding="utf-8")
     errors, tab = [], browser.new_page(viewport={"width": 360, "height": 800})
     tab.set_default_timeout(0)  # a busy machine takes its time
