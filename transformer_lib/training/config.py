@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
-from transformer_lib.model import require_types
+from transformer_lib.settings import require_types
 
 
 def inverse_sqrt_schedule(step: int, *, peak: float, warmup: int) -> float:
