@@ -356,25 +356,6 @@ def test_every_text_comes_back(tokenizer, text):
     assert tokenizer.decode(ids) == unicodedata.normalize("NFC", text)
 
 
-@given(st.text() | st.lists(st.sampled_from(["<eos>", " the dog", "ßü", "123", "!"])).map("".join))
-def test_with_merges_passed_over_every_text_comes_back(tokenizer, text):
-    assert tokenizer.encode(text, skip=lambda: False) == tokenizer.encode(text)
-    bytes_only = tokenizer.encode(text, skip=lambda: True)
-    assert len(bytes_only) == len(unicodedata.normalize("NFC", text).encode()) + 1
-    rng = random.Random(text)
-    some = tokenizer.encode(text, skip=lambda: rng.random() < 0.5)
-    for ids in (bytes_only, some):
-        assert tokenizer.decode(ids) == unicodedata.normalize("NFC", text)
-
-
-def test_a_merge_is_passed_over_as_often_as_was_said():
-    """The word "ab" has one merge: it is two tokens whenever this one is passed over."""
-    tokenizer, rng = Tokenizer.train(["ab"] * 9, vocab_size=260), random.Random(0)
-    cut = [len(tokenizer.encode("ab", skip=lambda: rng.random() < 0.1)) for _ in range(2000)]
-    assert {2, 3} == set(cut)
-    assert abs(cut.count(3) / 2000 - 0.1) < 0.03  # more than four standard deviations
-
-
 @given(st.lists(st.sampled_from(["<eos>", "<pad>", "<bos>", " ", "a", "<", "eos>"])).map("".join))
 def test_special_tokens_in_a_text_are_text(tokenizer, text):
     ids = tokenizer.encode(text)

@@ -125,10 +125,13 @@ def test_schedule_counts_from_one(step, warmup):
 @pytest.mark.parametrize("options", [{}, {"tie_embeddings": "all", "norm_first": True}], ids=str)
 @pytest.mark.parametrize(("smoothing", "copies"), [(0.0, 1), (0.1, 40)])  # 40 copies: more rows than it visits at once
 @pytest.mark.parametrize("reduction", ["mean", "sum"])
-def test_loss_is_torchs_cross_entropy_of_the_whole_model(options, smoothing, copies, reduction):
+@pytest.mark.parametrize("bias", [False, True])  # with one, the loss is not taken 256 rows at a time
+def test_loss_is_torchs_cross_entropy_of_the_whole_model(options, smoothing, copies, reduction, bias):
     """`forward` combines the causal with the padding mask and computes all positions; the gradients agree as well."""
     source, target = (side.repeat(copies, 1) for side in batch())
     ours, theirs = (small_model(**options) for _ in range(2))
+    for model in (ours, theirs):
+        model.output_projection.bias = nn.Parameter(torch.zeros(VOCABULARY).double()) if bias else None
     theirs.load_state_dict(ours.state_dict())
     logits = theirs(source, target[:, :-1]).flatten(0, 1)
     expected = F.cross_entropy(
@@ -142,42 +145,6 @@ def test_loss_is_torchs_cross_entropy_of_the_whole_model(options, smoothing, cop
     for (name, a), b in zip(ours.named_parameters(), theirs.parameters(), strict=True):
         assert a.grad is not None, name
         equal(a.grad, b.grad, atol=1e-10)
-
-
-TARGETS = torch.tensor([token in (EOS, 4, 5, 7, 11) for token in range(VOCABULARY)])
-
-
-@pytest.mark.parametrize("bias", [False, True])  # with one, the loss is not taken 256 rows at a time
-@pytest.mark.parametrize(("smoothed", "alpha"), [(None, 0.0), (TARGETS, 0.0), (None, 5.0), (TARGETS, 2.0)])
-def test_masked_smoothing_and_r_drop_are_their_formulas(smoothed, alpha, bias):
-    """By torch's loss for probabilities and its Kullback-Leibler divergence, on two passes with the same dropout."""
-    source, target = (side.repeat(20, 1) for side in batch())
-    ours, theirs = (small_model(dropout=0.2).train() for _ in range(2))
-    for model in (ours, theirs):
-        model.output_projection.bias = nn.Parameter(torch.zeros(VOCABULARY).double()) if bias else None
-    theirs.load_state_dict(ours.state_dict())
-    torch.manual_seed(3)
-    options = {"label_smoothing": 0.3, "smoothed": smoothed, "r_drop": alpha}
-    loss = translation_loss(ours, source, target, **options)
-    torch.manual_seed(3)
-    passes = 2 if alpha else 1
-    twice = (side.repeat_interleave(passes, dim=0) for side in (source, target[:, :-1]))
-    log_p = theirs(*twice).log_softmax(dim=-1).unflatten(0, (-1, passes))  # (batch, passes, length, vocabulary)
-    real = target[:, 1:] != PAD
-    share = torch.ones(VOCABULARY).double() if smoothed is None else smoothed.double()
-    q = 0.7 * F.one_hot(target[:, 1:][real], VOCABULARY).double() + 0.3 * share / share.sum()
-    each = [log_p[:, n][real] for n in range(passes)]
-    expected = sum(F.cross_entropy(one, q) for one in each) / passes
-    if alpha:
-        kinds = {"reduction": "batchmean", "log_target": True}
-        expected = expected + alpha / 4 * (F.kl_div(*each, **kinds) + F.kl_div(*reversed(each), **kinds))
-    equal(loss, expected, atol=1e-12)
-    (3 * loss).backward()
-    (3 * expected).backward()
-    for a, b in zip(ours.parameters(), theirs.parameters(), strict=True):
-        equal(a.grad, b.grad, atol=1e-11)
-    total = translation_loss(ours.eval(), source, target, **options, reduction="sum")
-    equal(total / real.sum(), translation_loss(ours, source, target, **options), atol=1e-12)
 
 
 def test_what_is_trained_is_the_model_as_it_is_called(monkeypatch):
@@ -249,8 +216,7 @@ BAD = {
     "label_smoothing": (1.0, -0.1, math.nan, None), "weight_decay": (-0.1, math.nan, math.inf),
     "clip_norm": (0, math.nan, True), "recompute": ("no", 0), "steps": (0, 2.5, True), "minutes": (0, math.inf, "5"),
     "evaluate_every": (0, 2.5), "average": (0, 2.5), "patience": (0, 2.5), "seed": (1.5, "7"),
-    "cooldown_steps": (-1, 2.5, 6), "masked_smoothing": (0, "yes"), "r_drop": (-1.0, math.nan, math.inf, "5"),
-    "both_directions": (-1, 2.5),
+    "cooldown_steps": (-1, 2.5, 6),
 }  # fmt: skip
 
 
@@ -333,32 +299,6 @@ def test_a_run_is_the_textbooks_loop(clip_norm, options):
     assert [row["train_loss"] for row in log] == pytest.approx(losses, abs=1e-9)
     for a, b in zip(ours.parameters(), theirs.parameters(), strict=True):
         equal(a, b, atol=1e-8)
-
-
-def test_the_smoothing_goes_to_the_tokens_that_training_targets_have():
-    pairs = [([3, 4, EOS], [BOS, 5, EOS]), ([6, EOS], [BOS, 7, 5, EOS])]
-    smoothed = torch.tensor([token in (EOS, 5, 7) for token in range(VOCABULARY)])
-    config = replace(CONFIG, steps=1, label_smoothing=0.4, masked_smoothing=True)
-    (row,) = train(fresh_model(), pairs, config)
-    (whole,) = token_batches(pairs, 60, pad_id=PAD)
-    loss = translation_loss(fresh_model(), *whole, label_smoothing=0.4, smoothed=smoothed)
-    assert row["train_loss"] == pytest.approx(loss.item(), rel=1e-6)
-
-
-def test_the_first_epochs_learn_both_directions(monkeypatch):
-    seen = []
-
-    def spy(pairs, *args, epoch, **options):
-        seen.append((epoch, sorted(pairs)))
-        return token_batches(pairs, *args, epoch=epoch, **options)
-
-    monkeypatch.setattr(training, "token_batches", spy)
-    pairs = [([3, 4, EOS], [BOS, 5, EOS])]
-    train(fresh_model(), pairs, replace(CONFIG, steps=3, both_directions=2))
-    both = sorted([*pairs, ([5, EOS], [BOS, 3, 4, EOS])])
-    assert seen[:3] == [(0, both), (1, both), (2, pairs)]
-    with pytest.raises(ValueError, match=r"one vocabulary.*got 11 and 13"):
-        train(fresh_model(source_vocab_size=11), pairs, replace(CONFIG, both_directions=1))
 
 
 def test_recomputed_layers_give_the_same_gradients_and_keep_less():
@@ -624,16 +564,14 @@ def test_an_interrupted_run_is_bitwise_the_uninterrupted(cuts, whole, tmp_path):
 
 
 def of_epoch(epoch):
-    """Other pairs in each epoch, such as those of BPE-dropout."""
+    """Other pairs in each epoch, such as those of BPE-dropout (chapter 17.g)."""
     return random_pairs(24, seed=epoch)
 
 
 @pytest.mark.parametrize(("pairs", "options"), [
-    (PAIRS, {"r_drop": 3.0, "masked_smoothing": True}),
-    (PAIRS, {"both_directions": 1}),
     (PAIRS, {"cooldown_steps": 3}),  # it begins after the interruption, and may be asked for only then
     (of_epoch, {}),
-], ids=["regularised", "both directions", "cooldown", "pairs of each epoch"])  # fmt: skip
+], ids=["cooldown", "pairs of each epoch"])  # fmt: skip
 def test_with_each_option_an_interrupted_run_is_bitwise_the_uninterrupted(pairs, options, tmp_path):
     config, found = replace(CONFIG, **options), []
     for folder, stops in (("whole", [10]), ("cut", [EPOCH + 2, 10])):
@@ -650,8 +588,7 @@ def test_with_each_option_an_interrupted_run_is_bitwise_the_uninterrupted(pairs,
 
 
 CHANGES = {"batch_tokens": 50, "peak_lr": 1e-3, "warmup_steps": 5, "label_smoothing": 0.2, "weight_decay": 0.02,
-           "clip_norm": 2.0, "seed": 8, "accumulate": 2, "adam_betas": (0.9, 0.99), "masked_smoothing": True,
-           "r_drop": 5.0, "both_directions": 1,
+           "clip_norm": 2.0, "seed": 8, "accumulate": 2, "adam_betas": (0.9, 0.99),
            "schedule": lambda step, *, peak, warmup: peak / step}  # fmt: skip
 FREE = {"steps", "minutes", "cooldown_steps", "evaluate_every", "recompute", "average", "patience"}
 
@@ -674,6 +611,19 @@ def test_another_setting_is_no_resumption(tmp_path):
     refused(tmp_path, "another pairs:", pairs=PAIRS[1:])
     for options in ({"d_ff": 24}, {"num_encoder_layers": 1}, {"norm_first": True}, {"tie_embeddings": "all"}):
         refused(tmp_path, "another model", **options)
+
+
+@pytest.mark.parametrize(("name", "off", "on"), [
+    ("r_drop", 0.0, 5.0), ("masked_smoothing", False, True), ("both_directions", 0, 1),
+])  # fmt: skip
+def test_a_state_with_a_setting_that_is_gone_goes_on_if_it_was_off(name, off, on, tmp_path, monkeypatch):
+    now = training._settings
+    for folder, value in (("off", off), ("on", on)):
+        with monkeypatch.context() as patch:
+            patch.setattr(training, "_settings", lambda *given, value=value: now(*given) | {name: value})
+            train(fresh_model(), PAIRS, replace(CONFIG, steps=3), out=tmp_path / folder)
+    assert train(fresh_model(), PAIRS, CONFIG, out=tmp_path / "off", resume=True)[-1]["step"] == 10
+    refused(tmp_path / "on", f"another {name}:")
 
 
 def test_free_settings_may_change_on_the_way(tmp_path):
@@ -770,6 +720,16 @@ def test_a_pair_that_does_not_fit_is_found_before_the_first_step(pair, words, mo
         train(fresh_model(), [], CONFIG)
     with pytest.raises(ValueError, match="val_pairs"):
         train(fresh_model(), PAIRS, replace(CONFIG, patience=1))
+    with pytest.raises(ValueError, match=r"mean of 2 checkpoints.*give out"):
+        train(fresh_model(), PAIRS, replace(CONFIG, average=2))
+
+
+def test_each_epoch_is_asked_for_once_and_may_not_be_empty():
+    asked = []
+    train(fresh_model(), lambda epoch: asked.append(epoch) or of_epoch(epoch), replace(CONFIG, steps=2 * EPOCH + 1))
+    assert asked == [0, 1, 2]
+    with pytest.raises(ValueError, match="at least one pair"):
+        train(fresh_model(), lambda epoch: PAIRS * (epoch == 0), CONFIG)
 
 
 def test_a_place_that_cannot_be_written_is_found_before_the_first_step(tmp_path, monkeypatch):

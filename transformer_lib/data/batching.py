@@ -3,7 +3,7 @@
 """Batches of token ids: sentences of nearly equal length, padded on the right."""
 
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import torch
@@ -16,7 +16,7 @@ from transformer_lib.files import InputError
 
 
 def encode_pairs(
-    corpus: ParallelCorpus, tokenizer: Tokenizer, *, max_len: int, skip: Callable[[], bool] | None = None
+    corpus: ParallelCorpus, tokenizer: Tokenizer, *, max_len: int
 ) -> tuple[list[tuple[list[int], list[int]]], int]:
     """Turn a corpus into pairs of token lists (source … eos, bos target … eos).
 
@@ -24,7 +24,6 @@ def encode_pairs(
         corpus: sentences and translations.
         tokenizer: one for both languages.
         max_len: the most tokens that a side may have, special tokens included.
-        skip: as in `Tokenizer.encode`.
 
     Returns:
         The pairs, and how many were skipped because a side was blank or too long.
@@ -34,7 +33,7 @@ def encode_pairs(
     """
     pairs = []
     for source, target in zip(corpus.source, corpus.target):
-        pair = tokenizer.encode(source, skip=skip), [tokenizer.bos_id, *tokenizer.encode(target, skip=skip)]
+        pair = tokenizer.encode(source), [tokenizer.bos_id, *tokenizer.encode(target)]
         if source.strip() and target.strip() and _width(pair) <= max_len:
             pairs.append(pair)
     if not pairs:

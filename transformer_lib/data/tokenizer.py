@@ -5,9 +5,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Sequence
-from functools import cached_property
-from itertools import pairwise
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -120,43 +118,17 @@ class Tokenizer:
         """How many tokens there are, special ones included."""
         return self._engine.get_vocab_size()
 
-    def encode(self, sentence: str, *, skip: Callable[[], bool] | None = None) -> list[int]:
+    def encode(self, sentence: str) -> list[int]:
         """Cut a sentence into tokens, the last of which is `eos_id`.
-
-        Args:
-            sentence: the text.
-            skip: asked before each merge of two neighbours; what it answers with True is passed over (BPE-dropout,
-                Provilkov et al. 2020). None = all merges.
 
         Raises:
             InputError: the string holds half a surrogate pair.
         """
         try:
-            ids = self._engine.encode(sentence).ids if skip is None else self._skipping(sentence, skip)
+            ids = self._engine.encode(sentence).ids
         except TypeError as error:
             raise InputError(f"expected Unicode text; got {sentence!r}") from error
         return [*ids, self.eos_id]
-
-    def _skipping(self, sentence: str, skip: Callable[[], bool]) -> list[int]:
-        """The tokens of a sentence, some merges passed over; the engine's own dropout cannot be seeded."""
-        ids, ranks = self._ids_and_ranks
-        normalised = self._engine.normalizer.normalize_str(sentence)
-        tokens = []
-        for word, _ in self._engine.pre_tokenizer.pre_tokenize_str(normalised):
-            pieces = list(word)
-            while found := [
-                (ranks[pair], i) for i, pair in enumerate(pairwise(pieces)) if pair in ranks and not skip()
-            ]:
-                _, i = min(found)  # the earliest merge
-                pieces[i : i + 2] = ["".join(pieces[i : i + 2])]
-            tokens += [ids[piece] for piece in pieces]
-        return tokens
-
-    @cached_property
-    def _ids_and_ranks(self) -> tuple[dict[str, int], dict[tuple[str, str], int]]:
-        """The number of each piece, and the place of each merge in their order."""
-        merges = json.loads(self._engine.to_str())["model"]["merges"]
-        return self._engine.get_vocab(), {(left, right): rank for rank, (left, right) in enumerate(merges)}
 
     def encode_batch(self, sentences: Sequence[str]) -> list[list[int]]:
         """Encode many sentences at once, on all processor cores; errors as in `encode`."""

@@ -43,9 +43,6 @@ class TrainingConfig:
         adam_betas: how slowly Adam's two running means forget.
         cooldown_steps: over so many last steps the rate falls to zero in a straight line; it needs `steps`.
         label_smoothing: share of the target probability spread over all words.
-        masked_smoothing: spread it over the tokens that occur in targets only (Chen et al. 2022).
-        r_drop: α of R-Drop (Liang et al. 2021): each batch passes twice, with a penalty for the passes' difference.
-        both_directions: number of epochs, at the beginning, that learn each pair in both directions (Ding et al. 2021).
         weight_decay: AdamW's decay, for matrices only.
         clip_norm: largest norm of the whole gradient; None = no limit.
         recompute: forget each layer's activations and compute them again in the backward pass: less memory, more time.
@@ -68,9 +65,6 @@ class TrainingConfig:
     cooldown_steps: int = 0
     adam_betas: tuple[float, float] = (0.9, 0.98)
     label_smoothing: float = 0.1
-    masked_smoothing: bool = False
-    r_drop: float = 0.0
-    both_directions: int = 0
     weight_decay: float = 0.01
     clip_norm: float | None = 1.0
     recompute: bool = False
@@ -94,7 +88,7 @@ class TrainingConfig:
         for name, values in shares.items():
             if not all(0 <= value < 1 for value in values):
                 raise ValueError(f"{name} must be at least 0 and below 1; got {getattr(self, name)}")
-        for name in ("weight_decay", "r_drop", "both_directions", "cooldown_steps"):
+        for name in ("weight_decay", "cooldown_steps"):
             if not 0 <= getattr(self, name) < math.inf:
                 raise ValueError(f"{name} must be at least 0 and finite; got {getattr(self, name)}")
         if self.cooldown_steps > (self.steps or 0):

@@ -115,9 +115,9 @@ class Checkpointer:
         stored, recent = load_state(self.folder / "state.safetensors", self.model, self.optimizer)
         if stored.get("state", {}).keys() != vars(self.state).keys():
             raise InputError(f"{self.folder} holds the state of another version of this library: use another directory")
-        settings = {"masked_smoothing": False, "r_drop": 0.0, "both_directions": 0}  # older states lack these
-        settings |= stored.get("settings", {})
-        changed = ", ".join(name for name, value in self.settings.items() if settings.get(name) != value)
+        gone = {"masked_smoothing": False, "r_drop": 0.0, "both_directions": 0}  # settings that only older states have
+        wanted, settings = gone | self.settings, gone | stored.get("settings", {})
+        changed = ", ".join(name for name, value in wanted.items() if settings.get(name) != value)
         if changed:
             raise InputError(f"{self.folder} was trained with another {changed}: use the same, or another directory")
         self.state = TrainingState(**stored["state"])
@@ -209,11 +209,15 @@ def stop_signals(folder: str | Path | None, noted: list[int]) -> Iterator[None]:
 
 
 def _batches(
-    pairs_of: Callable[[int], Pairs | PairStore], config: TrainingConfig, pad_id: int, state: TrainingState
+    first: Pairs | PairStore,
+    pairs_of: Callable[[int], Pairs | PairStore],
+    config: TrainingConfig,
+    pad_id: int,
+    state: TrainingState,
 ) -> Iterator[Batch]:
-    """Batches without end from where the run stands; moves the state along."""
+    """Batches without end from where the run stands; moves the state along. Epoch 0 learns the `first` pairs."""
     while True:
-        pairs = pairs_of(state.epoch)
+        pairs = pairs_of(state.epoch) if state.epoch else first
         batches_of = pairs.batches if isinstance(pairs, PairStore) else partial(token_batches, pairs)
         place = {"seed": config.seed, "epoch": state.epoch, "start": state.batch}
         for batch in batches_of(config.batch_tokens, pad_id=pad_id, **place):
@@ -223,16 +227,14 @@ def _batches(
 
 
 def _pairs_of(
-    epoch: int, pairs: Pairs | PairStore | Callable[[int], Pairs], config: TrainingConfig, max_len: int
+    epoch: int, pairs: Pairs | PairStore | Callable[[int], Pairs], batch_tokens: int, max_len: int
 ) -> Pairs | PairStore:
-    """What an epoch learns; of the first ones both directions, if so configured."""
+    """What an epoch learns, or an error if that would stop the run in the middle."""
     chosen = pairs(epoch) if callable(pairs) else pairs
-    _require_usable(chosen, config.batch_tokens, max_len)
-    if epoch >= config.both_directions or isinstance(chosen, PairStore):
-        return chosen
-    turned = [(target[1:], [target[0], *source]) for source, target in chosen]  # <bos> changes sides
-    _require_usable(turned, config.batch_tokens, max_len)
-    return [*chosen, *turned]
+    if not chosen:
+        raise ValueError("expected at least one pair to train on; got none")
+    _require_usable(chosen, batch_tokens, max_len)
+    return chosen
 
 
 def _require_usable(pairs: Pairs | PairStore, batch_tokens: int, max_len: int) -> None:
@@ -244,13 +246,6 @@ def _require_usable(pairs: Pairs | PairStore, batch_tokens: int, max_len: int) -
             raise InputError(f"expected pairs of {limits}; got {n} and {m}")
         if m < 2:
             raise InputError(f"expected targets of 2 tokens or more, <bos> … <eos>; got {m}")
-
-
-def _target_tokens(pairs: Pairs, vocab_size: int) -> Tensor:
-    """Which tokens of the vocabulary are to be predicted somewhere in some pairs: (V,), boolean."""
-    found = torch.zeros(vocab_size, dtype=torch.bool)
-    found[sorted({token for _, target in pairs for token in target[1:]})] = True
-    return found
 
 
 def train(
@@ -271,7 +266,8 @@ def train(
     at losses, clock and signals once in ten steps. The global random numbers stay as they were.
 
     Args:
-        model: the model; it is moved to `device`, changed in place, and left in training mode.
+        model: the model; it is moved to `device`, changed in place, and left in training mode, with the weights of the
+            last step. The best ones, and the mean of `config.average`, are in `out` only.
         pairs: (source, target) token lists, as `encode_pairs` gives them, at least one; or a `PairStore`. A function of
             the epoch, from 0, gives each epoch its own; the same epoch must always get the same.
         config: how to train.
@@ -290,39 +286,28 @@ def train(
         InputError: a pair does not fit into a batch or the model or has nothing to predict, `out` cannot be written,
             another run is training there, its state does not belong to this run, or a loss or a gradient is no longer
             finite.
-        ValueError: there is no pair, `patience` without `val_pairs`, or both directions without a common vocabulary.
+        ValueError: there is no pair, `patience` without `val_pairs`, or `average` above 1 without `out`.
         KeyboardInterrupt: after Ctrl-C or SIGTERM.
     """
     from tqdm import tqdm  # here, so that importing the library stays fast
 
     if config.patience is not None and not val_pairs:
         raise ValueError("patience waits for a better validation loss: give val_pairs")
-    sizes = model.config.source_vocab_size, model.config.target_vocab_size
-    if config.both_directions and sizes[0] != sizes[1]:
-        raise ValueError(
-            f"both_directions needs one vocabulary for both languages; got {sizes[0]} and {sizes[1]} tokens"
-        )
-    if isinstance(pairs, PairStore) and (config.both_directions or config.masked_smoothing):
-        raise InputError("both_directions and masked_smoothing need the pairs in memory: leave them out, or the store")
-    pairs_of = partial(_pairs_of, pairs=pairs, config=config, max_len=model.config.max_len)
+    if config.average > 1 and out is None:
+        raise ValueError(f"the mean of {config.average} checkpoints is kept in a file: give out, or average=1")
+    pairs_of = partial(_pairs_of, pairs=pairs, batch_tokens=config.batch_tokens, max_len=model.config.max_len)
     first = pairs_of(0)
-    if not first:
-        raise ValueError("expected at least one pair to train on; got none")
     _require_usable(val_pairs, config.batch_tokens, model.config.max_len)
     steps, patience, pad_id = config.steps or math.inf, config.patience or math.inf, model.config.pad_id
     deadline = time.monotonic() + 60 * (config.minutes or math.inf)
     read_every = READ_EVERY.get(torch.device(device).type, 1)
     run = Checkpointer(model, adamw(model.to(device).train(), config), config, first, out)
-    smoothed = None
-    if config.masked_smoothing and not isinstance(first, PairStore):
-        smoothed = _target_tokens(first, sizes[1]).to(device)
     bar = tqdm(desc="train", total=config.steps, unit="step", disable=None if is_first_process() else True)
     signals = list[int]()
     with run_lock(out, prepare), activation_checkpointing(model, config.recompute), stop_signals(out, signals), bar:
         run.begin(resume=resume)
-        options = {"label_smoothing": config.label_smoothing, "smoothed": smoothed, "r_drop": config.r_drop}
-        state, loss = run.state, wrap_for_ddp(LossModule(model, **options))
-        batches = _batches(pairs_of, config, pad_id, state)
+        state, loss = run.state, wrap_for_ddp(LossModule(model, config.label_smoothing))
+        batches = _batches(first, pairs_of, config, pad_id, state)
         unread: list[tuple[TrainingState, int, Tensor]] = []  # steps whose results the loop has not looked at
         late = stop = False
         while not (late or stop) and state.step < steps and state.validations_since_best < patience:

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from transformer_lib.data import token_batches
@@ -23,28 +23,15 @@ class _CrossEntropy(torch.autograd.Function):
 
     @staticmethod
     @torch.amp.custom_fwd(device_type="cpu", cast_inputs=torch.float32)
-    def forward(
-        ctx: Any, hidden: Tensor, weight: Tensor, labels: Tensor, smoothing: float, spread: Tensor, r_drop: float
-    ) -> Tensor:
-        """Return a scalar from hidden (rows, d), weight (V, d), labels (rows,) and spread (V,), the smoothing's share.
-
-        With `r_drop`, the rows 2i and 2i + 1 are one token in two passes.
-        """
-        total = torch.zeros((), dtype=torch.float64)
+    def forward(ctx: Any, hidden: Tensor, weight: Tensor, labels: Tensor, smoothing: float) -> Tensor:
+        """Return a scalar from hidden (rows, d), weight (V, d), labels (rows,) and the label smoothing."""
+        total, spread = torch.zeros((), dtype=torch.float64), smoothing / len(weight)
         grad_hidden, grad_weight = torch.empty_like(hidden), torch.zeros_like(weight)
         for h, y, grad in zip(hidden.split(256), labels.split(256), grad_hidden.split(256)):
             log_p = F.linear(h, weight).log_softmax(dim=-1)  # (256, V)
-            total -= (1 - smoothing) * log_p.gather(1, y[:, None]).sum() + (log_p @ spread).sum()
-            ratio = log_p - _other_pass(log_p) if r_drop else None  # ln (p / p′)
-            p = log_p.exp_()  # and becomes p - q, in place
-            if ratio is not None:
-                divergence = (p * ratio).sum(dim=-1, keepdim=True)  # KL(p ‖ p′)
-                total += r_drop / 2 * divergence.sum()
-                ratio = p * (ratio - divergence) + p - _other_pass(p)  # becomes the gradient of both divergences
-            excess = p.sub_(spread)
+            total -= (1 - smoothing) * log_p.gather(1, y[:, None]).sum() + spread * log_p.sum()
+            excess = log_p.exp_().sub_(spread)  # becomes p - q, in place
             excess[torch.arange(len(y)), y] -= 1 - smoothing
-            if ratio is not None:
-                excess.add_(ratio, alpha=r_drop / 2)
             torch.mm(excess, weight, out=grad)
             grad_weight.addmm_(excess.T, h)
         ctx.save_for_backward(grad_hidden, grad_weight)
@@ -56,19 +43,7 @@ class _CrossEntropy(torch.autograd.Function):
         if torch.is_grad_enabled():  # they would be taken for constants
             raise RuntimeError("the loss has first derivatives only; got create_graph=True")
         grad_hidden, grad_weight = ctx.saved_tensors
-        return grads[0] * grad_hidden, grads[0] * grad_weight, None, None, None, None
-
-
-def _other_pass(rows: Float[Tensor, "rows V"]) -> Float[Tensor, "rows V"]:
-    """Each row exchanged for its neighbour: 2i for 2i + 1, and back."""
-    return rows.unflatten(0, (-1, 2)).flip(1).flatten(0, 1)
-
-
-def _spread(smoothing: float, smoothed: Bool[Tensor, " V"] | None, like: Float[Tensor, " V"]) -> Float[Tensor, " V"]:
-    """How much of the smoothing each token of the vocabulary gets: (V,), as `like`."""
-    if smoothed is None:
-        return torch.full_like(like, smoothing / len(like))
-    return smoothing * smoothed.to(like) / smoothed.sum()
+        return grads[0] * grad_hidden, grads[0] * grad_weight, None, None
 
 
 def translation_loss(
@@ -77,8 +52,6 @@ def translation_loss(
     target: Int[Tensor, "batch m"],
     *,
     label_smoothing: float = 0.0,
-    smoothed: Bool[Tensor, " vocab"] | None = None,
-    r_drop: float = 0.0,
     reduction: str = "mean",
 ) -> Float[Tensor, ""]:
     """Cross-entropy of each real target token, given the ones before it (Vaswani et al. 2017, section 5.4).
@@ -89,9 +62,6 @@ def translation_loss(
         source: (batch, source length), padded on the right.
         target: (batch, target length), each row <bos> … <eos>, padded on the right. It is shifted here.
         label_smoothing: share of the target probability that is spread over the whole vocabulary.
-        smoothed: (V,), the tokens over which it is spread instead; masked label smoothing (Chen et al. 2022).
-        r_drop: α of R-Drop (Liang et al. 2021): each pair passes twice, and the loss is half of the paper's, the mean
-            of both passes and α / 4 times the sum of KL(p ‖ p′) and KL(p′ ‖ p).
         reduction: "mean" or "sum", over real tokens.
 
     Returns:
@@ -102,33 +72,18 @@ def translation_loss(
     """
     if reduction not in ("mean", "sum"):
         raise ValueError(f'reduction must be "mean" or "sum"; got {reduction!r}')
-    passes = 2 if r_drop else 1
-    if r_drop:  # rows 2i and 2i + 1 are one pair
-        source, target = (side.repeat_interleave(2, dim=0) for side in (source, target))
     inputs, labels = target[:, :-1], target[:, 1:]
     hidden = model.hidden_states(source, inputs, is_causal=True)  # (b, m, d)
-    if r_drop:  # (b / 2, 2 m, …): the two passes of a token lie side by side
-        hidden, labels = (x.unflatten(0, (-1, 2)).transpose(1, 2).flatten(1, 2) for x in (hidden, labels))
     project, pad_id = model.output_projection, model.config.pad_id
     plain = type(project) is nn.Linear and project.bias is None
     if plain and hidden.requires_grad and hidden.device.type == "cpu":
         real = labels != pad_id
         hidden, labels = hidden[real], labels[real]  # (real tokens, d), (real tokens,)
-        spread = _spread(label_smoothing, smoothed, project.weight[:, 0])
-        total = _CrossEntropy.apply(hidden, project.weight, labels, label_smoothing, spread, r_drop)
-        return total / passes if reduction == "sum" else total / len(labels)
+        total = _CrossEntropy.apply(hidden, project.weight, labels, label_smoothing)
+        return total if reduction == "sum" else total / len(labels)
     # A GPU would have to wait for the number of real tokens, so padding goes on, too.
     logits, labels = project(hidden).flatten(0, 1), labels.flatten()
-    if smoothed is None and not r_drop:
-        options: dict[str, Any] = {"label_smoothing": label_smoothing, "reduction": reduction}
-        return F.cross_entropy(logits, labels, ignore_index=pad_id, **options)
-    log_p, real = logits.log_softmax(dim=-1), labels != pad_id  # (rows, V), (rows,)
-    losses = -(1 - label_smoothing) * log_p.gather(1, labels[:, None])[:, 0]
-    losses -= (log_p * _spread(label_smoothing, smoothed, log_p[0])).sum(dim=-1)
-    if r_drop:
-        losses += r_drop / 2 * (log_p.exp() * (log_p - _other_pass(log_p))).sum(dim=-1)
-    total = torch.where(real, losses, 0.0).sum()
-    return total / passes if reduction == "sum" else total / real.sum()
+    return F.cross_entropy(logits, labels, ignore_index=pad_id, label_smoothing=label_smoothing, reduction=reduction)
 
 
 def validation_loss(model: Transformer, pairs: Pairs, batch_tokens: int) -> float:

@@ -9,7 +9,6 @@ import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import partial
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -40,13 +39,13 @@ def activation_checkpointing(model: Transformer, wanted: bool = True) -> Iterato
 class LossModule(nn.Module):
     """The summed loss of a batch, as a module: DistributedDataParallel wraps modules, and watches their `forward`."""
 
-    def __init__(self, model: Transformer, **options: Any) -> None:
+    def __init__(self, model: Transformer, label_smoothing: float = 0.0) -> None:
         super().__init__()
-        self.model, self.options = model, options
+        self.model, self.label_smoothing = model, label_smoothing
 
     def forward(self, source: Tensor, target: Tensor) -> Tensor:
         """The loss of all real targets, in nats: a scalar, from source (batch, n) and target (batch, m)."""
-        return translation_loss(self.model, source, target, reduction="sum", **self.options)
+        return translation_loss(self.model, source, target, label_smoothing=self.label_smoothing, reduction="sum")
 
 
 def train_step(
