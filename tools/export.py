@@ -25,7 +25,7 @@ from nbformat import NotebookNode
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = "transformer_lib"
-MARK = "# Generated from {}: edit there and run `make export`, or edit here and run `make sync`."
+MARK = "# Generated from {}: edit it there and `make export`, or here and `make sync`."
 
 
 class Cell(NamedTuple):
@@ -103,7 +103,8 @@ def names(node: ast.stmt) -> list[str]:
 
 def tangle(own: list[Cell]) -> str:
     """The text of a module from its cells: its docstring, its imports, and the rest."""
-    where = " and ".join(dict.fromkeys(f"chapters/{cell.chapter.name}" for cell in own))
+    pages = list(dict.fromkeys(f"chapters/{cell.chapter.name}" for cell in own))
+    where = " and ".join(pages) if len(pages) < 3 else f"{pages[0]} and {len(pages) - 1} more"
     opening, imports, rest = "", [], []
     for number, cell in enumerate(own):
         others = parts(cell.source, f"a cell of chapters/{cell.chapter.name} for {cell.module}")
@@ -115,14 +116,15 @@ def tangle(own: list[Cell]) -> str:
 
 
 def _public(own: list[Cell]) -> dict[Path, list[tuple[str, str]]]:
-    """For each chapter the names that it makes public, each with the line that imports it."""
+    """For each chapter the names that it makes public, each with its module: the last listed that defines it."""
     found = {}
     for chapter in chapters():
-        wanted = read(chapter).metadata.get("public", [])
+        front = read(chapter).metadata
+        wanted, paths = front.get("public", []), front.get("exports", [])
+        mine = [cell for cell in own if cell.chapter == chapter]
         defined = {
             name: cell.module
-            for cell in own
-            if cell.chapter == chapter
+            for cell in sorted(mine, key=lambda cell: paths.index(cell.module))
             for part in parts(cell.source, cell.module)
             for name in names(part.node)
         }

@@ -1,4 +1,4 @@
-# Generated from chapters/02_attention.md: edit there and run `make export`, or edit here and run `make sync`.
+# Generated from chapters/02_attention.md: edit it there and `make export`, or here and `make sync`.
 
 """Scaled dot-product attention: the formula, readable, in every dtype."""
 

@@ -1,4 +1,4 @@
-# Generated from chapters/03_multi_head.md: edit there and run `make export`, or edit here and run `make sync`.
+# Generated from chapters/03_multi_head.md: edit it there and `make export`, or here and `make sync`.
 
 """A key-value cache: what a decoder has projected so far, so that it need not be projected again."""
 

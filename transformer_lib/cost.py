@@ -1,4 +1,4 @@
-# Generated from chapters/14_cost.md: edit there and run `make export`, or edit here and run `make sync`.
+# Generated from chapters/14_cost.md: edit it there and `make export`, or here and `make sync`.
 
 """What a Transformer costs, by formula: parameters, operations and bytes."""
 

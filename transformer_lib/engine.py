@@ -1,4 +1,4 @@
-# Generated from chapters/17e_engines.md: edit there and run `make export`, or edit here and run `make sync`.
+# Generated from chapters/17e_engines.md: edit it there and `make export`, or here and `make sync`.
 
 """The trained translator in another engine: CTranslate2, which runs trained models and trains none."""
 

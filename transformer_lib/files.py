@@ -1,4 +1,4 @@
-# Generated from chapters/B_files.md: edit there and run `make export`, or edit here and run `make sync`.
+# Generated from chapters/B_files.md: edit it there and `make export`, or here and `make sync`.
 
 """Files that are either whole or not there, one writer at a time, and errors that say what to do."""
 

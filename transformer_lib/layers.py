@@ -1,4 +1,4 @@
-# Generated from chapters/06_layers.md: edit there and run `make export`, or edit here and run `make sync`.
+# Generated from chapters/06_layers.md: edit it there and `make export`, or here and `make sync`.
 
 """Encoder and decoder layers: attention, a feed-forward network, residual connections and norms."""
 

@@ -1,4 +1,4 @@
-# Generated from chapters/05_masks.md: edit there and run `make export`, or edit here and run `make sync`.
+# Generated from chapters/05_masks.md: edit it there and `make export`, or here and `make sync`.
 
 """Masks: boolean, True = may attend, broadcastable to (batch, heads, query length, key length)."""
 

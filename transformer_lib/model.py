@@ -1,4 +1,4 @@
-# Generated from chapters/07_model.md: edit there and run `make export`, or edit here and run `make sync`.
+# Generated from chapters/07_model.md: edit it there and `make export`, or here and `make sync`.
 
 """The full encoder-decoder Transformer and its configuration."""
 

@@ -1,4 +1,4 @@
-# Generated from chapters/03_multi_head.md: edit there and run `make export`, or edit here and run `make sync`.
+# Generated from chapters/03_multi_head.md: edit it there and `make export`, or here and `make sync`.
 
 """Multi-head attention: several attentions on the same tokens, as one reshape."""
 

@@ -1,4 +1,4 @@
-# Generated from chapters/04_positions.md: edit there and run `make export`, or edit here and run `make sync`.
+# Generated from chapters/04_positions.md: edit it there and `make export`, or here and `make sync`.
 
 """Positional encodings: what tells a token where it stands."""
 

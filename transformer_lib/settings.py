@@ -1,4 +1,4 @@
-# Generated from chapters/B_files.md: edit there and run `make export`, or edit here and run `make sync`.
+# Generated from chapters/B_files.md: edit it there and `make export`, or here and `make sync`.
 
 """Settings of the types that their annotations say."""
 

@@ -1,4 +1,4 @@
-# Generated from chapters/11_translation.md: edit there and run `make export`, or edit here and run `make sync`.
+# Generated from chapters/11_translation.md: edit it there and `make export`, or here and `make sync`.
 
 """A translator: a model, its tokenizer, and the scores of what it says."""
 

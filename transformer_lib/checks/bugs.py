@@ -1,4 +1,4 @@
-# Generated from chapters/13a_cases.md: edit there and run `make export`, or edit here and run `make sync`.
+# Generated from chapters/13a_cases.md: edit it there and `make export`, or here and `make sync`.
 
 """The gallery of silent bugs: each case is the reference model with one bug, and names the properties that notice."""
 

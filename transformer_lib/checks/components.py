@@ -1,4 +1,4 @@
-# Generated from chapters/12a_parts.md: edit there and run `make export`, or edit here and run `make sync`.
+# Generated from chapters/12a_parts.md: edit it there and `make export`, or here and `make sync`.
 
 """Properties of the components, held to this book's own: attention, heads, positions, masks, layers."""
 

@@ -1,4 +1,4 @@
-# Generated from chapters/12b_properties.md: edit there and run `make export`, or edit here and run `make sync`.
+# Generated from chapters/12b_properties.md: edit it there and `make export`, or here and `make sync`.
 
 """The properties of a model: who sees whom, parameters and gradients, and two short trainings."""
 

@@ -1,4 +1,4 @@
-# Generated from chapters/13_gallery.md: edit there and run `make export`, or edit here and run `make sync`.
+# Generated from chapters/13_gallery.md: edit it there and `make export`, or here and `make sync`.
 
 """A small Transformer as a tutorial would write it, and right: one method for each thing that can go wrong."""
 

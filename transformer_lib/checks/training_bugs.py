@@ -1,4 +1,4 @@
-# Generated from chapters/13_gallery.md: edit there and run `make export`, or edit here and run `make sync`.
+# Generated from chapters/13_gallery.md: edit it there and `make export`, or here and `make sync`.
 
 """Mistakes around a model: in the loss, in the step, in generation. Each comes with what is right."""
 

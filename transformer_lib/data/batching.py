@@ -1,4 +1,4 @@
-# Generated from chapters/08_data.md: edit there and run `make export`, or edit here and run `make sync`.
+# Generated from chapters/08_data.md: edit it there and `make export`, or here and `make sync`.
 
 """Batches of token ids: sentences of nearly equal length, padded on the right."""
 

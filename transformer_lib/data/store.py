@@ -1,4 +1,4 @@
-# Generated from chapters/08d_large_corpora.md: edit there and run `make export`, or edit here and run `make sync`.
+# Generated from chapters/08d_large_corpora.md: edit it there and `make export`, or here and `make sync`.
 
 """A corpus that does not fit into memory: encoded once, sorted by length, and read from a file."""
 

@@ -1,4 +1,4 @@
-# Generated from chapters/08_data.md: edit there and run `make export`, or edit here and run `make sync`.
+# Generated from chapters/08_data.md: edit it there and `make export`, or here and `make sync`.
 
 """Text to tokens and back: byte-pair encoding over bytes."""
 

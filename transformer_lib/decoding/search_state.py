@@ -1,4 +1,4 @@
-# Generated from chapters/10_decoding.md: edit there and run `make export`, or edit here and run `make sync`.
+# Generated from chapters/10_decoding.md: edit it there and `make export`, or here and `make sync`.
 
 """What the ways of decoding share: the state of a search, its limits, and the best next tokens."""
 

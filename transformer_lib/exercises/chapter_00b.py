@@ -1,4 +1,4 @@
-# Generated from chapters/00b_rounding.md: edit there and run `make export`, or edit here and run `make sync`.
+# Generated from chapters/00b_rounding.md: edit it there and `make export`, or here and `make sync`.
 
 """The grader of the page on rounding."""
 

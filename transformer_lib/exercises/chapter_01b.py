@@ -1,4 +1,4 @@
-# Generated from chapters/01b_counting.md: edit there and run `make export`, or edit here and run `make sync`.
+# Generated from chapters/01b_counting.md: edit it there and `make export`, or here and `make sync`.
 
 """The graders of the page on counting, and a ruler for them."""
 

@@ -1,4 +1,4 @@
-# Generated from chapters/02_attention.md: edit there and run `make export`, or edit here and run `make sync`.
+# Generated from chapters/02_attention.md: edit it there and `make export`, or here and `make sync`.
 
 """The graders of chapter 02."""
 
@@ -9,7 +9,7 @@ from transformer_lib.attention import scaled_dot_product_attention
 from transformer_lib.exercises import Answer, Checks, close
 
 
-def grade_02_1(answer: Answer) -> Checks:
+def grade_02_2(answer: Answer) -> Checks:
     """The output follows the queries and ignores the order of keys and values."""
     generator = torch.Generator().manual_seed(0)
     for n in (2, 3, 4):
@@ -27,7 +27,7 @@ def grade_02_1(answer: Answer) -> Checks:
                 yield claim, close(answer(output.clone(), query_order.clone(), key_order.clone()), wanted)
 
 
-def grade_02_2(answer: Answer) -> Checks:
+def grade_02_3(answer: Answer) -> Checks:
     """The limits agree with attention at a very high and a very low temperature, ties included."""
     generator = torch.Generator().manual_seed(0)
     rows = [[[0.0, 1.0]], [[1.0, 1.0]], [[2.0, 1.0, 2.0]]]
@@ -42,7 +42,7 @@ def grade_02_2(answer: Answer) -> Checks:
         yield "as t falls to zero, the best keys share all the weight", close(outputs[1], cold, 1e-5)
 
 
-def grade_02_3(answer: Answer) -> Checks:
+def grade_02_4(answer: Answer) -> Checks:
     """The new dot products are the negative half squared distances, up to a number for each query."""
     generator = torch.Generator().manual_seed(0)
     cases = [(torch.tensor([[1.0]]), torch.tensor([[1.0], [3.0]]))]
@@ -67,7 +67,7 @@ def grade_02_3(answer: Answer) -> Checks:
         yield "a new key does not depend on other keys", close(one_key, keys[:1])
 
 
-def grade_02_4(answer: Answer) -> Checks:
+def grade_02_5(answer: Answer) -> Checks:
     """Weights of small, large, unequal and masked scores; never NaN."""
 
     def right(scores: Tensor, mask: Tensor) -> bool:

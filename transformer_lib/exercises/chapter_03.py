@@ -1,4 +1,4 @@
-# Generated from chapters/03_multi_head.md: edit there and run `make export`, or edit here and run `make sync`.
+# Generated from chapters/03_multi_head.md: edit it there and `make export`, or here and `make sync`.
 
 """The graders of chapter 03."""
 
@@ -20,7 +20,7 @@ def _is_like(answer: object, wanted: Tensor) -> bool:
     return bool(answer.isfinite().all())
 
 
-def grade_03_1(answer: Answer) -> Checks:
+def grade_03_2(answer: Answer) -> Checks:
     """With the packed weight the exported class equals a loop over heads."""
     generator = torch.Generator().manual_seed(0)
     for h, d_k in ((1, 1), (1, 2), (2, 1), (2, 2), (3, 2)):
@@ -52,7 +52,7 @@ def _layer(d_model: int, split: Reshape, merge: Reshape) -> Reshape:
     return layer
 
 
-def grade_03_2(answer: Answer) -> Checks:
+def grade_03_3(answer: Answer) -> Checks:
     """Right layers pass the reader's test, layers that split or merge wrongly fail it."""
     for n, d_model, h in ((2, 2, 2), (3, 4, 2), (4, 6, 3), (3, 9, 3), (9, 10, 3)):
 
@@ -89,7 +89,7 @@ def grade_03_2(answer: Answer) -> Checks:
             yield claim, close(answer(_layer(d_model, split, merge), n, d_model), right)
 
 
-def grade_03_3(answer: Answer) -> Checks:
+def grade_03_4(answer: Answer) -> Checks:
     """The layer with the new bias alone equals the layer with both old ones."""
     generator = torch.Generator().manual_seed(0)
     for h, d_k in ((1, 1), (1, 2), (2, 1), (2, 2), (2, 4)):

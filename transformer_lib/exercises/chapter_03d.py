@@ -1,4 +1,4 @@
-# Generated from chapters/03d_cost.md: edit there and run `make export`, or edit here and run `make sync`.
+# Generated from chapters/03d_cost.md: edit it there and `make export`, or here and `make sync`.
 
 """The grader of chapter 03d."""
 

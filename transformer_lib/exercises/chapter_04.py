@@ -1,4 +1,4 @@
-# Generated from chapters/04_positions.md: edit there and run `make export`, or edit here and run `make sync`.
+# Generated from chapters/04_positions.md: edit it there and `make export`, or here and `make sync`.
 
 """The graders of chapter 04."""
 
@@ -11,7 +11,7 @@ from transformer_lib.exercises import Answer, Checks, close
 from transformer_lib.positions import SinusoidalPositionalEncoding, sinusoidal_table
 
 
-def grade_04_1(answer: Answer) -> Checks:
+def grade_04_2(answer: Answer) -> Checks:
     """The wavelength of a channel, sine or cosine."""
     for d_model in (2, 4, 7, 64, 512):
         for channel in range(d_model):
@@ -22,7 +22,7 @@ def grade_04_1(answer: Answer) -> Checks:
             yield f"a {kind} completes one turn", close(found, 2 * math.pi / speed, 1e-9 / speed)
 
 
-def grade_04_2(answer: Answer) -> Checks:
+def grade_04_3(answer: Answer) -> Checks:
     """Chunks with these offsets get the same positions as the whole sentence."""
     positions = SinusoidalPositionalEncoding(4, max_len=32)
     for lengths in ([1], [1, 1], [2, 1], [1, 1, 1], [4, 1, 3], [1, 5, 2, 2], [7, 7, 7, 7]):
@@ -35,7 +35,7 @@ def grade_04_2(answer: Answer) -> Checks:
         yield "the chunks together get the positions of the sentence", close(together, at_once)
 
 
-def grade_04_3(answer: Answer) -> Checks:
+def grade_04_4(answer: Answer) -> Checks:
     """A projection of [x; place] that equals the projection of x + place."""
     generator = torch.Generator().manual_seed(0)
     for d, m in ((1, 1), (1, 2), (2, 1), (3, 5), (8, 4)):

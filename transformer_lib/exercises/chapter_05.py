@@ -1,4 +1,4 @@
-# Generated from chapters/05_masks.md: edit there and run `make export`, or edit here and run `make sync`.
+# Generated from chapters/05_masks.md: edit it there and `make export`, or here and `make sync`.
 
 """The graders of chapter 05."""
 
@@ -12,7 +12,7 @@ from torch import Tensor
 from transformer_lib.exercises import Answer, Checks
 
 
-def grade_05_1(answer: Answer) -> Checks:
+def grade_05_2(answer: Answer) -> Checks:
     """Each pair of query and key by itself."""
     for length in (1, 2, 3, 5):
         for width in range(1, length + 1):
@@ -26,7 +26,7 @@ def grade_05_1(answer: Answer) -> Checks:
             yield "query i sees the keys i - width + 1 … i, and no others", torch.equal(mask, wanted)
 
 
-def grade_05_2(answer: Answer) -> Checks:
+def grade_05_3(answer: Answer) -> Checks:
     """Each pair of query and key by itself, by what the two are."""
     for length, prefixes in ((1, [0]), (2, [0]), (2, [1]), (3, [2]), (3, [3]), (2, [0, 1, 2]), (5, [3, 0, 5, 1])):
         mask = answer(torch.tensor(prefixes), length)
@@ -54,7 +54,7 @@ def _layer(mask: Tensor, norm: bool, channels: tuple[int, int] | None) -> Callab
     return layer
 
 
-def grade_05_3(answer: Answer) -> Checks:
+def grade_05_4(answer: Answer) -> Checks:
     """Layers that leak and layers that do not; the answer has to tell them apart."""
     width = 4
     for length in (2, 3, 5):

@@ -1,4 +1,4 @@
-# Generated from chapters/06_layers.md: edit there and run `make export`, or edit here and run `make sync`.
+# Generated from chapters/06_layers.md: edit it there and `make export`, or here and `make sync`.
 
 """The graders of chapter 06."""
 
@@ -12,7 +12,7 @@ from transformer_lib.exercises import Answer, Checks, close
 from transformer_lib.layers import DecoderLayer, EncoderLayer
 
 
-def grade_06_1(answer: Answer) -> Checks:
+def grade_06_2(answer: Answer) -> Checks:
     """Go through all outcomes of the coins, and add up the probabilities of those with a zero output."""
     for k in (1, 2, 3):
         for p in (0.5, 0.1):
@@ -22,7 +22,7 @@ def grade_06_1(answer: Answer) -> Checks:
             yield "after the norm, a number is zero if any dropout hits it", close(answer(p, k, True), share)
 
 
-def grade_06_2(answer: Answer) -> Checks:
+def grade_06_3(answer: Answer) -> Checks:
     """Build layers and count."""
     for d_model, d_ff in ((1, 1), (2, 1), (1, 2), (4, 6), (16, 64)):
         for kind in (EncoderLayer, DecoderLayer):
@@ -31,7 +31,7 @@ def grade_06_2(answer: Answer) -> Checks:
             yield claim, close(answer(d_model, d_ff, kind is DecoderLayer), count)
 
 
-def grade_06_3(answer: Answer) -> Checks:
+def grade_06_4(answer: Answer) -> Checks:
     """Follow the parts of the stream, one direction each."""
     for n in (0, 1, 2, 3, 12):
         for norm_first in (True, False):
@@ -46,7 +46,7 @@ def grade_06_3(answer: Answer) -> Checks:
                 yield claim, close(answer(n, r, norm_first), parts[0] / parts.norm())
 
 
-def grade_06_4(answer: Answer) -> Checks:
+def grade_06_5(answer: Answer) -> Checks:
     """The layer is the identity in both modes, and a gradient reaches a matrix of each sub-layer."""
     generator = torch.Generator().manual_seed(0)
     for d_model, length in ((2, 1), (2, 3), (8, 4)):

@@ -1,4 +1,4 @@
-# Generated from chapters/07_model.md: edit there and run `make export`, or edit here and run `make sync`.
+# Generated from chapters/07_model.md: edit it there and `make export`, or here and `make sync`.
 
 """The graders of chapter 07."""
 
@@ -26,7 +26,7 @@ def _model(pad_id: int = 0) -> Transformer:
     return model
 
 
-def grade_07_1(answer: Answer) -> Checks:
+def grade_07_2(answer: Answer) -> Checks:
     """Gradients of the logits by what enters the two stacks."""
     model = _model()
     for source, target, i, pad_id in (
@@ -68,7 +68,7 @@ class _Recitation:
         return logits
 
 
-def grade_07_2(answer: Answer) -> Checks:
+def grade_07_3(answer: Answer) -> Checks:
     """Models that recite; in the last cases the special tokens are other numbers."""
     for texts, bos, eos, pad, max_new, expected, claim in (
         ([[2]], 1, 2, 0, 3, [[2]], "a row ends with its <eos>, and writing stops when all rows have ended"),
@@ -88,7 +88,7 @@ def grade_07_2(answer: Answer) -> Checks:
     yield "it writes at most max_new tokens", close(got, torch.empty(2, 0))
 
 
-def grade_07_3(answer: Answer) -> Checks:
+def grade_07_4(answer: Answer) -> Checks:
     """Against the model on each sentence alone, one step at a time; and the sentences encoded are counted."""
     for source, targets, pad_id in (
         ([5], [[1, 2]], 0), ([5, 6], [[1, 3, 2]], 0), ([5, 6], [[1, 3, 2], [1, 4, 2]], 0),
@@ -108,7 +108,7 @@ def grade_07_3(answer: Answer) -> Checks:
         yield "one source is encoded, once", sum(encoded) == 1
 
 
-def grade_07_4(answer: Answer) -> Checks:
+def grade_07_5(answer: Answer) -> Checks:
     """Two steps of plain gradient descent, against steps whose loss is summed label by label."""
     for source, target, pad_id in (
         ([[5, 6]], [[1, 7, 2]], 0), ([[5, 6], [4, 0]], [[1, 7, 2], [1, 2, 0]], 0),

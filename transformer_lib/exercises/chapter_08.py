@@ -1,4 +1,4 @@
-# Generated from chapters/08_data.md: edit there and run `make export`, or edit here and run `make sync`.
+# Generated from chapters/08_data.md: edit it there and `make export`, or here and `make sync`.
 
 """The graders of chapter 08."""
 
@@ -11,7 +11,7 @@ import torch
 from transformer_lib.exercises import Answer, Checks, close
 
 
-def grade_08_1(answer: Answer) -> Checks:
+def grade_08_2(answer: Answer) -> Checks:
     """One cell at a time, with fractions."""
     for batches in ([[1]], [[2, 2]], [[1, 2]], [[3, 4, 9]], [[1, 2], [5, 5]], [[1, 9], [1]], [[4, 4, 1], [2], [7, 3]]):
         real = [column < length for batch in batches for length in batch for column in range(max(batch))]
@@ -19,7 +19,7 @@ def grade_08_1(answer: Answer) -> Checks:
         yield claim, close(answer(batches), float(1 - Fraction(sum(real), len(real))))
 
 
-def grade_08_2(answer: Answer) -> Checks:
+def grade_08_3(answer: Answer) -> Checks:
     """One pair, then two, then many; each pair is known by its tokens."""
     rng = random.Random(4)
     shapes = [
@@ -60,7 +60,7 @@ def _fewest_cells(lengths: list[int], budget: int) -> tuple[int, int]:
     return cells, batches
 
 
-def grade_08_3(answer: Answer) -> Checks:
+def grade_08_4(answer: Answer) -> Checks:
     """Few sentences first; each batch by itself, then all together."""
     rng = random.Random(5)
     cases = [
@@ -89,7 +89,7 @@ def grade_08_3(answer: Answer) -> Checks:
         yield "there are no more batches than needed in that order", len(found) <= batches
 
 
-def grade_08_4(answer: Answer) -> Checks:
+def grade_08_5(answer: Answer) -> Checks:
     """A permutation, repeatable, of its own for each seed and epoch, and without a trace."""
     before, torchs = random.getstate(), torch.get_rng_state()
     try:

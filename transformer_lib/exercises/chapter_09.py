@@ -1,4 +1,4 @@
-# Generated from chapters/09_training.md: edit there and run `make export`, or edit here and run `make sync`.
+# Generated from chapters/09_training.md: edit it there and `make export`, or here and `make sync`.
 
 """The graders of chapter 09: the loss and the step."""
 
@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from transformer_lib.exercises import Answer, Checks, close
 
 
-def grade_09_1(answer: Answer) -> Checks:
+def grade_09_2(answer: Answer) -> Checks:
     """The loss of the very probabilities that the target asks for, by torch."""
     for V in (2, 3, 20, 1000):
         for epsilon in (0.0, 0.5, 0.1):
@@ -21,7 +21,7 @@ def grade_09_1(answer: Answer) -> Checks:
             yield claim, close(answer(V, epsilon), lowest, 1e-9)
 
 
-def grade_09_2(answer: Answer) -> Checks:
+def grade_09_3(answer: Answer) -> Checks:
     """Inputs and labels are the target without its last and without its first column."""
     for rows in ([[1, 2]], [[1, 5, 2]], [[1, 5, 6, 2], [1, 7, 2, 0]]):
         target = torch.tensor(rows)
@@ -32,7 +32,7 @@ def grade_09_2(answer: Answer) -> Checks:
         yield "at each position the input is the token before the label", close(result[0], target[:, :-1], 0.0)
 
 
-def grade_09_3(answer: Answer) -> Checks:
+def grade_09_4(answer: Answer) -> Checks:
     """Tokens with gradients of their own, dealt out to processes."""
     generator = torch.Generator().manual_seed(0)
     for counts in ([1], [1, 1], [1, 3], [2, 0], [0, 4, 1], [5, 2, 7, 1]):
@@ -45,7 +45,7 @@ def grade_09_3(answer: Answer) -> Checks:
     yield "what is not a number shows, if it comes from tokens", close(result, broken)
 
 
-def grade_09_4(answer: Answer) -> Checks:
+def grade_09_5(answer: Answer) -> Checks:
     """All words allowed: torch's smoothing. Some: a loop over tokens and allowed words; padding and -inf left out."""
     generator = torch.Generator().manual_seed(0)
     for epsilon in (0.0, 0.3):

@@ -1,4 +1,4 @@
-# Generated from chapters/10_decoding.md: edit there and run `make export`, or edit here and run `make sync`.
+# Generated from chapters/10_decoding.md: edit it there and `make export`, or here and `make sync`.
 
 """Graders of the exercises of chapter 10."""
 
@@ -43,7 +43,7 @@ class TableModel(nn.Module):
         return self.log_table[hidden]
 
 
-def grade_10_1(answer: Answer) -> Checks:
+def grade_10_2(answer: Answer) -> Checks:
     """What a real cache holds."""
     for rows, layers, heads, d_k, target, source in (
         (1, 1, 1, 1, 1, 1), (1, 1, 1, 1, 2, 1), (1, 1, 1, 1, 1, 2), (1, 2, 1, 3, 1, 1), (2, 1, 2, 3, 4, 5),
@@ -81,7 +81,7 @@ def by_last_word(table: Table) -> Chances:
     return lambda words: table[words[-1] if words else "start"]
 
 
-def grade_10_2(answer: Answer) -> Checks:
+def grade_10_3(answer: Answer) -> Checks:
     """Against all sentences of at most four tokens."""
     table = answer()
     yield "it is a table: four rows of four probabilities, each with the sum 1", _is_table(table)
@@ -96,7 +96,7 @@ def grade_10_2(answer: Answer) -> Checks:
         yield claim, hit == wanted
 
 
-def grade_10_3(answer: Answer) -> Checks:
+def grade_10_4(answer: Answer) -> Checks:
     """The smallest set, found by trying all numbers of tokens."""
     generator = torch.Generator().manual_seed(4)
     lists = [[1.0], [0.75, 0.25], [0.25, 0.75], [0.5, 0.5], [0.25, 0.5, 0.25], [0.125, 0.5, 0.25, 0.125]]

@@ -1,4 +1,4 @@
-# Generated from chapters/10b_stopping.md: edit there and run `make export`, or edit here and run `make sync`.
+# Generated from chapters/10b_stopping.md: edit it there and `make export`, or here and `make sync`.
 
 """Graders of the exercises on when a search may stop."""
 

@@ -1,4 +1,4 @@
-# Generated from chapters/10c_length.md: edit there and run `make export`, or edit here and run `make sync`.
+# Generated from chapters/10c_length.md: edit it there and `make export`, or here and `make sync`.
 
 """Graders of the exercises on the length of translations."""
 

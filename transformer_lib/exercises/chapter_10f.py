@@ -1,4 +1,4 @@
-# Generated from chapters/10f_minimum_bayes_risk.md: edit there and run `make export`, or edit here and run `make sync`.
+# Generated from chapters/10f_minimum_bayes_risk.md: edit it there and `make export`, or here and `make sync`.
 
 """The grader of the page on minimum Bayes risk and constrained decoding."""
 

@@ -1,4 +1,4 @@
-# Generated from chapters/14b_memory.md: edit there and run `make export`, or edit here and run `make sync`.
+# Generated from chapters/14b_memory.md: edit it there and `make export`, or here and `make sync`.
 
 """The graders of the page on memory."""
 

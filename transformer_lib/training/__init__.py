@@ -1,4 +1,4 @@
-# Generated from the front matter of chapters/*.md: edit there and run `make export`, or edit here and run `make sync`.
+# Generated from the front matter of chapters/*.md: edit it there and `make export`, or here and `make sync`.
 """The public names of this package."""
 
 from transformer_lib.training.config import TrainingConfig, inverse_sqrt_schedule

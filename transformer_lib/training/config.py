@@ -1,4 +1,4 @@
-# Generated from chapters/09_training.md: edit there and run `make export`, or edit here and run `make sync`.
+# Generated from chapters/09_training.md: edit it there and `make export`, or here and `make sync`.
 
 """How to train: the settings of a run, its learning rate, its optimiser."""
 

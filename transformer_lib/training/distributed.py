@@ -1,4 +1,4 @@
-# Generated from chapters/09d_processes.md: edit there and run `make export`, or edit here and run `make sync`.
+# Generated from chapters/09d_processes.md: edit it there and `make export`, or here and `make sync`.
 
 """Several processes that train one model: who is who, and what they tell each other."""
 

@@ -1,4 +1,4 @@
-# Generated from chapters/15a_layer.md: edit there and run `make export`, or edit here and run `make sync`.
+# Generated from chapters/15a_layer.md: edit it there and `make export`, or here and `make sync`.
 
 """Components newer than 2017: rotary positions and a gated feed-forward network."""
 

@@ -1,0 +1,98 @@
+"""The reader's own file: how it begins, its graders, and what they say of answers that are right or wrong."""
+
+import re
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from transformer_lib.exercises import grade, own_file
+from transformer_lib.files import InputError
+
+SOLUTION = own_file.solution()
+
+ANSWERS = Path(__file__).parent / "answers"
+ROWS = [line.split("\t") for line in (ANSWERS / "wrong.tsv").read_text("utf-8").splitlines()[1:]]
+CASES = [[field.replace("\\n", "\n") for field in row] for row in ROWS]  # part, in the solution, instead, the verdict
+
+
+def verdict(tmp_path, text, name):
+    """What the grader of one part says of a file."""
+    file = tmp_path / "my_transformer.py"
+    file.write_text(text, encoding="utf-8")
+    (part,) = [part for part in own_file.gaps() if part.name == name]
+    return own_file.grade_part(part, own_file.load(file))
+
+
+def verdicts(file):
+    """What the graders say of all parts of a file."""
+    return [said for parts in own_file.grade_file(file).values() for said in parts.values()]
+
+
+def test_every_part_has_wrong_answers():
+    found = Counter(name for name, *_ in CASES)
+    assert list(found) == [part.name for part in own_file.gaps()]
+    assert min(found.values()) >= 4
+
+
+@pytest.mark.parametrize(("name", "old", "new", "words"), CASES, ids=[f"{c[0]}-{n}" for n, c in enumerate(CASES)])
+def test_a_plausible_wrong_answer_is_told_what_it_did(tmp_path, name, old, new, words):
+    (own,) = [code for _, part, code in own_file.parts() if part == name]
+    assert old in own
+    text = SOLUTION.replace(own, own.replace(old, new))
+    said = verdict(tmp_path, text, name)
+    assert re.search(f"^failed: .*({words})", said), said
+
+
+@pytest.mark.parametrize("solved", [True, False], ids=["solution", "another style"])
+def test_right_answers_pass(tmp_path, solved):
+    file = own_file.start(tmp_path, solved_to=10) if solved else ANSWERS / "another_style.py"
+    assert verdicts(file) == ["passed"] * len(own_file.gaps())
+
+
+def test_an_empty_file_is_not_attempted(tmp_path):
+    assert verdicts(own_file.start(tmp_path)) == ["not attempted"] * len(own_file.gaps())
+
+
+def test_the_file_begins_once_and_grows_where_it_lacks_a_part(tmp_path):
+    file = own_file.start(tmp_path / "new", solved_to=3)
+    assert list(own_file.grade_file(file, 3)[3].values()) == ["passed"] * 3
+    assert own_file.grade_file(file, 4) == {4: {"sinusoidal_table": "not attempted"}}
+    mine = file.read_text("utf-8").replace("def causal_mask", "def causal_mask_of_mine")
+    file.write_text(mine, encoding="utf-8")
+    with pytest.raises(InputError, match="exists, and stays as it is"):
+        own_file.start(tmp_path / "new")
+    own_file.start(tmp_path / "new", update=True)
+    assert file.read_text("utf-8").startswith(mine.rstrip())
+    assert own_file.grade_file(file, 5)[5]["causal_mask"] == "not attempted"
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (None, "not attempted: there is no my_transformer.py here"),
+        ("def attention(q:\n", "failed: my_transformer.py, line 1: .*; mend this line first"),
+        ("1 / 0\n", "failed: my_transformer.py cannot be run: ZeroDivisionError"),
+        ("import sys\nsys.exit()\n", "failed: my_transformer.py cannot be run: SystemExit"),
+        ("\0", "failed: "),
+        ("", "failed: attention: there is no attention in the file"),
+        ("def attention(*_):\n    raise NotImplementedError", "not attempted: attention"),
+        ("def attention(*_):\n    raise SystemExit", "failed: attention: it raised SystemExit"),
+        ("def attention(*_):\n    return None", "failed: attention: it should return two things"),
+    ],
+)  # fmt: skip
+def test_a_notebook_grades_the_file_beside_it(tmp_path, monkeypatch, capsys, text, words):
+    monkeypatch.chdir(tmp_path)
+    if text is not None:
+        Path("my_transformer.py").write_text(text, encoding="utf-8")
+    grade("2-1")
+    assert re.match(f"02-1: {words}", " ".join(capsys.readouterr().out.split()))
+
+
+def test_a_part_that_needs_an_empty_one_says_so(tmp_path):
+    text = SOLUTION.replace(
+        "    scores = q @", '    raise NotImplementedError("chapter 2: write attention")\n    scores = q @'
+    )
+    assert verdict(tmp_path, text, "MultiHeadAttention") == (
+        "not attempted: it needs another part first, chapter 2: write attention"
+    )
