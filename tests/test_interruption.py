@@ -64,7 +64,9 @@ def _ctrl_c_arrives():
 def children():
     """Hand a job to the process that forks; get the statuses and answers of its children."""
     here = Path(__file__).parent
-    environment = ENVIRONMENT | {"PYTHONPATH": f"{here.parent}{os.pathsep}{here}"}
+    environment = ENVIRONMENT | {
+        "PYTHONPATH": os.pathsep.join(map(str, (here.parent, here, here.parent / "experiments")))
+    }
     environment["CUDA_VISIBLE_DEVICES"] = ""  # autograd's threads for a GPU would not survive a fork
     process = subprocess.Popen(
         [sys.executable, here / "children.py"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
