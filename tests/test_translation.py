@@ -167,26 +167,23 @@ def test_sizes_are_positive(options):
 # --- where it looks ---
 
 
-def weights_by_hand(model, source, target):
+def weights_by_hand(speaker, source, target):
     """Softmax of queries and keys of each layer, from the weights and from what each layer is given."""
-    inputs, hooks = [], []
-    for layer in model.decoder.layers:
-        attention = layer.cross_attention
-        hooks.append(attention.register_forward_pre_hook(lambda module, args: inputs.append((module, *args[:2]))))
-    model(source, target)
+    found = []
+
+    def look(attention, inputs):
+        weights, biases = attention.in_projection.weight.chunk(3), attention.in_projection.bias.chunk(3)
+        q, k = (
+            (x[0] @ weight.T + bias).unflatten(-1, (attention.num_heads, -1)).transpose(0, 1)
+            for x, weight, bias in zip(inputs, weights[:2], biases)
+        )
+        found.append((q @ k.mT / math.sqrt(q.size(-1))).softmax(dim=-1))
+
+    hooks = [layer.cross_attention.register_forward_pre_hook(look) for layer in speaker.model.decoder.layers]
+    with torch.no_grad():
+        speaker.model(torch.tensor([source]), torch.tensor([target]))
     for hook in hooks:
         hook.remove()
-    found = []
-    for attention, query, key in inputs:
-        w_q, w_k, _ = attention.in_projection.weight.chunk(3)
-        b_q, b_k, _ = attention.in_projection.bias.chunk(3)
-        d_k = attention.d_model // attention.num_heads
-        heads = []
-        for head in range(attention.num_heads):
-            rows = slice(head * d_k, (head + 1) * d_k)
-            q, k = query[0] @ w_q[rows].T + b_q[rows], key[0] @ w_k[rows].T + b_k[rows]
-            heads.append((q @ k.T / math.sqrt(d_k)).softmax(dim=-1))
-        found.append(torch.stack(heads))
     return torch.stack(found)
 
 
@@ -195,12 +192,11 @@ def test_attention_is_the_softmax_of_queries_and_keys(norm_first):
     speaker = translator(2, norm_first=norm_first)
     sentence = "the old dog sleeps"
     found = speaker.attention(sentence)
-    source = torch.tensor([TOKENIZER.encode(sentence)])
-    best = beam_search(speaker.model, source, bos_id=1, eos_id=2, beam_size=5)[0][0]
+    source = TOKENIZER.encode(sentence)
+    best = beam_search(speaker.model, torch.tensor([source]), bos_id=1, eos_id=2, beam_size=5)[0][0]
     looked = [TOKENIZER.bos_id, *best.tokens] if best.finished else [TOKENIZER.bos_id, *best.tokens[:-1]]
-    with torch.no_grad():
-        expected = weights_by_hand(speaker.model, source, torch.tensor([looked]))
-    assert found.weights.shape == (2, 3, len(looked), source.size(1))
+    expected = weights_by_hand(speaker, source, looked)
+    assert found.weights.shape == (2, 3, len(looked), len(source))
     torch.testing.assert_close(found.weights, expected, rtol=0, atol=1e-12)
     assert (found.weights.sum(dim=-1) - 1).abs().max() < 1e-14
     assert not found.weights.requires_grad
@@ -243,10 +239,8 @@ def test_attention_names_its_rows_and_columns(learned):
 def test_attention_of_a_translation_that_is_given():
     speaker = translator(2)
     found = speaker.attention("the old dog", "eine Katze liest")
-    source, target = (torch.tensor([TOKENIZER.encode(text)]) for text in ("the old dog", "eine Katze liest"))
-    looked = torch.cat([torch.tensor([[TOKENIZER.bos_id]]), target[:, :-1]], dim=1)
-    with torch.no_grad():
-        expected = weights_by_hand(speaker.model, source, looked)
+    source, target = (TOKENIZER.encode(text) for text in ("the old dog", "eine Katze liest"))
+    expected = weights_by_hand(speaker, source, [TOKENIZER.bos_id, *target[:-1]])
     torch.testing.assert_close(found.weights, expected, rtol=0, atol=1e-12)
     assert "".join(found.target).replace("␣", "") == "eineKatzeliest<eos>"
     for long in (("a dog", "Hund " * MAX_LEN), ("dog " * MAX_LEN, "Hund")):
@@ -266,12 +260,6 @@ def test_attention_of_a_translation_without_an_end():
     found = speaker.attention("q" * (MAX_LEN - 1))
     assert found.weights.shape[2] == len(found.target)
     assert found.weights.isfinite().all()
-
-
-@pytest.mark.parametrize("sentence", ["", "  "])
-def test_attention_wants_a_sentence(sentence):
-    with pytest.raises(ValueError, match=r"blank|empty"):
-        translator().attention(sentence)
 
 
 # --- saving and loading ---
@@ -323,28 +311,31 @@ def test_a_file_that_is_missing_cut_short_or_something_else(folder, name):
     refused([name], Translator.from_pretrained, folder)
 
 
-@pytest.mark.parametrize("change", [
+def configure(folder, change):
+    config = json.loads((folder / "config.json").read_text()) | change
+    (folder / "config.json").write_text(json.dumps(config))
+
+
+IMPOSSIBLE = [
     {"layers": 6}, {"d_model": "12"}, {"d_model": 13}, {"num_heads": -3}, {"dropout": None}, {"pad_id": 10**6},
     {"max_len": 2**21},
+]  # fmt: skip
+OF_OTHER_WEIGHTS = [{"d_ff": 24}, {"num_decoder_layers": 1}, {"norm_first": False}, {"d_model": 12**6}]
+
+
+@pytest.mark.parametrize(("change", "words"), [
+    *((change, ["config.json"]) for change in IMPOSSIBLE),
+    *((change, ["model.safetensors", "configuration"]) for change in OF_OTHER_WEIGHTS),
+    ({"pad_id": 2}, ["pad"]),  # all sizes fit, but the model would take the end of a sentence for padding
 ])  # fmt: skip
-def test_a_configuration_with_impossible_values(folder, change):
-    config = json.loads((folder / "config.json").read_text()) | change
-    (folder / "config.json").write_text(json.dumps(config))
-    refused(["config.json"], Translator.from_pretrained, folder)
-
-
-@pytest.mark.parametrize("change", [{"d_ff": 24}, {"num_decoder_layers": 1}, {"norm_first": False}, {"d_model": 12**6}])
-def test_weights_of_another_configuration(folder, change):
-    config = json.loads((folder / "config.json").read_text()) | change
-    (folder / "config.json").write_text(json.dumps(config))
-    refused(["model.safetensors", "configuration"], Translator.from_pretrained, folder)
+def test_a_configuration_that_fits_nothing(folder, change, words):
+    configure(folder, change)
+    refused([folder, *words], Translator.from_pretrained, folder)
 
 
 def test_a_configuration_may_change_what_the_weights_do_not_depend_on(folder):
     """And a large `max_len` takes no memory."""
-    change = {"dropout": 0.5, "attention_dropout": 0.25, "max_len": 10**6}
-    config = json.loads((folder / "config.json").read_text()) | change
-    (folder / "config.json").write_text(json.dumps(config))
+    configure(folder, {"dropout": 0.5, "attention_dropout": 0.25, "max_len": 10**6})
     loaded = Translator.from_pretrained(folder)
     assert sum(buffer.nbytes for buffer in loaded.model.buffers()) < 10**6
     stored = load_file(folder / "model.safetensors")
@@ -354,13 +345,6 @@ def test_a_configuration_may_change_what_the_weights_do_not_depend_on(folder):
 def test_a_tokenizer_of_another_size(folder):
     Tokenizer.train(["other words"], 262).save(folder / "tokenizer.json")
     refused([folder, "262", TOKENIZER.vocab_size, "tokenizer"], Translator.from_pretrained, folder)
-
-
-def test_a_tokenizer_with_another_padding(folder):
-    """All sizes fit, but the model would take the end of a sentence for padding."""
-    config = json.loads((folder / "config.json").read_text()) | {"pad_id": 2}
-    (folder / "config.json").write_text(json.dumps(config))
-    refused([folder, "pad"], Translator.from_pretrained, folder)
 
 
 # --- scores ---
@@ -407,19 +391,22 @@ def test_the_n_best_are_those_of_the_search(learned):
     assert len(found) > 1
     assert found[0][1] == learned.translate([text], beam_size=4, length_penalty=0.5)[0] == BOOK[text]
     assert found == sorted(found, key=lambda pair: -pair[0])
-    with pytest.raises(ValueError, match="expected a sentence"):
-        learned.n_best(" ")
+
+
+@pytest.mark.parametrize("sentence", ["", "  "])
+def test_what_shows_one_sentence_wants_one(sentence):
+    for call in (translator().attention, translator().n_best):
+        with pytest.raises(ValueError, match="expected a sentence; got a blank one"):
+            call(sentence)
 
 
 # --- what comes with the course ---
 
 
-def test_shipped_files_are_found_in_the_checkout_then_in_the_cache(tmp_path, monkeypatch):
+def test_shipped_files_are_found_here_then_in_the_checkout_then_in_the_cache(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    checkout, cached = (
-        tmp_path / "checkout/records/multi30k-en-de",
-        tmp_path / "cache/transformer_lib/multi30k-en-de",
-    )
+    checkout = tmp_path / "checkout/records/multi30k-en-de"
+    cached = tmp_path / "cache/transformer_lib/multi30k-en-de"
     monkeypatch.setattr(translation, "__file__", str(tmp_path / "checkout/transformer_lib/translation.py"))
     refused(["multi30k-en-de", cached], Translator.from_pretrained, "multi30k-en-de")
     translator(1).save(cached)
@@ -427,9 +414,6 @@ def test_shipped_files_are_found_in_the_checkout_then_in_the_cache(tmp_path, mon
     translator(1, d_ff=24).save(checkout)
     assert shipped("multi30k-en-de") == checkout
     assert Translator.from_pretrained("multi30k-en-de").model.config.d_ff == 24
-
-
-def test_a_directory_of_one_s_own_goes_first(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     translator(d_ff=28).save("multi30k-en-de")
     assert Translator.from_pretrained("multi30k-en-de").model.config.d_ff == 28
