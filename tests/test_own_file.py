@@ -1,17 +1,21 @@
 """The reader's own file: how it begins, its graders, and what they say of answers that are right or wrong."""
 
+import random
 import re
 from collections import Counter
 from pathlib import Path
 
+import jupytext
 import pytest
+import torch
 
 from transformer_lib.exercises import grade, own_file
 from transformer_lib.files import InputError
 
 SOLUTION = own_file.solution()
 
-ANSWERS = Path(__file__).parent / "answers"
+ROOT = Path(__file__).resolve().parent.parent
+ANSWERS = ROOT / "tests" / "answers"
 ROWS = [line.split("\t") for line in (ANSWERS / "wrong.tsv").read_text("utf-8").splitlines()[1:]]
 CASES = [[field.replace("\\n", "\n") for field in row] for row in ROWS]  # part, in the solution, instead, the verdict
 
@@ -96,3 +100,34 @@ def test_a_part_that_needs_an_empty_one_says_so(tmp_path):
     assert verdict(tmp_path, text, "MultiHeadAttention") == (
         "not attempted: it needs another part first, chapter 2: write attention"
     )
+
+
+def test_the_solution_learns_to_translate_numbers(tmp_path):
+    """By nothing but its own parts: 190 of 200 numbers that it has not seen."""
+    mine = own_file.load(own_file.start(tmp_path, solved_to=10))
+    page = {"PAD": 0}
+    for cell in jupytext.read(ROOT / "chapters/07_model.md").cells:
+        if "def german(n)" in cell.source:
+            exec(cell.source, page)
+    english, german = (
+        lambda n, words=words, name=name: [page[words].index(word) for word in page[name](n)]
+        for words, name in (("ENGLISH", "english"), ("GERMAN", "german"))
+    )
+    bos, eos = page["GERMAN"].index("<bos>"), page["GERMAN"].index("<eos>")
+    pairs = {n: ([*english(n), page["ENGLISH"].index("<eos>")], [bos, *german(n), eos]) for n in range(1, 1000)}
+    draw = random.Random(0)
+    unseen = draw.sample(range(100, 1000), 200)
+    seen = [pair for n, pair in pairs.items() if n not in unseen]
+    torch.manual_seed(0)
+    sizes = dict(d_model=64, num_heads=4, d_ff=128, num_layers=2, dropout=0.0)
+    model = mine.Transformer(len(page["ENGLISH"]), len(page["GERMAN"]), page["PAD"], **sizes)
+    optimizer = torch.optim.Adam(model.parameters())
+    for step in range(1, 251):
+        source, target = mine.make_batch(draw.sample(seen, 128), page["PAD"])
+        rate = mine.learning_rate(step, 3e-3, 50)
+        mine.training_step(model, optimizer, source, target, page["PAD"], rate)
+    model.eval()
+    answers = {n: mine.greedy(model, torch.tensor([pairs[n][0]]), bos, eos, 8) for n in unseen}
+    assert sum(answer == german(n) for n, answer in answers.items()) >= 190
+    for n in unseen[:5]:
+        assert mine.beam_search(model, torch.tensor([pairs[n][0]]), bos, eos, 8, 1) == answers[n]
