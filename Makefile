@@ -12,10 +12,10 @@ endif
 export PYTHONPATH := $(CURDIR)
 JUPYTER_BOOK = $(PY) -c "from jupyter_book.cli.main import main; main()"
 WORKERS ?= 2
-unit test-long equivalence mutation: export OMP_NUM_THREADS = 1
+library unit test-long equivalence mutation: export OMP_NUM_THREADS = 1
 
 .DEFAULT_GOAL := book
-.PHONY: book test course train experiment gpu equivalence bench export sync execute render zip pdf lint types check unit notebooks notebooks-for-you elsewhere test-long mutation clean
+.PHONY: book test course train experiment gpu equivalence bench export sync execute render zip pdf lint types check quick library unit notebooks notebooks-for-you elsewhere test-long mutation clean
 
 book: export execute render
 
@@ -123,6 +123,15 @@ types: $(INSTALLED)
 
 check: $(INSTALLED)
 	$(PY) tools/check.py
+
+# Lint, types and the library's own tests, which together name everything that is public: at most 90 seconds on two cores.
+LIBRARY = attention cost data decoding files layers masks model multi_head package positions properties shapes store training translation variants
+quick: $(INSTALLED)
+	$(MAKE) --jobs 2 lint types library
+	@echo "Left to make test: the chapters, their rendered pages, and in tests/ $(filter-out $(LIBRARY),$(patsubst tests/test_%.py,%,$(sort $(wildcard tests/test_*.py))))"
+
+library: $(INSTALLED)
+	$(PY) -m pytest -n $(WORKERS) --dist loadfile -m "not long" $(LIBRARY:%=tests/test_%.py)
 
 unit: $(INSTALLED)
 	$(PY) -m pytest -n $(WORKERS) --dist loadfile -m "not long"

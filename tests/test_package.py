@@ -64,6 +64,17 @@ def test_all_is_sorted_and_exists():
     assert all(hasattr(transformer_lib, name) for name in transformer_lib.__all__)
 
 
+def test_the_quick_tests_use_every_public_name():
+    """What one of their files imports, it uses: ruff sees to that."""
+    files = re.search(r"^LIBRARY = (.+)$", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE)[1].split()
+    imported = set()
+    for file in files:
+        for node in ast.parse((ROOT / f"tests/test_{file}.py").read_text("utf-8")).body:
+            if isinstance(node, ast.ImportFrom) and node.module.startswith("transformer_lib"):
+                imported |= {alias.name for alias in node.names}
+    assert set(transformer_lib.__all__) - imported == set()
+
+
 def test_the_oldest_versions_are_the_lower_bounds():
     stated = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["dependencies"]
     oldest = (ROOT / ".ci/constraints-oldest.txt").read_text("utf-8").splitlines()
