@@ -1,41 +1,15 @@
-"""The readable attention: equal to torch's kernel, exact about masks, alive in every dtype."""
+"""The readable attention: exact about masks, its dropout, what it refuses; its formula: test_properties.py."""
 
 import pytest
 import torch
-from reference import DTYPES, equal, gradients, random_mask
+from reference import DTYPES, equal
 
-from transformer_lib.attention import check_mask, scaled_dot_product_attention
+from transformer_lib.attention import scaled_dot_product_attention
 
 
 def random_input(*lead, queries=4, keys=5, width=3, value_width=2, dtype=torch.float64):
     shapes = (queries, width), (keys, width), (keys, value_width)
     return tuple(torch.randn(*lead, *shape, dtype=dtype, requires_grad=True) for shape in shapes)
-
-
-@pytest.mark.parametrize("dtype", DTYPES)
-def test_a_query_that_may_attend_to_nothing_gets_zeros(dtype):
-    q, k, v = random_input(2, dtype=dtype)
-    mask = random_mask(2, 4, 5)
-    mask[1, 2] = False
-    output, weights = scaled_dot_product_attention(q, k, v, mask)
-    assert (output[1, 2] == 0).all()
-    assert (weights[1, 2] == 0).all()
-    dq, dk, dv = gradients(output, (q, k, v))
-    assert (dq[1, 2] == 0).all()
-    assert all(gradient.isfinite().all() for gradient in (dq, dk, dv))
-    assert (dq[0] != 0).any(dim=-1)[mask[0].sum(-1) > 1].all()  # one key alone has weight 1, whatever the query
-
-
-@pytest.mark.parametrize("dtype", DTYPES)
-def test_every_dtype_runs_and_agrees_with_float64(dtype):
-    q, k, v = random_input(2, dtype=dtype)
-    mask = random_mask(2, 4, 5)
-    output, weights = scaled_dot_product_attention(q, k, v, mask)
-    assert output.dtype == weights.dtype == dtype
-    exact, _ = scaled_dot_product_attention(q.double(), k.double(), v.double(), mask)
-    # A handful of roundings of numbers up to about 4, each eps relative.
-    equal(output.double(), exact, 16 * torch.finfo(dtype).eps)
-    assert all(gradient.isfinite().all() for gradient in gradients(output, (q, k, v)))
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -59,14 +33,10 @@ def test_dropout_drops_weights_and_returns_them_whole():
 
 
 @pytest.mark.bad_input
-@pytest.mark.parametrize(
-    "mask",
-    [torch.ones(4, 5), torch.ones(4, 5, dtype=torch.long), torch.zeros(4, 5, dtype=torch.float16)],
-    ids=lambda mask: str(mask.dtype),
-)
-def test_a_mask_that_is_not_boolean_is_refused(mask):
-    with pytest.raises(TypeError, match=rf"boolean.*True = may attend.*{mask.dtype}"):
-        scaled_dot_product_attention(*random_input(), mask)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.long, torch.float16])
+def test_a_mask_that_is_not_boolean_is_refused(dtype):
+    with pytest.raises(TypeError, match=rf"boolean.*True = may attend.*{dtype}"):
+        scaled_dot_product_attention(*random_input(), torch.ones(4, 5, dtype=dtype))
 
 
 @pytest.mark.bad_input
@@ -77,8 +47,3 @@ def test_a_mask_of_another_shape_is_refused(shape):
     with pytest.raises(ValueError, match=r"\(4, 5\)") as caught:
         scaled_dot_product_attention(*random_input(), torch.ones(shape, dtype=torch.bool))
     assert str(shape) in str(caught.value)
-
-
-def test_check_mask_accepts_what_fits():
-    for shape in [(2, 3, 4, 5), (1, 1, 1, 5), (2, 1, 4, 1), (1, 1, 1, 1)]:
-        assert check_mask(torch.ones(shape, dtype=torch.bool), (2, 3, 4, 5)) is None

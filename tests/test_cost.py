@@ -74,10 +74,6 @@ def test_parameters_equal_the_models(tie, norm_first):
         assert count_parameters(config) == sum(parameter.numel() for parameter in Transformer(config).parameters())
 
 
-def test_parameters_of_the_papers_base_model():
-    assert count_parameters(BASE) == 100_970_496  # by hand: chapter 7
-
-
 # --- operations --------------------------------------------------------------------------------------------------
 
 

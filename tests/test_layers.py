@@ -84,15 +84,6 @@ def test_the_inner_dropout_of_feed_forward_follows_the_relu():
     assert 0.45 < (inner[1] == 0).double().mean() < 0.55
 
 
-@both_layers
-def test_attention_dropout_reaches_every_attention_and_nothing_else(kind):
-    layer = make(kind, dropout=0.1, attention_dropout=0.3)
-    attentions = [getattr(layer, name) for name in SUBLAYERS[kind] if name != "feed_forward"]
-    assert [attention.dropout for attention in attentions] == [0.3] * len(attentions)
-    assert layer.dropout.p == 0.1
-    assert layer.feed_forward.dropout.p == 0  # the paper drops nothing inside
-
-
 # --- masks and components ---------------------------------------------------------------------------------------------
 
 

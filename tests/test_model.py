@@ -144,6 +144,7 @@ def test_every_layer_gets_the_configured_probabilities():
     assert [layer.dropout.p for layer in layers] == [0.2] * 4
     assert model.dropout.p == 0.2
     assert [m.dropout for m in model.modules() if isinstance(m, MultiHeadAttention)] == [0.3] * 6
+    assert [layer.feed_forward.dropout.p for layer in layers] == [0] * 4  # the paper drops nothing inside
 
 
 # --- parameters, tying, checkpoints ------------------------------------------------------------------------------

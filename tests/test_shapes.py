@@ -57,13 +57,7 @@ def memory_of_one_sentence():
 
 
 @pytest.mark.parametrize(
-    "call",
-    [
-        queries_without_a_batch,
-        one_memory_for_two_sentences,
-        three_paddings,
-        memory_of_one_sentence,
-    ],
+    "call", [queries_without_a_batch, one_memory_for_two_sentences, three_paddings, memory_of_one_sentence]
 )
 def test_what_torch_would_let_pass_is_found(call, monkeypatch):
     """Each of these runs to its end and answers something; only the signature says that it is wrong."""
