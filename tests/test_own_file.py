@@ -1,5 +1,6 @@
 """The reader's own file: how it begins, its graders, and what they say of answers that are right or wrong."""
 
+import json
 import random
 import re
 from collections import Counter
@@ -9,6 +10,7 @@ import jupytext
 import pytest
 import torch
 
+from transformer_lib import __main__ as command_line
 from transformer_lib.exercises import grade, own_file
 from transformer_lib.files import InputError
 
@@ -91,6 +93,29 @@ def test_a_notebook_grades_the_file_beside_it(tmp_path, monkeypatch, capsys, tex
         Path("my_transformer.py").write_text(text, encoding="utf-8")
     grade("2-1")
     assert re.match(f"02-1: {words}", " ".join(capsys.readouterr().out.split()))
+
+
+def test_the_command_line_starts_and_grades_it(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert command_line.main(["start", "--solved-to", "2"]) == 0
+    assert command_line.main(["grade", "--json", "verdicts.json"]) == 0
+    assert re.search(r"^ 2  attention +passed\n 3  split_heads +not attempted$", capsys.readouterr().out, re.MULTILINE)
+    report = json.loads(Path("verdicts.json").read_text("utf-8"))
+    assert report["schema"] == 1
+    assert report["parts"][0] == {"chapter": 2, "part": "attention", "verdict": "passed", "why": ""}
+    assert [part["verdict"] for part in report["parts"][1:]] == ["not attempted"] * (len(own_file.gaps()) - 1)
+    mine = Path(own_file.NAME)
+    mine.write_text('print("hello")\n' + mine.read_text("utf-8").replace("/ math.sqrt", "* math.sqrt"), "utf-8")
+    assert command_line.main(["grade"]) == 1
+    said = capsys.readouterr()
+    assert "attention            failed: the scores are multiplied by the root of d_k; divide by it" in said.out
+    assert said.err == "hello\n"
+    assert command_line.main(["start"]) == 2
+    assert "stays as it is" in capsys.readouterr().err
+    assert command_line.main(["grade", "nothing.py"]) == 2
+    assert capsys.readouterr().err == (
+        "error: there is no nothing.py: `python -m transformer_lib start` makes one in this folder\n"
+    )
 
 
 def test_a_part_that_needs_an_empty_one_says_so(tmp_path):

@@ -1,6 +1,6 @@
 # Generated from chapters/A_command_line.md: edit it there and `make export`, or here and `make sync`.
 
-"""The command line: python -m transformer_lib train | translate | evaluate | export | check | progress | env."""
+"""The command line: python -m transformer_lib train | translate | evaluate | export | check | start | grade | progress | env."""
 
 from __future__ import annotations
 
@@ -40,6 +40,7 @@ from transformer_lib.data import (
 )
 from transformer_lib.data.store import held_out_step
 from transformer_lib.engine import EngineTranslator, export
+from transformer_lib.exercises import own_file
 from transformer_lib.exercises.progress import progress
 from transformer_lib.files import InputError, atomic_write, one_line
 from transformer_lib.model import Transformer, TransformerConfig
@@ -539,6 +540,35 @@ def _is_ours(error: BaseException) -> bool:
     """Whether the suite itself raised the error, and not the model that it called."""
     *_, (frame, _) = traceback.walk_tb(error.__traceback__)
     return frame.f_globals["__name__"].startswith(check_transformer.__module__)
+
+
+@_commands.command("start")
+@click.argument("folder", default=".", metavar="[FOLDER]", type=_Name())
+@click.option("--solved-to", type=click.IntRange(0, 10), default=0, help="solve the gaps up to this chapter (0)")
+@click.option("--update", is_flag=True, help="add the gaps that the file there lacks; change nothing else")
+def _start(folder: str, **options: Any) -> None:
+    """Write my_transformer.py into FOLDER: a gap for each part that you will write."""
+    path = own_file.start(folder, **options)
+    click.echo(f"{path} is there; `grade` says how its parts fare")
+
+
+@_commands.command("grade")
+@click.argument("file", default=own_file.NAME, metavar="[FILE]", type=_Name())
+@click.option("--json", "as_json", type=_Name(), metavar="FILE", help="also write the verdicts as JSON")
+def _grade(file: str, as_json: str | None) -> int:
+    """Say how the parts of my_transformer.py, or of FILE, fare: passed, failed and why, or not attempted."""
+    with redirect_stdout(sys.stderr):  # what the file itself prints
+        chapters = own_file.grade_file(file)
+    rows = [
+        (chapter, name, *said.partition(": ")) for chapter, parts in chapters.items() for name, said in parts.items()
+    ]
+    for chapter, name, verdict, _, why in rows:
+        click.echo(f"{chapter:2}  {name:20} {verdict}{why and ': '}{why}")
+    if as_json:
+        parts = [{"chapter": row[0], "part": row[1], "verdict": row[2], "why": row[4]} for row in rows]
+        report = {"schema": 1, "course": transformer_lib.__version__, "file": file, "parts": parts}
+        atomic_write(as_json, json.dumps(report, indent=1, ensure_ascii=False) + "\n")
+    return int("failed" in [row[2] for row in rows])
 
 
 @_commands.command("progress")
