@@ -40,9 +40,9 @@ from record import DECODING, SPLITS, corpus, digest, environment, further, load,
 from torch import Tensor, nn
 from torch_model import TorchTransformer
 
-from transformer_lib.__main__ import PRESETS, train_translator
 from transformer_lib.data import ParallelCorpus
 from transformer_lib.model import Transformer
+from transformer_lib.recipes import PRESETS, train_translator
 from transformer_lib.training.distributed import process_group
 from transformer_lib.translation import Translator
 

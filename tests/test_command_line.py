@@ -22,7 +22,7 @@ from small import call as run
 
 import transformer_lib
 from transformer_lib import __main__ as command_line
-from transformer_lib import checks, translation
+from transformer_lib import checks, recipes, translation
 from transformer_lib.checks import Report
 from transformer_lib.checks.report import Property
 from transformer_lib.data import ParallelCorpus, Tokenizer, toy_corpus
@@ -38,7 +38,7 @@ def _small(monkeypatch, tmp_path):
     wider = deepcopy(MICRO)
     wider["model"]["d_ff"] = 24
     for name, preset in {"small": MICRO, "tiny": MICRO, "base": wider}.items():
-        monkeypatch.setitem(command_line.PRESETS, name, preset)
+        monkeypatch.setitem(recipes.PRESETS, name, preset)
     monkeypatch.chdir(tmp_path)
     with warnings.catch_warnings():
         warnings.simplefilter("default")  # as outside of the tests; `main` decides how they look
@@ -177,15 +177,15 @@ def test_training_starts_from_a_translator(fails, own, model, tmp_path):
 
 def test_an_existing_run_is_not_overwritten(fails, own, tmp_path):
     run("train", *own, "--out", "run", "--steps", 1)
-    fails("train", *own, "--out", "run", "--steps", 1, words=["run already holds a run", "--resume"])
+    fails("train", *own, "--out", "run", "--steps", 1, words=["run already holds a run", "resume it"])
     (tmp_path / "run" / "state.safetensors").unlink()
     fails("train", *own, "--out", "run", "--steps", 1, words=["run already holds a run"])
-    assert "give --resume" not in fails("train", *own, "--out", "run", "--steps", 1, "--resume")  # it was given
+    assert "resume it" not in fails("train", *own, "--out", "run", "--steps", 1, "--resume")  # it was given
 
 
 def test_a_second_run_into_the_same_place_is_refused(fails, own, tmp_path, monkeypatch):
     """It ends with one line, changes no file, and the first does not notice."""
-    refused, train = [], command_line.train
+    refused, train = [], recipes.train
 
     def meanwhile(*arguments, prepare, **options):
         def begin():
@@ -194,26 +194,26 @@ def test_a_second_run_into_the_same_place_is_refused(fails, own, tmp_path, monke
             thread.start()
             thread.join()
 
-        monkeypatch.setattr(command_line, "train", train)
+        monkeypatch.setattr(recipes, "train", train)
         return train(*arguments, prepare=begin, **options)
 
-    monkeypatch.setattr(command_line, "train", meanwhile)
+    monkeypatch.setattr(recipes, "train", meanwhile)
     status, out, _ = run("train", *own, "--out", "run", "--steps", 1)
     assert (status, json.loads(out)["step"]) == (0, 1)
     assert [line.startswith("error: another process is writing into run: ") for line in refused] == [True]
 
 
 @pytest.mark.parametrize(
-    ("options", "words"), [([], "run already holds a run: give --resume"), (["--resume"], "another run began in run")]
+    ("options", "words"), [([], "run already holds a run: resume it"), (["--resume"], "another run began in run")]
 )
 def test_a_run_that_began_while_another_read_its_data_stays(own, tmp_path, monkeypatch, options, words):
-    encode = command_line.encode_pairs
+    encode = recipes.encode_pairs
 
     def meanwhile(*arguments, **options):
         write(tmp_path / "run" / "state.safetensors", ["another run's"])
         return encode(*arguments, **options)
 
-    monkeypatch.setattr(command_line, "encode_pairs", meanwhile)
+    monkeypatch.setattr(recipes, "encode_pairs", meanwhile)
     status, out, err = run("train", *own, "--out", "run", "--steps", 1, *options)
     assert (status, out, err.count("\n")) == (2, "", 1)
     assert err.startswith(f"error: {words}")
@@ -224,7 +224,7 @@ def test_resume_wants_the_same_settings(fails, own, tmp_path):
     run("train", *own, "--out", "run", "--steps", 1)
     again = ["train", *own, "--out", "run", "--steps", 2, "--resume"]
     fails(*again, "--seed", 1, words=["run", "another seed"], counted=True)
-    fails(*again, "--preset", "base", words=["run", "another configuration", "d_ff = 16, not 24", "give the --preset"])
+    fails(*again, "--preset", "base", words=["run", "another configuration", "d_ff = 16, not 24", "take the preset"])
 
 
 @pytest.mark.parametrize("name", ["config.json", "tokenizer.json", "state.safetensors", "log.jsonl"])
@@ -265,7 +265,7 @@ def recorded_training(monkeypatch):
         seen.update(model=model, pairs=pairs, config=config, **options)
         return [{"step": 0}]
 
-    monkeypatch.setattr(command_line, "train", train)
+    monkeypatch.setattr(recipes, "train", train)
     return seen
 
 
@@ -305,10 +305,8 @@ def test_a_directory_as_corpus(fails, monkeypatch, tmp_path):
 
 def test_the_toy_corpus(monkeypatch):
     seen = recorded_training(monkeypatch)
-    monkeypatch.setattr(
-        command_line, "toy_corpus", lambda split: toy_corpus(split, size={"train": 50, "val": 7}[split])
-    )
-    monkeypatch.setitem(command_line.PRESETS, "tiny", {**MICRO, "training": {"batch_tokens": 99}})
+    monkeypatch.setattr(recipes, "toy_corpus", lambda split: toy_corpus(split, size={"train": 50, "val": 7}[split]))
+    monkeypatch.setitem(recipes.PRESETS, "tiny", {**MICRO, "training": {"batch_tokens": 99}})
     assert run("train", "--corpus", "toy", "--out", "run", "--minutes", 2.5, "--seed", 9, "--device", "cpu")[0] == 0
     assert (len(seen["pairs"]), len(seen["val_pairs"]), seen["device"]) == (50, 7, "cpu")
     config = seen["config"]
@@ -370,7 +368,7 @@ def test_multi30k_in_both_directions(monkeypatch):
     seen, asked = recorded_training(monkeypatch), []
     corpus = ParallelCorpus(ENGLISH, GERMAN)
     monkeypatch.setattr(
-        command_line, "load_multi30k", lambda *given, **languages: asked.append((given, languages)) or corpus
+        recipes, "load_multi30k", lambda *given, **languages: asked.append((given, languages)) or corpus
     )
     for options, languages in (([], ("en", "de")), (["--source", "de", "--target", "en"], ("de", "en"))):
         asked.clear()
@@ -400,8 +398,8 @@ def test_no_usable_pair(fails, tmp_path, lines):
 
 def test_no_data_half_the_data_and_missing_files(fails, own, model):
     for command in (["train", "--out", "run", "--steps", 1], ["evaluate", "--model", model]):
-        fails(*command, words=["--corpus", "--source", "--target"])
-        fails(*command, *own[:2], words=["--target"])
+        fails(*command, words=["corpus", "source", "target"])
+        fails(*command, *own[:2], words=["target"])
         fails(*command, *own[:2], "--target", "nothing.txt", words=["nothing.txt"])
         fails(*command, *own[:2], "--target", ".", words=["cannot read"])
 

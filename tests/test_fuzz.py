@@ -23,8 +23,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from small import MICRO, call, files_below, write_texts
 
-from transformer_lib import __main__ as command_line
-from transformer_lib import translation
+from transformer_lib import recipes, translation
 from transformer_lib.data import Tokenizer, corpora, read_lines, toy_oracle
 from transformer_lib.decoding import beam_search
 from transformer_lib.files import InputError
@@ -72,8 +71,8 @@ def _no_pickle_no_hang_no_flood(monkeypatch):
     soft, hard = resource.getrlimit(resource.RLIMIT_AS)
     resource.setrlimit(resource.RLIMIT_AS, (24 * 2**30, hard))
     faulthandler.dump_traceback_later(1200, exit=True, file=sys.__stderr__)
-    for name in command_line.PRESETS:
-        monkeypatch.setitem(command_line.PRESETS, name, deepcopy(MICRO))
+    for name in recipes.PRESETS:
+        monkeypatch.setitem(recipes.PRESETS, name, deepcopy(MICRO))
     with warnings.catch_warnings():
         warnings.simplefilter("always")
         yield
@@ -245,7 +244,7 @@ def trained(tmp_path_factory):
     folder = tmp_path_factory.mktemp("fuzz")
     write_texts(folder)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(command_line.PRESETS, "tiny", deepcopy(MICRO))
+        patch.setitem(recipes.PRESETS, "tiny", deepcopy(MICRO))
         status, _, err = call(*training(folder, 2))
     assert status == 0, err
     return folder
@@ -439,8 +438,8 @@ def test_arguments(search, number, trained, tmp_path, monkeypatch):
     (tmp_path / "empty").mkdir()
     (tmp_path / "text").write_text("a dog\n" * 30)
     shutil.copytree(trained / "run", tmp_path / "model")
-    monkeypatch.setattr(command_line, "train", lambda *_, **__: [{"step": 1}])
-    monkeypatch.setattr(command_line, "toy_corpus", lambda split: command_line.ParallelCorpus(["a"] * 30, ["b"] * 30))
+    monkeypatch.setattr(recipes, "train", lambda *_, **__: [{"step": 1}])
+    monkeypatch.setattr(recipes, "toy_corpus", lambda split: recipes.ParallelCorpus(["a"] * 30, ["b"] * 30))
     monkeypatch.setenv("TRANSFORMER_LIB_DATA", str(tmp_path / "empty"))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
     monkeypatch.setattr(corpora, "MULTI30K_URL", (tmp_path / "nowhere").as_uri())

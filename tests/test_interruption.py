@@ -35,7 +35,7 @@ from test_training import (
     watched_steps,
 )
 
-from transformer_lib import __main__ as command_line
+from transformer_lib import recipes
 from transformer_lib.data import token_batches
 from transformer_lib.serialization import load_weights
 from transformer_lib.training import loop as training
@@ -373,7 +373,7 @@ def test_the_program_that_divides_the_model_trains_the_model_of_one(children, tm
 @pytest.fixture
 def command(monkeypatch, tmp_path):
     """Run a command on a few sentences: its status, its output, the last of its error lines."""
-    monkeypatch.setitem(command_line.PRESETS, "small", MICRO)
+    monkeypatch.setitem(recipes.PRESETS, "small", MICRO)
     files = write_texts(tmp_path, target=ENGLISH)
     monkeypatch.chdir(tmp_path)
 
@@ -420,8 +420,8 @@ RECIPE = ["--cooldown", 2, "--accumulate", 2, "--vocab-size", 290]
 
 
 def test_the_options_of_a_recipe_arrive_and_a_stopped_run_ends_the_same(command, tmp_path, monkeypatch):
-    seen, train = [], command_line.train
-    monkeypatch.setattr(command_line, "train", lambda *given, **options: seen.append(given) or train(*given, **options))
+    seen, train = [], recipes.train
+    monkeypatch.setattr(recipes, "train", lambda *given, **options: seen.append(given) or train(*given, **options))
     whole, run = (["--out", name, "--steps", 6, "--evaluate-every", 4, *RECIPE] for name in ("whole", "run"))
     assert command("train", *whole)[0] == 0
     config = seen[0][2]

@@ -24,8 +24,8 @@ from model_card import model_card
 from safetensors.torch import load_file
 from test_translation import BOOK, translator
 
-from transformer_lib import __main__ as command_line
 from transformer_lib import data as library_data
+from transformer_lib import recipes
 from transformer_lib.cost import count_parameters
 from transformer_lib.data import ParallelCorpus, corpora, load_multi30k
 from transformer_lib.files import InputError
@@ -189,17 +189,17 @@ def test_the_last_chapter_keeps_what_it_trained_scores_it_and_sets_it_beside_the
     Path("val.de").write_text("Ein Hund.\n", encoding="utf-8")
     known = {"source": "en", "target": "de", "steps": 1, "seed": 0,
              "decoding": {"beam_size": 1}, "scores": {"val": {"cased": {"bleu": 12.3, "chrf": 45.6}}}}  # fmt: skip
-    train, load = command_line.train_translator, Translator.from_pretrained
+    train, load = recipes.train_translator, Translator.from_pretrained
     asked = []
     monkeypatch.setattr(torch.cuda, "is_available", lambda: device == "cuda")
     monkeypatch.setattr(
-        command_line, "train_translator", lambda *given, **options: train(*given, **options | {"device": "cpu"})
+        recipes, "train_translator", lambda *given, **options: train(*given, **options | {"device": "cpu"})
     )
     monkeypatch.setattr(Translator, "from_pretrained", lambda folder, device: asked.append(device) or load(folder))
     monkeypatch.setattr(corpora, "find_multi30k", lambda *_: Path())
     monkeypatch.setattr(library_data, "load_multi30k", lambda *_, **__: ParallelCorpus(list(BOOK), list(BOOK.values())))
     exec(cell, {"Path": Path, "json": json, "Translator": Translator, "evaluate_bleu": evaluate_bleu,
-                "record": known, "preset": command_line.PRESETS["tiny"], "folder": Path()})  # fmt: skip
+                "record": known, "preset": recipes.PRESETS["tiny"], "folder": Path()})  # fmt: skip
     out = tmp_path / "runs" / kept_in
     answers, log = load(out).translate(list(BOOK), beam_size=1), tool.log_of(out)
     score, loss = evaluate_bleu(answers, list(BOOK.values())), min(row["val_loss"] for row in log)

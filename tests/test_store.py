@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from record import log_of
 from small import MICRO, call
 
-from transformer_lib import __main__ as command_line
+from transformer_lib import recipes
 from transformer_lib.data import LargeCorpus, PairStore, Tokenizer, encode_pairs, read_parallel, token_batches
 from transformer_lib.data import store as store_module
 from transformer_lib.data.store import index_shuffle
@@ -248,7 +248,7 @@ def test_an_epoch_needs_as_much_memory_for_many_pairs_as_for_few(tmp_path):
 @pytest.fixture
 def run(monkeypatch, tmp_path):
     """Train on the texts from the command line: its status, its output, the last of its error lines."""
-    monkeypatch.setitem(command_line.PRESETS, "small", MICRO)
+    monkeypatch.setitem(recipes.PRESETS, "small", MICRO)
     write_texts(tmp_path)
     monkeypatch.chdir(tmp_path)
 
@@ -285,9 +285,9 @@ def test_large_texts_get_a_store_in_the_run(run, tmp_path, monkeypatch):
         seen.append((pairs, val_pairs))
         return [{"step": 0}]
 
-    monkeypatch.setattr(command_line, "train", train)
+    monkeypatch.setattr(recipes, "train", train)
     small = run("--out", "small", "--steps", 1)
-    monkeypatch.setattr(command_line, "LARGE", 1000)
+    monkeypatch.setattr(recipes, "LARGE", 1000)
     large = run("--out", "large", "--steps", 1)
     assert small == large
     (pairs, val_pairs), (store, store_val_pairs) = seen

@@ -21,7 +21,7 @@ from test_record import FOLDER, ROOT, child, data, record, recorded, with_data
 from torch import nn
 from torch_model import TorchTransformer
 
-from transformer_lib import __main__ as command_line
+from transformer_lib import recipes
 from transformer_lib.data import ParallelCorpus, Tokenizer
 from transformer_lib.data.corpora import toy_corpus
 from transformer_lib.decoding import beam_search
@@ -111,7 +111,7 @@ def test_a_quarter_as_long_and_one_thing_changed(monkeypatch):
         "training": {"peak_lr": 1.0, "warmup_steps": 2000, "evaluate_every": 250, "average": 10},
         "tokenizer": {"vocab_size": 9},
     }
-    monkeypatch.setitem(command_line.PRESETS, "small", preset)
+    monkeypatch.setitem(recipes.PRESETS, "small", preset)
     whole = preset["training"] | {"steps": 90, "seed": 7}
     assert tool.recipe({"seed": 7}, {}, 90) == preset | {"training": whole}
     quarter = whole | {"steps": 22, "warmup_steps": 500, "evaluate_every": 62}
@@ -290,7 +290,7 @@ def test_the_interval_is_that_of_the_paired_bootstrap():
 def test_search_and_training_on_the_toy_corpus(tmp_path, monkeypatch):
     """Every part at work: trained as long and as often as said, with the changed model, and never twice."""
     micro = MICRO | {"training": MICRO["training"] | {"warmup_steps": 16, "evaluate_every": 8, "average": 10}}
-    monkeypatch.setitem(command_line.PRESETS, "small", micro)
+    monkeypatch.setitem(recipes.PRESETS, "small", micro)
     val = toy_corpus("val", size=12)
     corpora = {"train": toy_corpus("train", size=60), "val": val}
     monkeypatch.setattr(tool, "corpus", lambda _, split: corpora[split])
@@ -305,14 +305,14 @@ def test_search_and_training_on_the_toy_corpus(tmp_path, monkeypatch):
     command = "whatever was typed"
     said = {"command": command, "seed": 0, "steps": 16, "source": "en", "target": "de"}
     (folder / "record.json").write_text(json.dumps(said))
-    trained, precisions, train = [], [], command_line.train
+    trained, precisions, train = [], [], recipes.train
 
     def noted(model, pairs, config, **options):
         precisions.append(torch.get_float32_matmul_precision())
         trained.append((type(model), config.seed, config.average))
         return train(model, pairs, config, **options)
 
-    monkeypatch.setattr(command_line, "train", noted)
+    monkeypatch.setattr(recipes, "train", noted)
     first = tool.variations(folder, None, None, "abc")
     assert first.keys() == {"search"}
     found = tool.variations(folder, runs, None, "abc")
