@@ -1,0 +1,479 @@
+# Generated from chapters/A_command_line.md: edit it there and `make export`, or here and `make sync`.
+
+"""The command line: python -m transformer_lib train | translate | evaluate | export | check | grade and more."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import logging
+import math
+import os
+import platform
+import sys
+import traceback
+import warnings
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, redirect_stdout
+from functools import reduce
+from importlib import metadata
+from io import TextIOWrapper
+from pathlib import Path
+from typing import Any, TextIO
+
+import click
+import torch
+from torch.optim.optimizer import register_optimizer_step_post_hook
+
+import transformer_lib
+from transformer_lib.checks import Finding, check_transformer
+from transformer_lib.data import read_lines
+from transformer_lib.engine import EngineTranslator, export
+from transformer_lib.exercises import own_file
+from transformer_lib.exercises.progress import progress
+from transformer_lib.files import InputError, atomic_write, one_line
+from transformer_lib.recipes import PRESETS, goes_on, read_corpus, train_translator, training_data
+from transformer_lib.training.distributed import is_first_process, process_group
+from transformer_lib.translation import Translator, evaluate_bleu
+
+
+class _Lines(logging.Handler):
+    """What the library reports, as lines on the error stream."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        _say(f"{'warning: ' if record.levelno >= logging.WARNING else ''}{record.getMessage()}")
+
+
+_LOGGER = logging.getLogger("transformer_lib")
+_LOGGER.addHandler(_Lines())
+
+
+class _Name(click.ParamType):
+    """Any text but an empty one, as "$OUT" is if OUT is not set; as a path it would mean the working directory."""
+
+    name = "name"
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        return value or self.fail("expected a name; got an empty one", param, ctx)
+
+
+def _device(_: click.Context, parameter: click.Parameter, name: str) -> str:
+    if name == "cuda" and not torch.cuda.is_available():
+        raise InputError("--device cuda, but torch finds no CUDA device: use --device cpu, or install torch for CUDA")
+    return ("cuda" if torch.cuda.is_available() else "cpu") if name == "auto" else name
+
+
+def _options(*options: Callable) -> Callable:
+    """Several options in one decorator."""
+    return lambda function: reduce(lambda wrapped, option: option(wrapped), reversed(options), function)
+
+
+_COUNT = click.IntRange(min=1)
+_data = _options(
+    click.option("--corpus", type=_Name(), help="toy, multi30k, or a directory with train.en, train.de, …"),
+    click.option("--source", type=_Name(), help="a text file; with --corpus: a language, such as en"),
+    click.option("--target", type=_Name(), help="a text file; with --corpus: a language, such as de"),
+)
+_where = click.option(
+    "--device", type=click.Choice(["auto", "cpu", "cuda"]), default="auto", callback=_device, help="auto: a GPU if any"
+)
+_model = _options(
+    click.option(
+        "--model", type=_Name(), required=True, help="what `train --out` or `export --out` wrote, or multi30k-en-de"
+    ),
+    click.option("--beam", type=click.IntRange(1, 1000), default=5, help="beam size (5); 1 = greedy"),
+    click.option(
+        "--length-penalty", type=click.FloatRange(0, 10), default=1.0, help="score: log-probability / length^this (1)"
+    ),
+    click.option("--output", type=_Name(), help="write the translations to this file"),
+    _where,
+)
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]}, no_args_is_help=False)
+@click.version_option(transformer_lib.__version__, prog_name="tested-transformer")
+def _commands() -> None:
+    """Train, use and check a translator."""
+
+
+@_commands.command("train")
+@_data
+@click.option("--out", type=_Name(), required=True, help="directory for the model")
+@click.option("--store", type=_Name(), help="directory for the encoded pairs (above 32 MiB of text: OUT/store)")
+@click.option(
+    "--preset",
+    type=click.Choice(sorted(PRESETS)),
+    help="tiny: a try; small: tens of thousands of pairs; base: a GPU (tiny for toy, else small)",
+)
+@click.option("--start-from", type=_Name(), help="begin with the weights of this translator, or of multi30k-en-de")
+@click.option("--resume", is_flag=True, help="resume the run in --out")
+@click.option(
+    "--minutes", type=click.FloatRange(min=0, min_open=True), help="time of this call (30 if --steps is missing)"
+)
+@click.option("--steps", type=_COUNT, help="steps, counted from the run's beginning")
+@click.option("--evaluate-every", type=_COUNT, help="steps between two validations (250 with small, else 500)")
+@click.option("--average", type=_COUNT, help="keep the mean of the last N checkpoints (10 with small, else 1)")
+@click.option("--patience", type=_COUNT, help="stop after N validations without a better one")
+@click.option("--batch-tokens", type=_COUNT, help="tokens of a batch at most, padding included (preset's)")
+@click.option("--learning-rate", "peak_lr", type=click.FloatRange(0, 1, min_open=True), help="its peak (preset's)")
+@click.option("--warmup", "warmup_steps", type=_COUNT, help="steps in which the rate rises to its peak (preset's)")
+@click.option("--dropout", type=click.FloatRange(0, 1, max_open=True), help="(preset's)")
+@click.option("--accumulate", type=_COUNT, help="batches in each step (1)")
+@click.option("--cooldown", "cooldown_steps", type=_COUNT, help="let the rate fall to zero over the last N of --steps")
+@click.option("--vocab-size", type=click.IntRange(259), help="tokens at most (600 with tiny, 10000 with small)")
+@click.option("--seed", type=click.IntRange(0, 2**63 - 1), default=0, help="of weights, order and dropout (0)")
+@_where
+def _train(
+    out: str, store: str | None, preset: str | None, start_from: str | None, resume: bool, device: str, **options: Any
+) -> None:
+    """Train a translator on a corpus or on two text files."""
+    data = {name: options.pop(name) for name in ("corpus", "source", "target")}
+    settings = {name: value for name, value in options.items() if value is not None}
+    tokenizer = {"vocab_size": settings.pop("vocab_size")} if "vocab_size" in settings else {}
+    if settings.get("cooldown_steps", 0) > settings.get("steps", 0):
+        reason = f"expected at most --steps; got {settings['cooldown_steps']}"
+        raise click.BadParameter(reason, click.get_current_context(), param_hint="--cooldown")
+    shape = {"dropout": settings.pop("dropout")} if "dropout" in settings else {}
+    if start_from and (shape or tokenizer):
+        given = "--dropout" if shape else "--vocab-size"
+        raise InputError(f"{given} does not go with --start-from: the sizes are those of {start_from}")
+    if not {"steps", "minutes"} & settings.keys():
+        settings["minutes"] = 30.0
+    if not math.isfinite(settings.get("minutes", 0)):
+        raise click.BadParameter("expected a finite number", click.get_current_context(), param_hint="--minutes")
+    chosen = PRESETS[preset or ("tiny" if data["corpus"] == "toy" else "small")]
+    chosen = chosen | {
+        "model": chosen["model"] | shape,
+        "training": chosen["training"] | settings,
+        "tokenizer": chosen["tokenizer"] | tokenizer,
+    }
+    _LOGGER.setLevel(logging.INFO)
+    shown = logging.WARNING if sys.stderr.isatty() else logging.INFO  # a terminal shows a bar instead
+    logging.getLogger("transformer_lib.training").setLevel(shown)
+    with process_group(device) as place:
+        goes_on(Path(out), resume)  # before anything is read
+        corpus, val_corpus = training_data(out=Path(out), store=store, **data)
+        log = train_translator(corpus, val_corpus, chosen, out, start_from=start_from, resume=resume, device=place)
+        if is_first_process():
+            click.echo(json.dumps(log[-1]))
+
+
+@_commands.command("translate")
+@_model
+@click.option("--n-best", type=click.IntRange(1, 1000), help="this many of each: number, score, translation")
+@click.argument("sentences", nargs=-1, metavar="[SENTENCE]…")
+def _translate(
+    model: str, beam: int, length_penalty: float, output: str | None, device: str, n_best: int | None,
+    sentences: tuple[str, ...],
+) -> None:  # fmt: skip
+    """Translate sentences, or standard input line by line."""
+    translator = _load(model, device)
+    groups = [list(sentences)] if sentences else _standard_input()
+    options: dict[str, Any] = {"beam_size": max(beam, n_best or 1), "length_penalty": length_penalty}
+    if n_best is None:
+        answers = (answer for group in groups for answer in _answers(translator, model, group, **options))
+    elif isinstance(translator, EngineTranslator):
+        raise InputError(f"--n-best needs what `train --out` wrote; got {model}, which `export --out` wrote")
+    else:
+        spoken = enumerate(sentence for group in groups for sentence in group)
+        found = ((n, translator.n_best(text, **options)[:n_best]) for n, text in spoken if text.strip())
+        answers = (f"{n + 1}\t{score:.4f}\t{answer}" for n, best in found for score, answer in best)
+    _write(answers, output)
+
+
+def _write(answers: Iterable[str], output: str | None) -> None:
+    """Each on a line of a file, or at once on standard output."""
+    if output:
+        atomic_write(output, "".join(f"{answer}\n" for answer in answers))
+    else:
+        for answer in answers:
+            click.echo(answer)
+
+
+@_commands.command("evaluate")
+@_data
+@click.option("--split", help="with --corpus: its part, such as test_2016_flickr")
+@_model
+def _evaluate(
+    split: str | None, model: str, beam: int, length_penalty: float, output: str | None, device: str,
+    **data: str | None,
+) -> None:  # fmt: skip
+    """Score a translator: BLEU, chrF and TER as JSON."""
+    corpus = data["corpus"]
+    if corpus is not None and split is None:
+        parts = "such as test for toy, test_2016_flickr for multi30k"
+        raise InputError(f"--corpus {corpus} needs --split: the name of the part to evaluate on, {parts}")
+    if corpus is None and split is not None:
+        raise InputError(f"--split {split} needs --corpus: two files have no parts")
+    pairs = read_corpus(split or "", **data)
+    if not len(pairs):
+        raise InputError("nothing to evaluate: there is no sentence in the files")
+    answers = _answers(_load(model, device), model, pairs.source, beam_size=beam, length_penalty=length_penalty)
+    if output:
+        _write(answers, output)
+    click.echo(json.dumps(evaluate_bleu(answers, pairs.target)))
+
+
+@_commands.command("export")
+@click.option("--model", type=_Name(), required=True, help="what `train --out` wrote")
+@click.option("--to", type=click.Choice(["ctranslate2"]), required=True, help="the engine")
+@click.option("--quantization", type=click.Choice(["int8", "int16", "float16"]), help="of the matrices (none: float32)")
+@click.option("--out", type=_Name(), required=True, help="a new directory")
+def _export(model: str, to: str, quantization: str | None, out: str) -> None:
+    """Write a translator for a faster engine, which `translate` and `evaluate` then use."""
+    export(Translator.from_pretrained(model), out, quantization=quantization)
+
+
+def _load(model: str, device: str) -> Translator:
+    exported = Path(model, "model.bin").is_file()
+    return Translator.from_pretrained(model, device=device, engine="ctranslate2" if exported else None)
+
+
+def _answers(translator: Translator, model: str, sentences: list[str], **options: Any) -> list[str]:
+    try:
+        return translator.translate(sentences, **options)
+    except InputError as error:  # the translator does not know from where it was loaded
+        raise InputError(f"cannot translate with {model}: {error}") from error
+
+
+def _standard_input() -> Iterator[list[str]]:
+    """The lines of standard input; in one list those that arrive together, so that each is answered at once."""
+    if sys.stdin is None:
+        raise InputError("standard input is closed: give sentences as arguments, or a file behind <")
+    if sys.stdin.isatty():
+        _say("type a sentence and Enter; Ctrl-D ends")
+    rest, count = b"", 0
+    try:
+        while chunk := sys.stdin.buffer.read1(2**20):  # type: ignore[union-attr]
+            whole, newline, rest = (rest + chunk).rpartition(b"\n")
+            if newline:
+                lines = _decoded(whole + newline, count)
+                count += len(lines)
+                yield lines
+        yield _decoded(rest, count)
+    except OSError as error:  # a directory, for example
+        raise InputError(f"cannot read standard input: {error.strerror or error}") from error
+
+
+def _decoded(data: bytes, count: int) -> list[str]:
+    """Lines of standard input behind the first `count`."""
+    if not count:
+        return read_lines("standard input", data)
+    return read_lines(f"standard input from line {count} on", data, first=2)
+
+
+@_commands.command("check")
+@click.argument("factory", metavar="MODULE:FACTORY")
+@click.option(
+    "--no-training", "training", is_flag=True, flag_value=False, default=True, help="leave out what trains the model"
+)
+@click.option(
+    "--sizes",
+    nargs=2,
+    type=click.IntRange(8, 2**20),
+    default=(29, 29),
+    metavar="SOURCE TARGET",
+    help="numbers of tokens (29 29)",
+)
+@click.option("--pad-id", type=int, default=0, help="the padding token (0)")
+@click.option("--max-len", type=click.IntRange(1, 2**20), help="the longest sequence the model accepts")
+@click.option("--seed", type=click.IntRange(0, 2**32), default=0, help="of weights, inputs and trainings (0)")
+@click.option(
+    "--json", "as_json", type=_Name(), metavar="FILE", help="also write the report as JSON; - is the standard output"
+)
+@click.option(
+    "--junit", "as_junit", type=_Name(), metavar="FILE", help="also write it as JUnit's XML; - is the standard output"
+)
+def _check(factory: str, sizes: tuple[int, int], as_json: str | None, as_junit: str | None, **options: Any) -> int:
+    """Hold a Transformer of your own to its properties.
+
+    FACTORY(source_vocab_size, target_vocab_size, pad_id) returns a small model. It is called as model(source, target)
+    with whole numbers (batch, length), the target shifted right, makes its masks itself, and returns logits (batch,
+    target length, target_vocab_size). A model that is called in another way gets an adapter, such as this one in
+    mine.py, for `check mine:build`:
+
+    \b
+        from transformer_lib.checks import Adapted
+    \b
+        def build(source_vocab_size, target_vocab_size, pad_id):
+            def call(model, source, target):
+                return model(source, source != pad_id, target)
+            return Adapted(MyModel(source_vocab_size, target_vocab_size), call)
+
+    The course's page "Your model in a few lines" has five more. The two trainings take most of a minute on a quiet
+    machine. Status 0: all hold; 1: one does not; 2: it cannot be run. The page "Is it right?" says what a pass does not
+    prove.
+    """  # noqa: D301, for click \b means: leave these lines as they are
+    module, colon, name = factory.partition(":")
+    if not (module and colon and name):
+        raise InputError(f"expected module:factory, such as mymodel:build; got {factory!r}")
+    if os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())
+    options |= {"source_vocab_size": sizes[0], "target_vocab_size": sizes[1]}
+    out = sys.stderr if "-" in (as_json, as_junit) else sys.stdout
+    with redirect_stdout(sys.stderr):
+        try:
+            build = getattr(importlib.import_module(module), name)
+        except (Exception, SystemExit) as error:
+            raise InputError(f"cannot import {factory}: {one_line(error)}") from error
+        try:
+            with _tell_progress(out) as told:
+                report = check_transformer(build, **told, **options)
+        except (Exception, SystemExit) as error:
+            if not _is_ours(error):
+                _say(traceback.format_exc().rstrip())
+            called = "called as model(source, target) with whole numbers (batch, length)"
+            raise InputError(f"cannot run {factory}, {called}: {one_line(error)}") from error
+    click.echo("\n".join(["", *report.fault_lines, report.summary] if report.faults else [report.summary]), file=out)
+    for file, text in ((as_json, report.to_json()), (as_junit, report.to_junit())):
+        if file == "-":
+            click.echo(text)
+        elif file:
+            atomic_write(file, text + "\n")
+    return 0 if report.holds else 1
+
+
+@contextmanager
+def _tell_progress(out: TextIO) -> Iterator[dict[str, Any]]:
+    """What tells of each property as it is tried, and counts the steps of the trainings."""
+    from tqdm import tqdm  # here, so that other commands start fast
+
+    name, steps = "", 0
+
+    def start(property_name: str) -> None:
+        nonlocal name, steps
+        name, steps = property_name, 0
+        bar.reset()
+        bar.set_description(name)
+
+    def count(*_: object) -> None:
+        nonlocal steps
+        steps += 1
+        bar.update()
+        if bar.disable and steps % 500 == 0:
+            _say(f"{name}: {steps} training steps")
+
+    def done(finding: Finding) -> None:
+        bar.clear()
+        click.echo(str(finding).partition("\n")[0], file=out)
+
+    hook = register_optimizer_step_post_hook(count)
+    try:
+        with tqdm(bar_format="{desc}{n_fmt} training steps, {elapsed}", leave=False, disable=None) as bar:
+            yield {"on_start": start, "on_finding": done}
+    finally:
+        hook.remove()
+
+
+def _is_ours(error: BaseException) -> bool:
+    """Whether the suite itself raised the error, and not the model that it called."""
+    *_, (frame, _) = traceback.walk_tb(error.__traceback__)
+    return frame.f_globals["__name__"].startswith(check_transformer.__module__)
+
+
+@_commands.command("start")
+@click.argument("folder", default=".", metavar="[FOLDER]", type=_Name())
+@click.option("--solved-to", type=click.IntRange(0, 10), default=0, help="solve the gaps up to this chapter (0)")
+@click.option("--update", is_flag=True, help="add the gaps that the file there lacks; change nothing else")
+def _start(folder: str, **options: Any) -> None:
+    """Write my_transformer.py into FOLDER: a gap for each part that you will write."""
+    path = own_file.start(folder, **options)
+    click.echo(f"{path} is there; `grade` says how its parts fare")
+
+
+@_commands.command("grade")
+@click.argument("file", default=own_file.NAME, metavar="[FILE]", type=_Name())
+@click.option("--json", "as_json", type=_Name(), metavar="FILE", help="also write the verdicts as JSON")
+def _grade(file: str, as_json: str | None) -> int:
+    """Say how the parts of my_transformer.py, or of FILE, fare: passed, failed and why, or not attempted."""
+    with redirect_stdout(sys.stderr):  # what the file itself prints
+        chapters = own_file.grade_file(file)
+    rows = [
+        (chapter, name, *said.partition(": ")) for chapter, parts in chapters.items() for name, said in parts.items()
+    ]
+    for chapter, name, verdict, _, why in rows:
+        click.echo(f"{chapter:2}  {name:20} {verdict}{why and ': '}{why}")
+    if as_json:
+        parts = [{"chapter": row[0], "part": row[1], "verdict": row[2], "why": row[4]} for row in rows]
+        report = {"schema": 1, "course": transformer_lib.__version__, "file": file, "parts": parts}
+        atomic_write(as_json, json.dumps(report, indent=1, ensure_ascii=False) + "\n")
+    return int("failed" in [row[2] for row in rows])
+
+
+@_commands.command("progress")
+@click.argument("folder", default=".", metavar="[FOLDER]")
+def _progress(folder: str) -> None:
+    """List the exercises in the notebooks of FOLDER: passed, failed, not attempted."""
+    counts = {"passed": 0, "failed": 0, "not attempted": 0}
+    for notebook, verdicts in progress(folder).items():
+        parts = []
+        for verdict in counts:
+            names = [exercise for exercise, told in verdicts.items() if told == verdict]
+            counts[verdict] += len(names)
+            parts += [f"{verdict}: {', '.join(names)}"] if names else []
+        click.echo(f"{notebook:24} {'; '.join(parts)}")
+    click.echo(f"{'all':24} " + "; ".join(f"{verdict}: {count}" for verdict, count in counts.items()))
+
+
+@_commands.command("env")
+def _env() -> None:
+    """Print versions, device and threads, for a report of a mistake."""
+    said = {"tested-transformer": transformer_lib.__version__, "Python": platform.python_version()}
+    said |= {"system": platform.platform(), "processor": torch.backends.cpu.get_cpu_capability()}
+    said["GPU"] = torch.cuda.get_device_name() if torch.cuda.is_available() else "none that torch can use"
+    said["threads"] = str(torch.get_num_threads())
+    for name in ("torch", "numpy", "tokenizers", "safetensors", "sacrebleu", "jaxtyping", "click", "ctranslate2"):
+        try:
+            said[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            said[name] = "not installed"
+    for name, value in said.items():
+        click.echo(f"{name:20}{value}")
+
+
+def _say(message: object) -> None:
+    click.echo(message, err=True)
+
+
+def _fail(message: str) -> int:
+    _say(f"error: {' '.join(message.split())[:1000]}")
+    return 2
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run a command and return its exit status: 0, 1 if `check` fails, 2 after an error, 130 if it was stopped."""
+    script = Path(sys.argv[0]).stem
+    program = script if script == "tested-transformer" else "python -m transformer_lib"
+    try:
+        warnings.showwarning = lambda message, *_: _say(f"warning: {message}")
+        if isinstance(sys.stdout, TextIOWrapper):
+            sys.stdout.reconfigure(encoding="utf-8")  # as the input, whatever the locale says
+        words = sys.argv[1:] if argv is None else list(argv)
+        with _commands.make_context(program, words) as context:
+            return _commands.invoke(context) or 0
+    except click.exceptions.Exit as stop:  # --help
+        return stop.exit_code
+    except click.UsageError as error:
+        return _fail(f"{error.format_message()} (see {error.ctx.command_path if error.ctx else program} --help)")
+    except InputError as error:
+        return _fail(str(error))
+    except KeyboardInterrupt as stop:
+        _say(str(stop) or "stopped by Ctrl-C")
+        return 130
+    except OSError as error:
+        if error.filename is None:  # what Python still wants to print at its end goes to nowhere
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        if isinstance(error, BrokenPipeError):  # somebody closed our output, as `head` does
+            return 0
+        return _fail(f"cannot use {error.filename or 'standard output'}: {error.strerror or error}")
+    except Exception as error:
+        if isinstance(error, MemoryError | torch.OutOfMemoryError) or "can't allocate memory" in str(error):
+            return _fail("not enough memory: choose a smaller --beam or --preset, or shorter sentences")
+        _say(traceback.format_exc())
+        return _fail(
+            f"{one_line(error)}; this is a mistake of the library: please report it, with the lines above and `env`"
+        )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

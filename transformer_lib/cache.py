@@ -1,0 +1,84 @@
+# Generated from chapters/03_multi_head.md: edit it there and `make export`, or here and `make sync`.
+
+"""A key-value cache: what a decoder has projected so far, so that it need not be projected again."""
+
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+
+class KeysAndValues:
+    """The keys and values that one attention has projected so far.
+
+    Args:
+        static: True for attention to the memory: what is put in first stays, and nothing is added.
+    """
+
+    def __init__(self, *, static: bool = False) -> None:
+        self.static = static
+        self.key: Tensor | None = None  # (rows, heads, length, d_k)
+        self.value: Tensor | None = None  # (rows, heads, length, d_k)
+
+    @property
+    def length(self) -> int:
+        """How many positions are stored."""
+        return 0 if self.key is None else self.key.size(2)
+
+    def update(
+        self, key: Float[Tensor, "rows heads new d_k"], value: Float[Tensor, "rows heads new d_k"]
+    ) -> tuple[Float[Tensor, "rows heads all d_k"], Float[Tensor, "rows heads all d_k"]]:
+        """Append those of new positions, each (rows, heads, new, d_k), and return all."""
+        if self.key is None or self.value is None:
+            self.key, self.value = key, value
+        elif not self.static:
+            self.key = torch.cat([self.key, key], dim=2)  # (rows, heads, length + new, d_k)
+            self.value = torch.cat([self.value, value], dim=2)  # (rows, heads, length + new, d_k)
+        return self.key, self.value
+
+    def select(self, rows: Int[Tensor, " rows"]) -> None:
+        """Make row i of the cache what row rows[i] was."""
+        if self.key is not None and self.value is not None:
+            self.key, self.value = self.key.index_select(0, rows), self.value.index_select(0, rows)
+
+
+class LayerCache(NamedTuple):
+    """The two caches of one decoder layer."""
+
+    self_attention: KeysAndValues
+    cross_attention: KeysAndValues
+
+
+class KeyValueCache:
+    """The keys and values of a decoder; hand it to each `Transformer.decode`, with only the new token.
+
+    Args:
+        num_layers: how many layers the decoder has.
+
+    Raises:
+        ValueError: num_layers is less than 1.
+    """
+
+    def __init__(self, num_layers: int) -> None:
+        if num_layers < 1:
+            raise ValueError(f"a cache needs at least one decoder layer; got num_layers={num_layers}")
+        self.layers = [LayerCache(KeysAndValues(), KeysAndValues(static=True)) for _ in range(num_layers)]
+
+    @property
+    def length(self) -> int:
+        """How many target positions are stored; the next token stands at this position, counted from 0."""
+        return self.layers[0].self_attention.length
+
+    def select(self, rows: Int[Tensor, " rows"], *, memory: bool = True) -> None:
+        """Make row i of the cache what row rows[i] was: leave rows out, repeat them, change their order.
+
+        Args:
+            rows: row numbers, whole numbers (new number of rows,).
+            memory: False leaves the memory's keys and values alone: right, and no copy, when each row still
+                belongs to the same sentence as before.
+        """
+        for layer in self.layers:
+            layer.self_attention.select(rows)
+            if memory:
+                layer.cross_attention.select(rows)

@@ -1,0 +1,114 @@
+# Generated from chapters/12_checks.md: edit it there and `make export`, or here and `make sync`.
+
+"""A test suite for anybody's Transformer: which properties hold, with evidence, likely cause and the gallery's case."""
+
+import warnings
+from collections.abc import Callable, Collection
+from typing import Any
+
+import torch
+
+from transformer_lib.checks.components import (
+    check_attention,
+    check_decoder_layer,
+    check_encoder_layer,
+    check_masks,
+    check_multi_head_attention,
+    check_positional_encoding,
+)
+from transformer_lib.checks.model_under_test import Adapted, Factory, ModelUnderTest
+from transformer_lib.checks.properties import FOLLOWS, PROPERTIES, TRAINED_PROPERTIES
+from transformer_lib.checks.report import Finding, NotApplicable, Report, examine
+
+__all__ = [
+    "Adapted",
+    "Finding",
+    "NotApplicable",
+    "Report",
+    "assert_transformer",
+    "check_attention",
+    "check_decoder_layer",
+    "check_encoder_layer",
+    "check_masks",
+    "check_multi_head_attention",
+    "check_positional_encoding",
+    "check_transformer",
+]
+
+
+def check_transformer(
+    factory: Factory,
+    *,
+    source_vocab_size: int = 29,
+    target_vocab_size: int = 29,
+    pad_id: int = 0,
+    max_len: int | None = None,
+    training: bool = True,
+    seed: int = 0,
+    only: Collection[str] = (),
+    on_start: Callable[[str], object] = lambda name: None,
+    on_finding: Callable[[Finding], object] = lambda finding: None,
+) -> Report:
+    """Hold a Transformer to the properties of its kind.
+
+    Args:
+        factory: called as factory(source_vocab_size, target_vocab_size, pad_id). It returns a module that is called as
+            model(source_tokens, target_tokens), both (batch, length), and gives logits (batch, target length,
+            target_vocab_size). Build it small: a few dozen channels show every bug. It is examined on the CPU,
+            and moved there if need be.
+        source_vocab_size: number of source tokens, at least 8.
+        target_vocab_size: number of target tokens, at least 8.
+        pad_id: the padding token.
+        max_len: the longest sequence that the model accepts, if it has one; at least 12.
+        training: also run the two properties that train the model, for 5000 steps at most.
+        seed: of weights, inputs and trainings.
+        only: the names of the properties to try, if not all.
+        on_start: called with the name of each property before it is tried.
+        on_finding: called with each finding as soon as it is there.
+
+    Returns:
+        One finding for each property that was tried.
+
+    Raises:
+        TypeError: the factory gives no module, or the model no tensor.
+        ValueError: the logits have another shape, a number is out of its range, two calls of the factory give the
+            same parameters, a parameter is never set, or `only` names no property.
+        Exception: whatever the factory raises, or the model itself on short sentences without padding.
+    """
+    sizes = {"source_vocab_size": source_vocab_size, "target_vocab_size": target_vocab_size}
+    model = ModelUnderTest(factory, **sizes, pad_id=pad_id, max_len=max_len, seed=seed)
+    properties = [*PROPERTIES, *TRAINED_PROPERTIES] if training else PROPERTIES
+    if unknown := {*only} - {entry.name for entry in properties}:
+        raise ValueError(f"expected names of properties in `only`; got {', '.join(sorted(unknown))}")
+    properties = [entry for entry in properties if not only or entry.name in only]
+    threads = torch.get_num_threads()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # what the model's library has to say is not the question
+        torch.set_num_threads(1)  # in models this small further threads only wait for each other
+        try:
+            first, second = model.build(), model.build()
+            if first is second or {*map(id, first.parameters())} & {*map(id, second.parameters())}:
+                raise ValueError("the factory must build anew at each call; got modules that share their parameters")
+            if empty := model.uninitialised():
+                raise ValueError(
+                    f"the factory must set every parameter; got memory as it was in {', '.join(empty[:3])}"
+                )
+            model.logits(first, *model.pair())  # a model that cannot run is no finding
+            return examine(model, properties, on_finding, FOLLOWS, on_start)
+        finally:
+            torch.set_num_threads(threads)
+
+
+def assert_transformer(factory: Factory, **options: Any) -> None:
+    """Raise an AssertionError that holds the report, unless every property holds.
+
+    Args:
+        factory: as for `check_transformer`.
+        options: the other arguments of `check_transformer`.
+
+    Raises:
+        AssertionError: a property does not hold.
+    """
+    report = check_transformer(factory, **options)
+    if not report.holds:
+        raise AssertionError(f"{len(report.failed)} properties do not hold\n{report}")

@@ -1,0 +1,431 @@
+# Generated from chapters/12c_model_under_test.md: edit it there and `make export`, or here and `make sync`.
+
+"""A model under test, as a black box: how it is built, fed and compared; and adapters for other signatures."""
+
+import math
+import random
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from copy import deepcopy
+from functools import cached_property
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.nn.modules.module import register_module_forward_hook
+from torch.nn.parameter import UninitializedParameter
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from transformer_lib.checks.report import Outcome
+
+Factory = Callable[[int, int, int], nn.Module]
+LONGEST = 12  # tokens in the longest sentence that a property uses
+
+
+def max_difference(new: Tensor, old: Tensor) -> float:
+    """The largest difference, in units of the spread of `old`; infinite for another shape, NaN and infinity."""
+    if new.shape != old.shape or not (new.isfinite().all() and old.isfinite().all()):
+        return math.inf
+    spread = old.std().item() if old.numel() > 1 else 0.0
+    return (new - old).abs().max().item() / (spread if spread > 0 else 1.0) if old.numel() else 0.0
+
+
+class UnderTest:
+    """What is examined: random numbers to call it with, and what its rounding may do."""
+
+    tolerance = 1e-12  # float64: sums of a few hundred products, in another order, differ by some 1e-15
+
+    def __init__(self, seed: int = 0) -> None:
+        self.generator = torch.Generator().manual_seed(seed)
+
+    def describe(self, moved: float) -> str:
+        """A difference in words; rounding differs between machines, so only its bound is told."""
+        if not math.isfinite(moved):
+            return "NaN, infinity, or another shape"
+        return f"{moved:.2g}" if moved > self.tolerance else f"no more than rounding ({self.tolerance:.0e})"
+
+    def at_most_rounding(self, moved: float, words: str) -> Outcome:
+        """Hold if nothing moves; the words say what may not."""
+        return moved <= self.tolerance, f"{words} {self.describe(moved)}"
+
+    def more_than_rounding(self, moves: Iterable[float], words: str) -> Outcome:
+        """Hold if even the least move is one, and all are finite; the words say of what."""
+        least, most = min(found := [*moves]), max(found)
+        least_move = min(self.tolerance, 1e-5)  # in float32 the tolerance is wide, and rounding far below it
+        if not math.isfinite(most):
+            return False, f"{words} {self.describe(most)}"
+        return least > least_move, f"{words} {f'{least:.2g}' if least > least_move else self.describe(least)}"
+
+
+@contextmanager
+def seeded(seed: int) -> Iterator[None]:
+    """Inside the block random numbers start at the seed, torch's and Python's; behind it they are as they were."""
+    state = random.getstate()
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        random.seed(seed)
+        try:
+            yield
+        finally:
+            random.setstate(state)
+
+
+class LowerPrecision(TorchDispatchMode):
+    """Inside the block, collect the dtypes to which any operation takes wider numbers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: set[torch.dtype] = set()
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Call the function, and look at the dtypes of what goes in and of what comes out."""
+        result = function(*args, **(kwargs or {}))
+        given, made = (
+            {t.dtype for t in tree_leaves(tree) if isinstance(t, Tensor) and t.is_floating_point()}
+            for tree in (args, result)
+        )
+        widest = max((dtype.itemsize for dtype in given), default=0)
+        self.found |= {dtype for dtype in made if dtype.itemsize < widest}
+        return result
+
+
+class ModelUnderTest(UnderTest):
+    """A model under test: tokens in, logits out.
+
+    Args:
+        factory: called with (source_vocab_size, target_vocab_size, pad_id); returns a module that is called as
+            module(source_tokens, target_tokens) and gives logits (batch, target length, target_vocab_size).
+        source_vocab_size: number of source tokens, at least 8.
+        target_vocab_size: number of target tokens, at least 8; the same number lets a model tie its tables.
+        pad_id: the padding token of both vocabularies.
+        max_len: the longest sequence that the model says it accepts, if it says so; at least 12.
+        seed: of the weights and of all inputs.
+
+    Raises:
+        ValueError: a number is out of its range.
+    """
+
+    def __init__(
+        self,
+        factory: Factory,
+        *,
+        source_vocab_size: int = 29,
+        target_vocab_size: int = 29,
+        pad_id: int = 0,
+        max_len: int | None = None,
+        seed: int = 0,
+    ) -> None:
+        super().__init__(seed)
+        smallest = min(source_vocab_size, target_vocab_size)
+        if smallest < 8:
+            raise ValueError(f"a vocabulary needs at least 8 tokens; got {smallest}")
+        if not 0 <= pad_id < smallest:
+            raise ValueError(f"pad_id must be a token of both vocabularies; got {pad_id}")
+        if max_len is not None and max_len < LONGEST:
+            raise ValueError(f"max_len must be at least {LONGEST}, the longest sentence used; got {max_len}")
+        self.factory, self.pad_id, self.max_len, self.seed = factory, pad_id, max_len, seed
+        self.source_vocab_size, self.target_vocab_size = source_vocab_size, target_vocab_size
+
+    def build(self, seed: int | None = None) -> nn.Module:
+        """Make a fresh module in evaluation mode on the CPU; lazy parameters are drawn by a first call."""
+        with seeded(self.seed if seed is None else seed):
+            module = self.factory(self.source_vocab_size, self.target_vocab_size, self.pad_id)
+            if not isinstance(module, nn.Module):
+                raise TypeError(f"the factory must return an nn.Module; got {type(module).__name__}")
+            if any(isinstance(parameter, UninitializedParameter) for parameter in module.parameters()):
+                self.logits(module.cpu().eval(), *self.pair())
+        return module.cpu().eval()
+
+    def uninitialised(self) -> list[str]:
+        """The names of parameters that hold what was in memory before: `torch.empty` gives NaN inside this call."""
+        before = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
+        torch.use_deterministic_algorithms(True, warn_only=True)
+        try:
+            parameters = self.build().named_parameters()
+        finally:
+            torch.use_deterministic_algorithms(before[0], warn_only=before[1])
+        return [name for name, parameter in parameters if parameter.isnan().any()]
+
+    @cached_property
+    def module(self) -> nn.Module:
+        """The module that most properties look at, in float64 if all of it computes so, because leaks are small.
+
+        A weight that starts at zero hides what lies behind it. So a matrix that is constant gets some noise, in all of
+        its rows; and if some matrix gets no gradient, up to five small steps come first.
+        """
+        module = self.build()
+        try:
+            with LowerPrecision() as lower:
+                self.logits(module.double(), *self.pair())
+            if lower.found:
+                module = self.build()
+        except Exception:
+            module = self.build()
+        trained = [parameter for parameter in module.parameters() if parameter.requires_grad]
+        with torch.no_grad():
+            for matrix in constant_matrices(module).values():
+                matrix.add_(0.02 * torch.randn(matrix.shape, generator=self.generator).to(matrix))
+        optimizer = torch.optim.Adam(trained or [torch.zeros(())])
+        with suppress(Exception):  # a module that cannot be trained is told so by a property
+            for _ in range(5):
+                gradients = self.gradients(*self.pair(), module=module)
+                parameters = dict(module.named_parameters())
+                if all(g is not None and g.any() for name, g in gradients.items() if parameters[name].dim() > 1):
+                    break
+                for name, gradient in gradients.items():
+                    parameters[name].grad = gradient
+                optimizer.step()
+        module.zero_grad(set_to_none=True)
+        return module
+
+    def loss(self, logits: Tensor) -> Tensor:
+        """A cross-entropy, of labels that have nothing to do with the sentences."""
+        labels = torch.arange(logits[..., 0].numel()) % self.target_vocab_size
+        return F.cross_entropy(logits.flatten(0, 1), labels)
+
+    def gradients(
+        self, source: Tensor, target: Tensor, rows: int | None = None, module: nn.Module | None = None
+    ) -> dict[str, Tensor | None]:
+        """The gradient of `loss` over the first rows, by the name of the parameter."""
+        module = self.module if module is None else module
+        module.zero_grad(set_to_none=True)
+        self.loss(module(source, target)[:rows]).backward()
+        found = {name: p.grad for name, p in module.named_parameters() if p.requires_grad}
+        module.zero_grad(set_to_none=True)
+        return found
+
+    @cached_property
+    def training_module(self) -> nn.Module:
+        """A copy of the module in training mode."""
+        self(*self.pair())  # without gradients: a kept output that has a graph could not be copied
+        return deepcopy(self.module).train()
+
+    def in_training(self, source: Tensor, target: Tensor, *, dropout: bool = False) -> Tensor:
+        """Call the module in training mode, with the same random numbers each time, and by default without dropout.
+
+        An expert draws for the tokens that it gets, so with dropout what one token draws depends on where others go.
+        """
+        with seeded(self.seed):
+            return self.logits(self.training_module if dropout else self._without_dropout, source, target)
+
+    @cached_property
+    def _without_dropout(self) -> nn.Module:
+        module = deepcopy(self.training_module)
+        for part in module.modules():
+            if isinstance(part, nn.Dropout):
+                part.eval()
+        return module
+
+    @cached_property
+    def lengths(self) -> list[int]:
+        """The lengths to try, namely short ones, the longest that the model says it accepts, and beyond every size.
+
+        These sizes are those of the tensors and the whole numbers that the model keeps: a table or a mask may end
+        there. Up to 256, and only where the model runs.
+        """
+        kept = [value for module in self.module.modules() for value in vars(module).values()]
+        tensors = [*self.module.parameters(), *self.module.buffers(), *(x for x in kept if isinstance(x, Tensor))]
+        sizes = {n for tensor in tensors for n in tensor.shape} | {n for n in kept if isinstance(n, int)}
+        limit = 256 if self.max_len is None else min(self.max_len, 256)
+        found = {LONGEST} if self.max_len is None else {LONGEST, limit}
+        for size in sorted(n for n in sizes if LONGEST < n <= limit):
+            for length in (size + 2, size):
+                with suppress(Exception):
+                    if self.max_len is None or length <= self.max_len:
+                        self(*self.pair(1, length, length))
+                        found.add(length)
+                        break
+        return [7, *sorted(found)]
+
+    @cached_property
+    def tolerance(self) -> float:  # type: ignore[override]
+        """What rounding may do to logits of spread 1 in some thousand operations."""
+        dtypes = [p.dtype for p in self.module.parameters() if p.is_floating_point()]
+        return 1e4 * torch.finfo(dtypes[0] if dtypes else torch.float32).eps
+
+    def tokens(self, rows: int = 3, length: int = 7, *, target: bool = False) -> Tensor:
+        """Draw tokens without padding, (rows, length)."""
+        size = self.target_vocab_size if target else self.source_vocab_size
+        tokens = torch.randint(size - 1, (rows, length), generator=self.generator)
+        return tokens + (tokens >= self.pad_id)
+
+    def pair(self, rows: int = 3, source: int = 7, target: int = 6) -> tuple[Tensor, Tensor]:
+        """Draw source (rows, source) and target (rows, target) tokens."""
+        return self.tokens(rows, source), self.tokens(rows, target, target=True)
+
+    def every_token(self, *, target: bool = False) -> Tensor:
+        """The tokens of a side that are no padding, at most 80 of them, in random order, a sentence each: (80, 1)."""
+        size = (self.target_vocab_size if target else self.source_vocab_size) - 1
+        tokens = torch.cat([torch.randperm(size, generator=self.generator) for _ in range(80 // size + 1)])[:80]
+        return (tokens + (tokens >= self.pad_id)).view(80, 1)
+
+    def other(self, tokens: Tensor, *, target: bool = False) -> Tensor:
+        """Draw tokens that differ from these in every place, and are no padding."""
+        size = self.target_vocab_size if target else self.source_vocab_size
+        step = torch.randint(1, size - 1, tokens.shape, generator=self.generator)
+        rank = tokens - (tokens > self.pad_id).long()  # 0 … size - 2, the padding left out
+        new = (rank + step) % (size - 1)
+        return new + (new >= self.pad_id)
+
+    def padding(self, rows: int, length: int) -> Tensor:
+        """(rows, length) of padding."""
+        return torch.full((rows, length), self.pad_id)
+
+    @torch.no_grad()
+    def logits(self, module: nn.Module, source: Tensor, target: Tensor) -> Tensor:
+        """Call a module, and hold the answer to its promise: (batch, target length, target_vocab_size)."""
+        logits = module(source, target)
+        if not isinstance(logits, Tensor):
+            raise TypeError(f"the model must return a tensor of logits; got {type(logits).__name__}")
+        wanted = (*target.shape, self.target_vocab_size)
+        if logits.shape != wanted:
+            got = tuple(logits.shape)
+            raise ValueError(f"logits must be (batch, target length, target_vocab_size) = {wanted}; got {got}")
+        return logits
+
+    def __call__(self, source: Tensor, target: Tensor) -> Tensor:
+        """Call the module under test."""
+        return self.logits(self.module, source, target)
+
+    def states(self, source: Tensor, target: Tensor, length: int) -> dict[tuple[nn.Module, int], Tensor]:
+        """What modules put out that has a vector for each of so many tokens, by the module and the number of its call.
+
+        The tensors are (batch, length, channels), in the order of calls. There must not be as many sentences as tokens.
+        """
+        found: dict[tuple[nn.Module, int], Tensor] = {}
+
+        def keep(number: int, module: nn.Module, output: Tensor) -> None:
+            if output.dim() == 3:
+                rows_first = output if len(output) == len(source) else output.transpose(0, 1)
+                if rows_first.shape[:2] == (len(source), length):
+                    found[module, number] = rows_first.clone()
+
+        model = self.module  # built before anything is counted
+        with every_output(keep):
+            self.logits(model, source, target)
+        return found
+
+
+def plain_tensors(module: nn.Module, call: Callable[[], Tensor] | None = None) -> list[str]:
+    """The attributes, of a module and all inside it, that are tensors but neither parameters nor buffers.
+
+    Args:
+        module: the module.
+        call: if given, only those count that matter: spoilt, they change what it returns, or it raises.
+    """
+    found, before = [], None if call is None else call()
+    for name, owner in module.named_modules():
+        for key, value in list(vars(owner).items()):
+            if key in {"_parameters", "_buffers", "_modules"} or not (spoilt := _spoilt(value)):
+                continue
+            matters = True
+            if call is not None and before is not None:
+                vars(owner)[key] = spoilt[0]
+                with suppress(Exception):
+                    matters = max_difference(call(), before) > 0
+                vars(owner)[key] = value
+            found += [f"{name}.{key}".lstrip(".")] * matters
+    return found
+
+
+def _spoilt(value: object) -> list[object]:
+    """The same with other numbers in its tensors, if it is a tensor or holds some; else nothing."""
+    if isinstance(value, Tensor):
+        wrong = torch.full_like(value, math.nan) if value.is_floating_point() else torch.zeros_like(value)
+        return [wrong if value.is_floating_point() or value.any() else torch.ones_like(value)]
+    items = list(value.values()) if isinstance(value, dict) else list(value) if isinstance(value, list | tuple) else []
+    if not any(isinstance(item, Tensor) for item in items):
+        return []
+    new = [_spoilt(item)[0] if isinstance(item, Tensor) else item for item in items]
+    return [dict(zip(value, new))] if isinstance(value, dict) else [tuple(new) if isinstance(value, tuple) else new]
+
+
+def constant_matrices(module: nn.Module) -> dict[str, nn.Parameter]:
+    """The matrices to be trained in which all numbers are equal, by name."""
+    parameters = {name: p for name, p in module.named_parameters() if p.requires_grad and p.dim() > 1}
+    return {name: p for name, p in parameters.items() if (p == p.flatten()[:1]).all()}
+
+
+def indices_beside_table(module: nn.Module, inputs: tuple[Tensor, ...]) -> None:
+    """A hook that asks what the device `meta` does not: do an embedding's indices lie where its table lies?"""
+    if isinstance(module, nn.Embedding) and any(indices.device != module.weight.device for indices in inputs):
+        raise RuntimeError("the indices of an nn.Embedding are not on the expected device")
+
+
+@contextmanager
+def every_output(change: Callable[[int, nn.Module, Tensor], Tensor | None]) -> Iterator[None]:
+    """Inside the block, show a function what each module puts out, the first tensor of several.
+
+    The function is given the number of this module's call, the module and the tensor. What it returns, if anything,
+    takes the tensor's place. Calls are counted for each module, because not every expert is called every time.
+    """
+    numbers = Counter[nn.Module]()
+
+    def watch(module: nn.Module, _: tuple, output: Any) -> Any:
+        first, *rest = output if isinstance(output, tuple) and output else (output,)
+        seen = isinstance(first, Tensor) and not first.is_nested  # torch's encoder may put out nested tensors
+        numbers[module] += seen
+        new = change(numbers[module], module, first) if seen else None
+        return (new, *rest) if new is not None and isinstance(output, tuple) else new
+
+    with register_module_forward_hook(watch):
+        yield
+
+
+@contextmanager
+def modules_with_gradient() -> Iterator[set[nn.Module]]:
+    """Inside the block, collect the modules at whose outputs a gradient arrives that is not zero."""
+    found: set[nn.Module] = set()
+
+    def watch(_: int, module: nn.Module, output: Tensor) -> None:
+        if output.requires_grad:
+            output.register_hook(lambda gradient: found.add(module) if gradient.any() else None)
+
+    with every_output(watch):
+        yield found
+
+
+class Adapted(nn.Module):
+    """A module that is called in another way.
+
+    Args:
+        model: any module.
+        call: called as `call(model, *arguments, **options)`; makes the model's answer of them.
+    """
+
+    def __init__(self, model: nn.Module, call: Callable[..., Any]) -> None:
+        super().__init__()
+        self.model, self.call = model, call
+
+    def forward(self, *arguments: Any, **options: Any) -> Any:
+        """Call the model as `call` says."""
+        return self.call(self.model, *arguments, **options)
+
+
+def sequence_first(model: nn.Module) -> Adapted:
+    """Fit a model whose tokens are (length, batch) and whose logits are (length, batch, vocabulary)."""
+    return Adapted(model, lambda model, source, target: model(source.T, target.T).transpose(0, 1))
+
+
+def explicit_masks(model: nn.Module, masks: Callable[[Tensor, Tensor], tuple[Any, ...]]) -> Adapted:
+    """Fit a model that is called as `model(source, target, *masks(source, target))`, in its own convention."""
+    return Adapted(model, lambda model, source, target: model(source, target, *masks(source, target)))
+
+
+def hugging_face(model: nn.Module, pad_id: int) -> Adapted:
+    """Fit an encoder-decoder with Hugging Face's names: masks of 1 = real and 0 = padding, answers with `.logits`."""
+
+    def call(model: nn.Module, source: Tensor, target: Tensor) -> Tensor:
+        names = {"input_ids": source, "attention_mask": (source != pad_id).long()}
+        names |= {"decoder_input_ids": target, "decoder_attention_mask": (target != pad_id).long()}
+        return model(**names, use_cache=False).logits
+
+    return Adapted(model, call)
+
+
+def values_first(attention: nn.Module) -> Adapted:
+    """Fit a multi-head attention that is called as attention(value, key, query, mask) to our order and keyword."""
+    return Adapted(attention, lambda model, query, key, value, *, mask=None: model(value, key, query, mask))

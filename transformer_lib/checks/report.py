@@ -1,0 +1,198 @@
+# Generated from chapters/12_checks.md: edit it there and `make export`, or here and `make sync`.
+
+"""A property of a model, what a check found, and how it is told."""
+
+import html
+import json
+import traceback
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, dataclass, replace
+from types import MappingProxyType
+from typing import Any
+from xml.etree import ElementTree
+
+from transformer_lib.files import one_line
+
+Outcome = tuple[bool, str] | tuple[bool, str, str]  # whether the property holds, the evidence, a cause that it shows
+Check = Callable[[Any], Outcome]
+
+
+class NotApplicable(Exception):
+    """A property has no meaning for this model; the message says why."""
+
+
+@dataclass(frozen=True)
+class Property:
+    """A property, what is most likely wrong where it fails, and the gallery's case that shows it."""
+
+    function: Check
+    cause: str
+    case: str
+
+    @property
+    def name(self) -> str:
+        """The function's name in words."""
+        return self.function.__name__.replace("_", " ")
+
+
+def register_property(properties: list[Property], cause: str, case: str = "") -> Callable[[Check], Check]:
+    """Enter the decorated function into a list of properties.
+
+    Args:
+        properties: the list.
+        cause: what is most likely wrong where the property fails.
+        case: the gallery's short name for such a bug.
+    """
+
+    def enter(function: Check) -> Check:
+        properties.append(Property(function, cause, case))
+        return function
+
+    return enter
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What one property says about a model: "pass", "fail" or "not applicable", and why."""
+
+    name: str
+    verdict: str
+    evidence: str
+    cause: str = ""
+    case: str = ""
+    traceback: str = ""  # where the property raised, if it did
+    follows_from: str = ""  # the failed property that this failure may follow from
+
+    def __str__(self) -> str:
+        line = f"{self.verdict:<14} {self.name}: {self.evidence}"
+        gallery = f" (gallery: {self.case})" if self.case else ""
+        return line + (f"\n{'':<14} likely: {self.cause}{gallery}" if self.verdict == "fail" else "")
+
+    @property
+    def page(self) -> str:
+        """The page of the book that shows such a bug, with the place on it; empty if there is none."""
+        return f"13_gallery.html#room-{self.case}" if self.case else ""
+
+
+@dataclass(frozen=True, repr=False)
+class Report:
+    """What the properties say about a model; prints as text, and shows in a notebook with all but the faults folded."""
+
+    findings: tuple[Finding, ...]
+
+    @property
+    def failed(self) -> list[str]:
+        """The names of the properties that do not hold."""
+        return [finding.name for finding in self.findings if finding.verdict == "fail"]
+
+    @property
+    def holds(self) -> bool:
+        """True if no property fails."""
+        return not self.failed
+
+    @property
+    def summary(self) -> str:
+        """How many pass, fail, and do not apply."""
+        verdicts = [finding.verdict for finding in self.findings]
+        return ", ".join(f"{verdicts.count(verdict)} {verdict}" for verdict in ("pass", "fail", "not applicable"))
+
+    @property
+    def faults(self) -> dict[Finding, str]:
+        """Each failure that follows from no other, with the names of those that may follow from it."""
+        alone = [finding for finding in self.findings if finding.verdict == "fail" and not finding.follows_from]
+        return {f: ", ".join(other.name for other in self.findings if other.follows_from == f.name) for f in alone}
+
+    @property
+    def fault_lines(self) -> list[str]:
+        """The faults as text."""
+        after = f"\n{'':<14} may follow from it: "
+        return [f"{fault}{after + names if names else ''}" for fault, names in self.faults.items()]
+
+    def __repr__(self) -> str:
+        rest = [str(finding) for finding in self.findings if finding.verdict != "fail"]
+        return "\n".join([*self.fault_lines, *rest, self.summary])
+
+    def to_json(self) -> str:
+        """A JSON object: "schema" (1), "holds", "summary", and "findings" with a Finding's fields and its page."""
+        findings = [asdict(finding) | {"page": finding.page} for finding in self.findings]
+        return json.dumps({"schema": 1, "holds": self.holds, "summary": self.summary, "findings": findings}, indent=1)
+
+    def to_junit(self) -> str:
+        """The findings as a JUnit test suite in XML, one test case for each property."""
+        verdicts = [finding.verdict for finding in self.findings]
+        counts = {"failures": verdicts.count("fail"), "skipped": verdicts.count("not applicable")}
+        attributes = {name: str(count) for name, count in ({"tests": len(verdicts)} | counts).items()}
+        suite = ElementTree.Element("testsuite", {"name": "check", **attributes})
+        for finding in self.findings:
+            case = ElementTree.SubElement(suite, "testcase", {"classname": "check", "name": finding.name})
+            if finding.verdict != "pass":
+                kind = "failure" if finding.verdict == "fail" else "skipped"
+                ElementTree.SubElement(case, kind, {"message": finding.evidence}).text = (
+                    finding.traceback or finding.cause
+                )
+        return ElementTree.tostring(suite, encoding="unicode")
+
+    def _repr_html_(self) -> str:
+        """Faults as blocks, the rest folded; styles stand in the elements, because a notebook keeps no others."""
+        blocks, rows = "", ""
+        for fault, after in self.faults.items():
+            name, evidence, cause, names = map(html.escape, (fault.name, fault.evidence, fault.cause, after))
+            gallery = f' (gallery: <a href="{fault.page}">{fault.case}</a>)' if fault.page else ""
+            lines = [f"<strong>FAIL: {name}</strong>", evidence, f"<em>Likely cause:</em> {cause}{gallery}"]
+            lines += [f"<em>May follow from it:</em> {names}"] if names else []
+            style = "margin: 1em 0; border-left: 4px solid #c23b4e; padding-left: 0.8em; overflow-wrap: anywhere"
+            blocks += f'<div style="{style}">{"<br>".join(lines)}</div>'
+        rest = [finding for finding in self.findings if finding.verdict != "fail"]
+        for finding in rest:
+            verdict = "" if finding.verdict == "pass" else f"<em>{finding.verdict}:</em> "
+            style = "border-top: 1px solid #8888; padding: 0.25em 0.8em 0.25em 0; text-align: left; vertical-align: top"
+            name = f'<th scope="row" style="{style}; width: 30%">{html.escape(finding.name)}</th>'
+            evidence = f"{verdict}{html.escape(finding.evidence)}"
+            rows += f'<tr>{name}<td style="{style}; overflow-wrap: anywhere">{evidence}</td></tr>'
+        folded = f'<details><summary style="padding: 0.25em 0">Show what does not fail ({len(rest)})</summary>'
+        folded += f'<table style="margin: 0; width: 100%"><tbody>{rows}</tbody></table></details>'
+        return f"<p><strong>{self.summary}</strong></p>{blocks}{folded if rest else ''}"
+
+
+def examine(
+    thing: Any,
+    properties: Iterable[Property],
+    on_finding: Callable[[Finding], object] = lambda finding: None,
+    follows: Mapping[str, str] = MappingProxyType({}),
+    on_start: Callable[[str], object] = lambda name: None,
+) -> Report:
+    """Try properties on what is under test, one after the other.
+
+    Args:
+        thing: what is under test.
+        properties: the properties.
+        on_finding: called with each finding as soon as it is there.
+        follows: by the name of a property those, separated by commas, whose failure may be why it fails.
+        on_start: called with the name of each property before it is tried.
+    """
+    found = []
+    for entry in properties:
+        on_start(entry.name)
+        found.append(_finding(thing, entry))
+        on_finding(found[-1])
+    failed = [finding.name for finding in found if finding.verdict == "fail"]
+    parents = {name: next((p for p in follows.get(name, "").split(", ") if p in failed), "") for name in failed}
+
+    def root(name: str) -> str:
+        return root(parents[name]) if parents.get(name) else name
+
+    return Report(tuple(replace(f, follows_from=root(f.name) if parents.get(f.name) else "") for f in found))
+
+
+def _finding(thing: Any, entry: Property) -> Finding:
+    where, causes = "", [entry.cause]
+    try:
+        holds, evidence, *shown = entry.function(thing)
+        causes = [*shown, *causes]
+    except NotApplicable as reason:
+        return Finding(entry.name, "not applicable", str(reason))
+    except Exception as error:
+        holds, evidence, where = False, f"it raised {one_line(error)}", traceback.format_exc()
+    if holds:
+        return Finding(entry.name, "pass", evidence)
+    return Finding(entry.name, "fail", evidence, causes[0], entry.case, where)

@@ -1,0 +1,170 @@
+# Generated from chapters/17e_engines.md: edit it there and `make export`, or here and `make sync`.
+
+"""The trained translator in another engine: CTranslate2, which runs trained models and trains none."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from transformer_lib.data import Tokenizer
+from transformer_lib.files import InputError, one_line
+from transformer_lib.model import Transformer
+from transformer_lib.translation import Translator
+
+
+def export(translator: Translator, path: str | Path, *, quantization: str | None = None) -> None:
+    """Write a translator for CTranslate2: a directory for `EngineTranslator`.
+
+    Args:
+        translator: its model is a `Transformer`, not a subclass.
+        path: a directory that does not exist yet, or is empty.
+        quantization: how to store the matrices: "int8", "int16" or "float16"; None = float32.
+
+    Raises:
+        InputError: CTranslate2 is not installed or has no such model, or the directory holds files or cannot be
+            written.
+    """
+    folder = Path(path)
+    spec = _specification(translator)
+    spec.optimize(quantization)
+    part = folder.with_name(f".{folder.name}.{os.getpid()}.part")
+    try:
+        if folder.exists() and any(folder.iterdir()):
+            raise InputError(f"{folder} already holds files: choose another directory to export to")
+        part.mkdir(parents=True)
+        spec.save(str(part))
+        translator.tokenizer.save(part / "tokenizer.json")
+        part.replace(folder)
+    except OSError as error:
+        raise InputError(f"cannot write {folder}: {error.strerror or error}") from error
+    finally:
+        shutil.rmtree(part, ignore_errors=True)
+
+
+def _specification(translator: Translator) -> Any:
+    """The model as CTranslate2 describes one, filled with its weights."""
+    _ctranslate2()
+    from ctranslate2.specs import TransformerSpec
+
+    model, config, tokenizer = translator.model, translator.model.config, translator.tokenizer
+    layers = config.num_encoder_layers, config.num_decoder_layers
+    spec = TransformerSpec.from_config(layers, config.num_heads, pre_norm=config.norm_first)
+    weights = {  # copies, because `optimize` changes them in place
+        name: value.detach().to("cpu", torch.float32, copy=True)
+        for name, value in model.named_parameters(remove_duplicate=False)
+    }
+    try:
+        _fill_all(spec, weights)
+    except KeyError as error:
+        raise InputError(f"CTranslate2 has no such model: this one lacks {error}") from error
+    if weights or type(model) is not Transformer:
+        got = f"{type(model).__name__} with {', '.join(weights) or 'its own code'}"
+        raise InputError(f"CTranslate2 has no such model: expected a plain Transformer; got {got[:200]}")
+    for side in (spec.encoder, spec.decoder):
+        side.position_encodings.encodings = model.positions.rows(0, config.max_len).float().cpu().numpy()
+    vocabulary = json.loads(tokenizer.to_json())["model"]["vocab"]
+    pieces = sorted(vocabulary, key=vocabulary.__getitem__)
+    spec.register_source_vocabulary(pieces)
+    spec.register_target_vocabulary(pieces)
+    spec.config.bos_token = spec.config.decoder_start_token = pieces[tokenizer.bos_id]
+    spec.config.eos_token = pieces[tokenizer.eos_id]
+    spec.config.add_attribute("max_len", config.max_len)  # for `EngineTranslator`
+    spec.validate()
+    return spec
+
+
+def _fill_all(spec: Any, weights: dict[str, Tensor]) -> None:
+    """Move every weight into its place."""
+
+    def fill(place: Any, name: str) -> None:
+        for kind, norms in (("weight", "gamma"), ("bias", "beta")):
+            setattr(place, norms if hasattr(place, norms) else kind, weights.pop(f"{name}.{kind}").numpy())
+
+    def fill_attention(place: Any, name: str) -> None:
+        weight, bias = (weights.pop(f"{name}.in_projection.{kind}") for kind in ("weight", "bias"))
+        d_model = weight.size(1)
+        rows = [3 * d_model] if len(place.linear) == 2 else [d_model, 2 * d_model]  # the last linear is the output's
+        for linear, own, own_bias in zip(place.linear, weight.split(rows), bias.split(rows)):
+            linear.weight, linear.bias = own.numpy(), own_bias.numpy()
+        fill(place.linear[-1], f"{name}.out_projection")
+        fill(place.layer_norm, f"{name}_norm")
+
+    spec.encoder.embeddings[0].weight = weights.pop("source_embedding.weight").numpy()
+    spec.decoder.embeddings.weight = weights.pop("target_embedding.weight").numpy()
+    spec.decoder.projection.weight = weights.pop("output_projection.weight").numpy()
+    for stack, side in (("encoder", spec.encoder), ("decoder", spec.decoder)):
+        for number, layer in enumerate(side.layer):
+            name = f"{stack}.layers.{number}"
+            fill_attention(layer.self_attention, f"{name}.self_attention")
+            if stack == "decoder":
+                fill_attention(layer.attention, f"{name}.cross_attention")
+            fill(layer.ffn.linear_0, f"{name}.feed_forward.linear1")
+            fill(layer.ffn.linear_1, f"{name}.feed_forward.linear2")
+            fill(layer.ffn.layer_norm, f"{name}.feed_forward_norm")
+        if hasattr(side, "layer_norm"):  # of a pre-norm stack
+            fill(side.layer_norm, f"{stack}.norm")
+
+
+def _ctranslate2() -> Any:
+    try:
+        import ctranslate2  # here, because it is optional
+    except ImportError as error:
+        raise InputError('CTranslate2 is not installed: python -m pip install "ctranslate2>=4.6"') from error
+    return ctranslate2
+
+
+class EngineTranslator(Translator):
+    """A translator whose search runs in CTranslate2; it has no `model`, so it cannot be saved or show its attention.
+
+    The search keeps `beam_size` live hypotheses until twice as many have finished, and ranks them as `beam_search`
+    does. A beam of 1 is greedy decoding. `use_cache` changes nothing: there always is a cache.
+
+    Args:
+        path: what `export` or the command `export --out` wrote.
+        device: where to compute; on the CPU with as many threads as PyTorch.
+
+    Raises:
+        InputError: CTranslate2 is not installed, or a file is missing or damaged.
+    """
+
+    def __init__(self, path: str | Path, *, device: str | torch.device = "cpu") -> None:
+        folder, place, engine = Path(path), torch.device(device), _ctranslate2().Translator
+        if not (folder / "model.bin").is_file():
+            raise InputError(f"{folder} holds no model for CTranslate2: name what `export --out` wrote")
+        self.tokenizer, self.device = Tokenizer.load(folder / "tokenizer.json"), device
+        try:
+            self.max_len = int(json.loads((folder / "config.json").read_bytes())["max_len"])
+            self._names = json.loads((folder / "shared_vocabulary.json").read_bytes())
+            self._engine = engine(
+                str(folder), device=place.type, device_index=place.index or 0, intra_threads=torch.get_num_threads()
+            )
+        except (OSError, ValueError, TypeError, KeyError, RuntimeError) as error:
+            raise InputError(f"{folder} holds a damaged model for CTranslate2 ({one_line(error)})") from error
+        self._ids = {name: number for number, name in enumerate(self._names)}
+
+    def __getattr__(self, name: str) -> Any:
+        """What is not there; for `model`, say why."""
+        if name == "model":
+            raise InputError("an exported translator has no model: load the directory that it was exported from")
+        raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
+
+    def _search(
+        self, sources: list[list[int]], beam_size: int, length_penalty: float, use_cache: bool
+    ) -> list[list[int]]:
+        found = []
+        for length, same in groupby(sources, key=len):
+            found += self._engine.translate_batch(
+                [[self._names[token] for token in source] for source in same],
+                beam_size=beam_size, patience=2 if beam_size > 1 else 1, length_penalty=length_penalty,
+                max_input_length=0, max_decoding_length=min(2 * length + 10, self.max_len),
+                suppress_sequences=[[self._names[self.tokenizer.pad_id]]],
+            )  # fmt: skip
+        return [[self._ids[name] for name in best.hypotheses[0]] for best in found]

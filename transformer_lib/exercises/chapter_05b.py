@@ -1,0 +1,37 @@
+# Generated from chapters/05b_hidden_leaks.md: edit it there and `make export`, or here and `make sync`.
+
+"""The graders of page 05b."""
+
+import torch
+from torch import Tensor
+
+from transformer_lib.exercises import Answer, Checks, close
+
+
+def grade_05b_1(answer: Answer) -> Checks:
+    """The entropy, as the least cross-entropy that any prediction reaches."""
+    generator = torch.Generator().manual_seed(0)
+    for row in ([1.0], [0.5, 0.5], [1.0, 0.0], [0.25, 0.75], [0.7, 0.2, 0.1, 0.0]):
+        p = torch.tensor(row, dtype=torch.float64)
+        lowest = answer(p)
+        own = -sum(chance * torch.log(chance) for chance in p if chance > 0)
+        yield "predicting the probabilities themselves gives this loss, to 1e-9", close(lowest, own, 1e-9)
+        for _ in range(5):
+            guess = torch.rand(len(p), generator=generator, dtype=torch.float64).softmax(dim=-1)
+            yield "no other prediction does better", float(lowest) <= float(-(p * guess.log()).sum()) + 1e-9
+
+
+def grade_05b_2(answer: Answer) -> Checks:
+    """Left, right and both; the padding token is not always 0."""
+    generator = torch.Generator().manual_seed(0)
+    for left, real, right in ((0, 1, 0), (0, 2, 0), (1, 1, 0), (2, 2, 0), (0, 2, 1), (2, 3, 1), (3, 0, 0)):
+        for pad in (0, 9):
+            row = [pad] * left + torch.randint(1, 9, (real,), generator=generator).tolist() + [pad] * right
+            numbers = answer(torch.tensor([row]), pad)
+            whole = isinstance(numbers, Tensor) and not numbers.is_floating_point() and numbers.dtype != torch.bool
+            yield "integers of the shape of the tokens", whole and numbers.shape == (1, len(row))
+            yield "real tokens are numbered 0, 1, 2, …", numbers[0, left : left + real].tolist() == list(range(real))
+            around = numbers[0, :left].tolist() + numbers[0, left + real :].tolist()
+            yield "padding gets 0", around == [0] * (left + right)
+    rows = torch.tensor([[0, 5, 6], [5, 6, 7], [0, 0, 8]])
+    yield "each row by itself", close(answer(rows, 0), torch.tensor([[0, 0, 1], [0, 1, 2], [0, 0, 0]]))

@@ -1,0 +1,65 @@
+# Generated from chapters/06_layers.md: edit it there and `make export`, or here and `make sync`.
+
+"""The graders of chapter 06."""
+
+import itertools
+import math
+
+import torch
+from torch import nn
+
+from transformer_lib.exercises import Answer, Checks, close
+from transformer_lib.layers import DecoderLayer, EncoderLayer
+
+
+def grade_06_2(answer: Answer) -> Checks:
+    """Go through all outcomes of the coins, and add up the probabilities of those with a zero output."""
+    for k in (1, 2, 3):
+        for p in (0.5, 0.1):
+            yield "before the addition, the stream is still there", close(answer(p, k, False), 0.0)
+            outcomes = itertools.product((True, False), repeat=k)  # True: dropped
+            share = sum(math.prod(p if coin else 1 - p for coin in coins) for coins in outcomes if any(coins))
+            yield "after the norm, a number is zero if any dropout hits it", close(answer(p, k, True), share)
+
+
+def grade_06_3(answer: Answer) -> Checks:
+    """Build layers and count."""
+    for d_model, d_ff in ((1, 1), (2, 1), (1, 2), (4, 6), (16, 64)):
+        for kind in (EncoderLayer, DecoderLayer):
+            count = sum(parameter.numel() for parameter in kind(d_model, 1, d_ff).parameters())
+            claim = f"{kind.__name__}({d_model}, 1, {d_ff}) has {count} parameters"
+            yield claim, close(answer(d_model, d_ff, kind is DecoderLayer), count)
+
+
+def grade_06_4(answer: Answer) -> Checks:
+    """Follow the parts of the stream, one direction each."""
+    for n in (0, 1, 2, 3, 12):
+        for norm_first in (True, False):
+            for r in (1.0, 0.5):
+                parts = torch.zeros(n + 1, dtype=torch.float64)
+                parts[0] = 1.0
+                for number in range(1, n + 1):
+                    parts[number] = r
+                    if not norm_first:
+                        parts /= parts.norm()
+                claim = f"the share is right after {n} sub-layers in {'pre-norm' if norm_first else 'post-norm'}"
+                yield claim, close(answer(n, r, norm_first), parts[0] / parts.norm())
+
+
+def grade_06_5(answer: Answer) -> Checks:
+    """The layer is the identity in both modes, and a gradient reaches a matrix of each sub-layer."""
+    generator = torch.Generator().manual_seed(0)
+    for d_model, length in ((2, 1), (2, 3), (8, 4)):
+        layer = EncoderLayer(d_model, 2, 2 * d_model, dropout=0.0, norm_first=True).double()
+        for parameter in layer.parameters():
+            nn.init.normal_(parameter, generator=generator)
+        result = answer(layer)
+        yield "it returns the layer that it got", result is layer
+        x, direction = (torch.randn(1, length, d_model, generator=generator, dtype=torch.float64) for _ in range(2))
+        for mode in (False, True):
+            yield "the output is the input", close(result.train(mode)(x), x, 1e-12)
+        (result(x) * direction).sum().backward()
+        for name, sublayer in (("attention", layer.self_attention), ("feed-forward", layer.feed_forward)):
+            matrices = [p for p in sublayer.parameters() if p.dim() == 2]
+            reached = any(p.grad is not None and bool(p.grad.any()) for p in matrices)
+            yield f"a matrix of the {name} sub-layer gets a gradient", reached

@@ -1,0 +1,130 @@
+# Generated from chapters/07_model.md: edit it there and `make export`, or here and `make sync`.
+
+"""The graders of chapter 07."""
+
+from copy import deepcopy
+from functools import cache
+
+import torch
+from torch import Tensor
+
+from transformer_lib.exercises import Answer, Checks, close
+from transformer_lib.masks import decoder_mask, padding_mask
+from transformer_lib.model import Transformer, TransformerConfig
+
+
+@cache
+def _model(pad_id: int = 0) -> Transformer:
+    """A small model with random weights; the caller's random numbers stay as they are."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        config = TransformerConfig(
+            8, 8, pad_id, d_model=8, num_heads=2, d_ff=16, num_encoder_layers=2, num_decoder_layers=2, dropout=0.0
+        )
+        model = Transformer(config).double().eval()
+    vars(model)["__name__"] = f"a model with pad_id={pad_id}"  # for the message
+    return model
+
+
+def grade_07_2(answer: Answer) -> Checks:
+    """Gradients of the logits by what enters the two stacks."""
+    model = _model()
+    for source, target, i, pad_id in (
+        ([5], [1], 0, 0), ([5, 6], [1, 7], 0, 0), ([5, 6], [1, 7], 1, 0), ([5, 0], [1, 7, 4], 1, 0),
+        ([5, 6, 0], [1, 7, 0, 0], 1, 0), ([5, 6], [0, 1, 7], 1, 0), ([5, 6], [0, 1, 7], 2, 0),
+        ([5, 6], [1, 7, 0, 0], 2, 0), ([0, 0], [1, 7], 1, 0), ([5, 0, 3], [0, 3, 1], 2, 3),
+    ):  # fmt: skip
+        tokens = torch.tensor([source]), torch.tensor([target])
+        x, y = (
+            torch.randn(1, len(t), 8, generator=torch.Generator().manual_seed(1)).double() for t in (source, target)
+        )
+        x.requires_grad_(), y.requires_grad_()
+        mask, own = padding_mask(tokens[0], pad_id), decoder_mask(tokens[1], pad_id)
+        hidden = model.decoder(y, model.encoder(x, mask=mask), mask=own, memory_mask=mask)
+        gradients = torch.autograd.grad(model.output_projection(hidden)[0, i].square().sum(), (x, y))
+        expected = [(gradient[0].abs().amax(dim=-1) > 0).tolist() for gradient in gradients]
+        got = answer(source, target, i, pad_id)
+        two = isinstance(got, list | tuple) and len(got) == 2
+        yield "the source positions are those whose gradient is not zero", two and list(got[0]) == expected[0]
+        yield "the target positions are those whose gradient is not zero", two and list(got[1]) == expected[1]
+
+
+class _Recitation:
+    """Stands for a model of a batch: after <bos> and the beginning of a row's text it finds the next word likeliest.
+
+    After anything else, an ended text included, it says word 6.
+    """
+
+    def __init__(self, bos: int, texts: list[list[int]]) -> None:
+        self.bos, self.texts = bos, texts
+        self.__name__ = f"a model that says {texts}"  # for the message
+
+    def __call__(self, tokens: Tensor) -> Tensor:
+        logits = torch.zeros(*tokens.shape, 7)
+        for b, (row, text) in enumerate(zip(tokens.tolist(), self.texts, strict=True)):
+            for i in range(len(row)):
+                knows = i < len(text) and row[: i + 1] == [self.bos, *text[:i]]
+                logits[b, i, text[i] if knows else 6] = 1.0
+        return logits
+
+
+def grade_07_3(answer: Answer) -> Checks:
+    """Models that recite; in the last cases the special tokens are other numbers."""
+    for texts, bos, eos, pad, max_new, expected, claim in (
+        ([[2]], 1, 2, 0, 3, [[2]], "a row ends with its <eos>, and writing stops when all rows have ended"),
+        ([[3, 2], [4, 2]], 1, 2, 0, 3, [[3, 2], [4, 2]], "each row reads what was written in it, and goes on"),
+        ([[3, 3, 4, 2]], 1, 2, 0, 9, [[3, 3, 4, 2]], "the model reads all that was written"),
+        ([[2], [3, 2]], 1, 2, 0, 9, [[2, 0], [3, 2]], "a row that has ended gets padding while others go on"),
+        ([[3, 2], [3, 4, 5, 2], [2]], 1, 2, 0, 9, [[3, 2, 0, 0], [3, 4, 5, 2], [2, 0, 0, 0]],
+         "a row that has ended gets padding while others go on"),
+        ([[3, 4, 5, 3], [4, 2]], 1, 2, 0, 2, [[3, 4], [4, 2]], "it writes at most max_new tokens"),
+        ([[3, 4], [2]], 1, 2, 0, 4, [[3, 4, 6, 6], [2, 0, 0, 0]], "a row without <eos> goes on to max_new"),
+        ([[0, 2], [2]], 1, 2, 3, 9, [[0, 2], [2, 3]], "bos, eos and pad may be any numbers"),
+        ([[3, 2, 1, 5], [5]], 4, 5, 0, 9, [[3, 2, 1, 5], [5, 0, 0, 0]], "bos, eos and pad may be any numbers"),
+    ):  # fmt: skip
+        got = answer(_Recitation(bos, texts), len(texts), bos, eos, pad, max_new)
+        yield claim, close(got, torch.tensor(expected), 0)
+    got = answer(_Recitation(1, [[3], [4]]), 2, 1, 2, 0, 0)
+    yield "it writes at most max_new tokens", close(got, torch.empty(2, 0))
+
+
+def grade_07_4(answer: Answer) -> Checks:
+    """Against the model on each sentence alone, one step at a time; and the sentences encoded are counted."""
+    for source, targets, pad_id in (
+        ([5], [[1, 2]], 0), ([5, 6], [[1, 3, 2]], 0), ([5, 6], [[1, 3, 2], [1, 4, 2]], 0),
+        ([5, 6, 7], [[1, 3, 4, 2], [1, 2, 0, 0]], 0), ([5, 6, 0], [[1, 2, 0, 0], [1, 7, 2, 0], [1, 7, 5, 2]], 0),
+        ([5, 0, 3], [[1, 0, 4, 2], [1, 2, 3, 3]], 3),
+    ):  # fmt: skip
+        model, tokens, totals = _model(pad_id), torch.tensor([source]), []
+        for target in targets:
+            real = [token for token in target if token != pad_id]
+            logits = [model(tokens, torch.tensor([real[:i]]))[0, -1] for i in range(1, len(real))]
+            totals.append(sum(x.log_softmax(dim=-1)[word].item() for x, word in zip(logits, real[1:])))
+        encoded: list[int] = []
+        with model.encoder.register_forward_hook(lambda *call, encoded=encoded: encoded.append(len(call[2]))):
+            got = answer(model, tokens, torch.tensor(targets))
+        expected = torch.tensor(totals, dtype=torch.float64)
+        yield "each number is the log-probability of a target, padding left out", close(got, expected, 1e-9)
+        yield "one source is encoded, once", sum(encoded) == 1
+
+
+def grade_07_5(answer: Answer) -> Checks:
+    """Two steps of plain gradient descent, against steps whose loss is summed label by label."""
+    for source, target, pad_id in (
+        ([[5, 6]], [[1, 7, 2]], 0), ([[5, 6], [4, 0]], [[1, 7, 2], [1, 2, 0]], 0),
+        ([[5, 6, 4], [4, 3, 3]], [[1, 7, 5, 2], [1, 0, 2, 3]], 3),
+    ):  # fmt: skip
+        model, twin = deepcopy(_model(pad_id)), deepcopy(_model(pad_id))
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
+        for step in ("the first step", "the second step"):
+            log_p = twin(torch.tensor(source), torch.tensor(target)).log_softmax(dim=-1)
+            pairs = [(b, i) for b, row in enumerate(target) for i in range(len(row) - 1) if row[i + 1] != pad_id]
+            loss = -torch.stack([log_p[b, i, target[b][i + 1]] for b, i in pairs]).mean()
+            gradients = torch.autograd.grad(loss, list(twin.parameters()))
+            with torch.no_grad():
+                for parameter, gradient in zip(twin.parameters(), gradients):
+                    parameter.sub_(0.5 * gradient)
+            got = answer(model, optimizer, torch.tensor(source), torch.tensor(target))
+            yield "the loss is the mean over the labels that are not padding", close(got, loss.item(), 1e-9)
+            moved = zip(model.parameters(), twin.parameters())
+            yield f"{step} moves the parameters by its own gradient, once", all(close(p, q, 1e-9) for p, q in moved)

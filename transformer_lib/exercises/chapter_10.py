@@ -1,0 +1,111 @@
+# Generated from chapters/10_decoding.md: edit it there and `make export`, or here and `make sync`.
+
+"""Graders of the exercises of chapter 10."""
+
+import math
+from collections.abc import Callable
+from itertools import product
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from transformer_lib.cache import KeyValueCache
+from transformer_lib.decoding import beam_search
+from transformer_lib.exercises import Answer, Checks, close
+from transformer_lib.model import Memory
+
+WORDS = ["pad", "start", "end", "A", "B", "C"]
+Table = dict[str, dict[str, float]]
+Chances = Callable[[tuple[str, ...]], dict[str, float]]  # the probabilities of what follows these words
+
+
+class TableModel(nn.Module):
+    """The toy model with the interface of a Transformer: its hidden state is the last token."""
+
+    def __init__(self, table: Table) -> None:
+        super().__init__()
+        rows = [[table.get(last, {}).get(token, 0.0) for token in WORDS] for last in WORDS]
+        self.log_table = torch.tensor(rows, dtype=torch.float64).log()  # (6, 6), log 0 = minus infinity
+        self.config = SimpleNamespace(pad_id=0, target_vocab_size=6, num_decoder_layers=1, max_len=50)
+
+    def encode(self, source_tokens: Tensor) -> Memory:
+        """The source does not matter."""
+        return Memory(source_tokens, source_tokens)
+
+    def decode(self, target_tokens: Tensor, memory: Memory, **_: Any) -> Tensor:
+        """The hidden state is the token."""
+        return target_tokens
+
+    def output_projection(self, hidden: Tensor) -> Tensor:
+        """The logits are a row of the table."""
+        return self.log_table[hidden]
+
+
+def grade_10_2(answer: Answer) -> Checks:
+    """What a real cache holds."""
+    for rows, layers, heads, d_k, target, source in (
+        (1, 1, 1, 1, 1, 1), (1, 1, 1, 1, 2, 1), (1, 1, 1, 1, 1, 2), (1, 2, 1, 3, 1, 1), (2, 1, 2, 3, 4, 5),
+        (3, 4, 2, 5, 6, 7),
+    ):  # fmt: skip
+        cache = KeyValueCache(layers)
+        for layer in cache.layers:
+            for part, length in ((layer.self_attention, target), (layer.cross_attention, source)):
+                part.update(torch.zeros(rows, heads, length, d_k), torch.zeros(rows, heads, length, d_k))
+        held = sum(
+            t.numel() for layer in cache.layers for part in layer for t in (part.key, part.value) if t is not None
+        )
+        yield f"a cache holds {held} numbers", close(answer(rows, layers, heads * d_k, target, source), held, 0)
+
+
+def _is_table(table: Any) -> bool:
+    if not isinstance(table, dict) or set(table) != {"start", "A", "B", "C"}:
+        return False
+    rows = list(table.values())
+    named = all(isinstance(row, dict) and set(row) == {"A", "B", "C", "end"} for row in rows)
+    return named and all(all(x >= 0 for x in row.values()) and close(sum(row.values()), 1.0) for row in rows)
+
+
+def every_sentence(chances: Chances, max_length: int) -> list[tuple[float, tuple[str, ...]]]:
+    """All sentences that end, and their probabilities, best first."""
+    found = []
+    for words in (words for n in range(max_length) for words in product("ABC", repeat=n)):
+        steps = enumerate((*words, "end"))
+        found.append((math.prod(chances(words[:before])[word] for before, word in steps), words))
+    return sorted(found, reverse=True)
+
+
+def by_last_word(table: Table) -> Chances:
+    """The probabilities that a table gives."""
+    return lambda words: table[words[-1] if words else "start"]
+
+
+def grade_10_3(answer: Answer) -> Checks:
+    """Against all sentences of at most four tokens."""
+    table = answer()
+    yield "it is a table: four rows of four probabilities, each with the sum 1", _is_table(table)
+    (best, words), (second, _) = every_sentence(by_last_word(table), 4)[:2]
+    yield "one sentence is the most probable, and no other comes near it", best > second + 1e-6
+    source = torch.tensor([[3]])
+    for size, wanted in ((3, True), (2, False)):
+        options: dict[str, Any] = {"beam_size": size, "length_penalty": 0.0, "max_length": 4}
+        ((found, *_),) = beam_search(TableModel(table), source, bos_id=1, eos_id=2, **options)  # type: ignore[arg-type]
+        hit = found.finished and tuple(WORDS[token] for token in found.tokens) == words
+        claim = f"{size} slots {'find' if wanted else 'miss'} the best sentence, {' '.join((*words, 'end'))}"
+        yield claim, hit == wanted
+
+
+def grade_10_4(answer: Answer) -> Checks:
+    """The smallest set, found by trying all numbers of tokens."""
+    generator = torch.Generator().manual_seed(4)
+    lists = [[1.0], [0.75, 0.25], [0.25, 0.75], [0.5, 0.5], [0.25, 0.5, 0.25], [0.125, 0.5, 0.25, 0.125]]
+    lists += [torch.rand(6, generator=generator, dtype=torch.float64).softmax(-1).tolist() for _ in range(3)]
+    for p in lists:
+        order = sorted(range(len(p)), key=lambda token: (-p[token], token))
+        for top_p in (0.1, 0.5, 0.6, 0.75, 0.9):
+            count = next(n for n in range(1, len(p) + 1) if sum(p[token] for token in order[:n]) >= top_p)
+            total = sum(p[token] for token in order[:count])
+            wanted = [x / total if token in order[:count] else 0.0 for token, x in enumerate(p)]
+            claim = f"the share {top_p} needs {count} of the tokens"
+            yield claim, close(answer(list(p), top_p), wanted)

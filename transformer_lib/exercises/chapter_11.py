@@ -1,0 +1,63 @@
+# Generated from chapters/11_translation.md: edit it there and `make export`, or here and `make sync`.
+
+"""The graders of the chapter on the translator."""
+
+import random
+
+from transformer_lib.exercises import Answer, Checks, close
+
+
+def grade_11_1(answer: Answer) -> Checks:
+    """Short lists by hand, then a mistake that is planted."""
+    for said, right, expected in (
+        (["a"], ["b"], 0), (["a"], ["a"], None), (["a", "b"], ["a", "c"], 1), (["a"], ["a", "b"], 1),
+        (["a", "b"], ["a"], 1), ([], ["a"], 0), (["b", "a"], ["a", "b"], 0), (["a", "a"], ["a", "b"], 1),
+        (["x", "b"], ["a", "b", "c"], 0), (["a", "b", "c"], ["a", "x", "c"], 1), ([], [], None),
+    ):  # fmt: skip
+        given = answer(list(said), list(right))
+        yield f"it is {expected}", given is None if expected is None else close(given, expected, 0)
+    words = list("abcdefghij")
+    for place in range(10):
+        wrong = [*words[:place], "x", *words[place + 1 :]]
+        yield f"it is {place}", close(answer(wrong, list(words)), place, 0)
+
+
+def grade_11_2(answer: Answer) -> Checks:
+    """Against sacrebleu, told not to cut words itself."""
+    import sacrebleu
+
+    generator = random.Random(0)
+    cases = [([list("abcd")], [list("abcd")]), ([list("abcd")], [list("abcde")]), ([list("abcde")], [list("abcd")]),
+             ([list("aabcd")], [list("abcd")]), ([list("abcd"), list("ab")], [list("abcd"), list("ac")]),
+             ([list("abcdef"), list("abcd")], [list("abcde"), list("abcde")]),
+             ([list("abcd"), list("abcdexyz")], [list("abcdefgh"), list("abcdeuvw")])]  # fmt: skip
+    references = [generator.choices("abcdef", k=generator.randint(6, 14)) for _ in range(8)]
+    cases += [([[w if generator.random() < 0.8 else "x" for w in words] for words in references], references)]
+    metric = sacrebleu.BLEU(tokenize="none", force=True)
+    for ours, theirs in cases:
+        expected = metric.corpus_score([" ".join(s) for s in ours], [[" ".join(s) for s in theirs]]).score
+        given = answer([list(s) for s in ours], [list(s) for s in theirs])
+        yield f"it is {expected:.2f}", close(given, expected, 1e-6)
+
+
+def grade_11_3(answer: Answer) -> Checks:
+    """The batches are written down, and the answers are the sentences in capitals."""
+    generator = random.Random(0)
+    many = ["".join(generator.choices("abc", k=generator.randint(1, 9))) for _ in range(20)]
+    for sentences, size in ((["a"], 1), (["bb", "a"], 1), (["bb", "a"], 2), (["ccc", "a", "bb", "a"], 2), (many, 7)):
+        batches: list[list[str]] = []
+
+        def upper(batch: list[str], batches: list[list[str]] = batches) -> list[str]:
+            batches.append(list(batch))
+            return [sentence.upper() for sentence in batch]
+
+        given = answer(list(sentences), upper, size)
+        yield "the result is a list", isinstance(given, list)
+        yield "each sentence has its own answer, in its place", given == [sentence.upper() for sentence in sentences]
+        lengths = [len(sentence) for batch in batches for sentence in batch]
+        yield "the batches go from short to long", lengths == sorted(map(len, sentences))
+        most = -(-len(sentences) // size)
+        yield (
+            f"lists of at most {size}: as few as possible are {most}",
+            len(batches) == most and max(map(len, batches)) <= size,
+        )

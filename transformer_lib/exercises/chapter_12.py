@@ -1,0 +1,125 @@
+# Generated from chapters/12_checks.md: edit it there and `make export`, or here and `make sync`.
+
+"""Graders of the exercises on properties of whole models."""
+
+import math
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from transformer_lib.exercises import Answer, Checks
+
+
+def grade_12_1(answer: Answer) -> Checks:
+    """Every single wrong cell, of tables of two, three and five tokens."""
+    for n in (2, 3, 5):
+        causal = torch.ones(n, n, dtype=torch.float64).tril()
+        yield "a lower triangle without zeros is causal", answer(causal) == "causal"
+        yield "rounding above the diagonal is no leak", answer(causal + 1e-12) == "causal"
+        yield "small numbers count", answer(causal * 1e-6) == "causal"
+        for i in range(n):
+            for j in range(n):
+                table, spoilt = causal.clone(), causal.clone()
+                table[i, j] = 1e-6 if j > i else 1e-12
+                word = "leak" if j > i else "deaf"
+                yield f"one wrong cell, row {i} and column {j}, makes it {word}", answer(table) == word
+                for value in (math.nan, math.inf):
+                    spoilt[i, j] = value
+                    yield f"{value} in row {i} and column {j} makes it broken", answer(spoilt) == "broken"
+        both = torch.ones(n, n, dtype=torch.float64)
+        both[1, 0] = 0
+        yield "a leak is named before deafness", answer(both) == "leak"
+        both[0, 0] = math.nan
+        yield "with NaN in it, a leak is broken", answer(both) == "broken"
+
+
+def grade_12_2(answer: Answer) -> Checks:
+    """Groups of every size; equal values that are not shared; names in any order."""
+    one, other, third = torch.ones(2), torch.ones(2), torch.tensor([1.0, 2.0])
+    cases: list[tuple[str, dict[str, Tensor], list[list[str]]]] = [
+        ("one tensor is shared with nobody", {"a": third}, []),
+        ("one tensor under two names is shared", {"a": third, "b": third}, [["a", "b"]]),
+        ("equal numbers are not shared", {"a": one, "b": other}, []),
+        ("two views of one memory are two objects", {"a": one, "b": one.detach()}, []),
+        ("two empty tensors are two objects", {"a": torch.ones(0), "b": torch.ones(0)}, []),
+        ("names come in alphabetical order", {"b": third, "a": third}, [["a", "b"]]),
+        ("three names are one group", {"b": one, "c": one, "a": one}, [["a", "b", "c"]]),
+        ("groups come in order", {"d": one, "c": other, "b": one, "a": other}, [["a", "c"], ["b", "d"]]),
+        ("what stands alone is left out", {"a": one, "b": other, "c": one, "d": third}, [["a", "c"]]),
+    ]
+    for claim, parameters, wanted in cases:
+        found = answer(parameters)
+        yield claim, isinstance(found, list) and found == wanted
+
+
+def _says(found: object, wanted: bool) -> bool:
+    """Whether an answer is this truth value: a bool, or a boolean tensor without dimensions."""
+    if isinstance(found, Tensor) and found.dtype == torch.bool and found.dim() == 0:
+        found = found.item()
+    return isinstance(found, bool) and found == wanted
+
+
+def _mixing(kind: str, only: int | None = None) -> Callable[[Tensor], Tensor]:
+    """A model of (batch, length) that mixes sentences in one way; with `only`, only if both sizes are that number."""
+
+    def model(x: Tensor) -> Tensor:
+        y = x.cumsum(dim=1)
+        if x.size(0) == 1 or kind == "honest" or (only is not None and x.shape != (only, only)):
+            return y
+        if kind == "square":
+            return y + x.T if x.size(0) == x.size(1) else y
+        if kind == "the one before":
+            return torch.cat([y[:1], y[1:] + y[:-1] / 8])
+        if kind == "the one after":
+            return torch.cat([y[:-1] + y[1:] / 8, y[-1:]])
+        if kind == "the last row":
+            return torch.cat([y[:-1], y[-1:] + y[:1] / 8])
+        if kind == "the fifth row of eight":
+            return torch.cat([y[:4], y[4:5] + y[:1] / 8, y[5:]]) if x.size(0) == 8 else y
+        return y / x.mean()
+
+    return model
+
+
+def grade_12_3(answer: Answer) -> Checks:
+    """Honest and mixing models of several kinds."""
+    kinds = "mean", "the one before", "the one after", "square", "the last row", "the fifth row of eight"
+    for kind in ("honest", *kinds, "honest"):
+        wanted = kind != "honest"
+        yield f"{wanted} for a model of the kind: {kind}", _says(answer(_mixing(kind)), wanted)
+    for size in range(2, 9):
+        found = answer(_mixing("square", size))
+        yield f"True for a model that mixes {size} sentences of {size} numbers only", _says(found, True)
+
+
+def _listener(kind: str, pad: int) -> Callable[[Tensor], Tensor]:
+    """A model that sums a random vector for each token, by a mask that may be wrong."""
+    table = torch.randn(10, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    places = {"first": slice(1), "second": slice(1, 2), "last": slice(-1, None)}
+
+    def model(tokens: Tensor) -> Tensor:
+        real = (tokens != pad)[0]
+        heard = real.clone()
+        deaf_if = {"on the left": not real[0], "on the right": not real[-1], "without padding": bool(real.all())}
+        if kind == "inverted":
+            heard = ~real if not real.all() else real
+        elif kind in places:
+            heard[real.nonzero()[places[kind]]] = False
+        elif deaf_if.get(kind, False):
+            heard[:] = False
+        elif kind == "honest, of two kinds of words":
+            tokens = (tokens == (pad + 1) % 10).long()
+        place = torch.arange(1, tokens.size(1) + 1, dtype=torch.float64)[:, None]
+        return (table[tokens[0]] * place * heard[:, None]).sum(dim=0)
+
+    return model
+
+
+def grade_12_4(answer: Answer) -> Checks:
+    """Honest and deaf models; the padding token is not always 0."""
+    for pad in (0, 9, 4):
+        deaf = "inverted", "first", "second", "last", "on the left", "on the right", "without padding"
+        for kind in ("honest", *deaf, "honest, of two kinds of words"):
+            wanted = kind in deaf
+            yield f"{wanted} for a model of the kind: {kind}", _says(answer(_listener(kind, pad), pad), wanted)

@@ -1,0 +1,89 @@
+# Generated from chapters/13_gallery.md: edit it there and `make export`, or here and `make sync`.
+
+"""Graders of the exercises of the gallery."""
+
+from collections.abc import Callable
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from transformer_lib.exercises import Answer, Checks, close
+
+
+def _loss(kind: str) -> Callable[[Tensor, Tensor], Tensor]:
+    """Losses that leave padding out, or let it in by one door."""
+
+    def loss(logits: Tensor, labels: Tensor) -> Tensor:
+        each = F.cross_entropy(logits.transpose(1, 2), labels, reduction="none")  # (b, m)
+        real = (labels != 0).to(each.dtype)
+        if kind == "the mean of real tokens":
+            return (each * real).sum() / real.sum()
+        if kind == "the sum of real tokens":
+            return (each * real).sum()
+        if kind == "the mean of all positions":
+            return each.mean()
+        if kind == "the mean of all positions but columns of padding":
+            return each[:, real.any(dim=0)].mean()
+        if kind == "real tokens, divided by all positions":
+            return (each * real).sum() / real.numel()
+        return (each * real).sum() / real.sum() + 1e-3 * (logits.logsumexp(-1) ** 2).mean()  # a penalty on all
+
+    return loss
+
+
+def grade_13_1(answer: Answer) -> Checks:
+    """Two honest losses, and four that padding gets into."""
+    honest = ("the mean of real tokens", "the sum of real tokens")
+    others = (
+        "the mean of all positions",
+        "the mean of all positions but columns of padding",
+        "real tokens, divided by all positions",
+        "a penalty on all logits",
+    )
+    for kind in (*honest, *others, *honest):
+        found = answer(_loss(kind))
+        yield (
+            f"the answer is {kind not in honest} for {kind}",
+            isinstance(found, bool) and found == (kind not in honest),
+        )
+
+
+def _layers(depth: int, copied: str, pair: tuple[int, int], constant: float) -> list[dict[str, Tensor]]:
+    """Fresh layers; two of them hold a copy of what `copied` names."""
+    generator = torch.Generator().manual_seed(depth)
+    layers = [
+        {
+            f"norm{depth}": torch.full((4,), constant),
+            f"zeros{depth}": torch.zeros(4),
+            f"bias{depth}": torch.rand(4, generator=generator),
+            f"weight{depth}": torch.rand(4, 3, generator=generator),
+        }
+        for _ in range(depth)
+    ]
+    if copied:
+        layers[pair[1]][f"{copied}{depth}"] = layers[pair[0]][f"{copied}{depth}"].clone()
+    return layers
+
+
+def grade_13_2(answer: Answer) -> Checks:
+    """Copies of a bias or of a matrix, in neighbours and far apart, and none at all."""
+    for depth, pair in ((2, (0, 1)), (4, (1, 2)), (4, (0, 3)), (3, (0, 2))):
+        for constant in (1.0, 0.7):
+            for copied in ("", "bias", "weight"):
+                found = answer(_layers(depth, copied, pair, constant))
+                what = (
+                    f"layers {pair} of {depth} share a copied {copied}" if copied else f"{depth} layers are drawn anew"
+                )
+                yield f"the answer is {bool(copied)} where {what}", isinstance(found, bool) and found == bool(copied)
+    yield "the answer is False for a single layer", answer(_layers(1, "", (0, 0), 1.0)) is False
+
+
+def grade_13_3(answer: Answer) -> Checks:
+    """Equal and unequal parts, one part, and parts without real tokens."""
+    generator = torch.Generator().manual_seed(0)
+    for counts in ([3], [2, 2], [2, 6], [1, 2, 3, 4], [5, 0], [0, 3, 0, 1]):
+        losses = torch.randn(sum(counts), 2, 3, generator=generator, dtype=torch.float64)  # a gradient for each token
+        gradients = [part.mean(dim=0) for part in losses.split(counts)]
+        found = answer(gradients, list(counts))
+        yield f"parts of {counts} real tokens give the gradient of the whole", close(found, losses.mean(dim=0), 1e-12)

@@ -1,0 +1,79 @@
+# Generated from chapters/15_variants.md: edit it there and `make export`, or here and `make sync`.
+
+"""The graders of chapter 15."""
+
+import torch
+from torch import nn
+
+from transformer_lib.exercises import Answer, Checks, close
+
+
+def grade_15_1(answer: Answer) -> Checks:
+    """Pair by pair."""
+    for length, prefix in ((1, 0), (2, 2), (2, 0), (3, 2), (5, 2), (6, 6), (6, 1)):
+        mask = answer(length, prefix)
+        claim = "it is a boolean tensor of shape (1, 1, n, n)"
+        yield (
+            claim,
+            isinstance(mask, torch.Tensor) and mask.dtype == torch.bool and mask.shape == (1, 1, length, length),
+        )
+        for i in range(length):
+            for j in range(length):
+                may = j <= i or (i < prefix and j < prefix)
+                claim = f"token {i} {'may' if may else 'may not'} see token {j}"
+                yield claim, bool(mask[0, 0, i, j]) == may
+
+
+def grade_15_2(answer: Answer) -> Checks:
+    """Make tensors of one vector each, and add up their bytes."""
+    for sizes in ((1, 1, 1, 1, 1, 1, 0), (1, 2, 1, 1, 1, 2, 0), (1, 2, 2, 4, 3, 1, 2), (2, 4, 2, 3, 5, 1, 4)):
+        layers, _, groups, d_k, tokens, number_bytes, scale_bytes = sizes
+        numbers = {1: torch.int8, 2: torch.float16}[number_bytes]
+        parts = [torch.zeros(groups, tokens, d_k, dtype=numbers) for _ in range(2 * layers)]
+        stored = sum(part.numel() * part.element_size() for part in parts)
+        stored += scale_bytes * sum(part[..., 0].numel() for part in parts)
+        yield f"tensors of these sizes take {stored} bytes", close(answer(*sizes), stored)
+
+
+def grade_15_3(answer: Answer) -> Checks:
+    """Let a mark spread, layer by layer."""
+    for distance in (0, 1, 2, 3, 4, 7, 12, 30):
+        for width in (2, 3, 4, 8):
+            reached, layers = {0}, 0  # distances that are connected so far
+            while distance not in reached or layers == 0:
+                reached = {old + step for old in reached for step in range(width)}
+                layers += 1
+            claim = f"{layers} layers connect a token with the one {distance} before it, and fewer do not"
+            yield claim, close(answer(distance, width), layers)
+
+
+def grade_15_4(answer: Answer) -> Checks:
+    """Nothing changes at first, two steps change something, and the change is the scaled product."""
+    generator = torch.Generator().manual_seed(0)
+    for wide, tall, rank, alpha in ((3, 2, 1, 1.0), (6, 5, 2, 8.0), (4, 7, 3, 2.0)):
+        linear = nn.Linear(wide, tall, dtype=torch.float64)
+        for parameter in linear.parameters():
+            nn.init.normal_(parameter, generator=generator)
+        before = [parameter.detach().clone() for parameter in linear.parameters()]
+        x = torch.randn(20, wide, generator=generator, dtype=torch.float64)
+        was = linear(x).detach()
+        module = answer(linear, rank, alpha)
+        yield "the answer is a module", isinstance(module, nn.Module)
+        yield "before training, the output is that of the linear map", close(module(x), was, 1e-12)
+        learned = [parameter for parameter in module.parameters() if parameter.requires_grad]
+        shapes = sorted(tuple(parameter.shape) for parameter in learned)
+        claim = "two matrices are learned, of shapes (r, d_in) and (d_out, r)"
+        yield claim, shapes == sorted([(rank, wide), (tall, rank)])
+        for _ in range(2):
+            module.zero_grad()
+            module(x).square().sum().backward()
+            with torch.no_grad():
+                for parameter in learned:
+                    if parameter.grad is not None:
+                        parameter -= 1e-3 * parameter.grad
+        yield "two steps of gradient descent change the output", not close(module(x), was, 1e-9)
+        kept = [close(parameter.detach(), old, 0) for parameter, old in zip(linear.parameters(), before)]
+        yield "the weight and the bias of the linear map stay", all(kept)
+        first, second = learned if learned[0].shape == (rank, wide) else learned[::-1]
+        correction = alpha / rank * x @ first.T @ second.T
+        yield "the correction is alpha / r times B A x", close(module(x), was + correction, 1e-9)

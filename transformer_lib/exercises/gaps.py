@@ -1,0 +1,586 @@
+# Generated from chapters/02_attention.md and 8 more: edit it there and `make export`, or here and `make sync`.
+
+"""The graders of the parts that the reader writes: what an answer should be, and which wrong one it is."""
+
+import math
+from collections.abc import Callable
+from functools import partial
+from types import ModuleType
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from transformer_lib.checks import check_transformer
+from transformer_lib.checks.components import check_decoder_layer, check_encoder_layer, check_multi_head_attention
+from transformer_lib.exercises.grading import (
+    Bigrams,
+    Wrong,
+    all_used,
+    expect,
+    filled,
+    first_fault,
+    gap,
+    matrices,
+    random,
+    same,
+)
+from transformer_lib.positions import sinusoidal_table
+
+
+@gap(2, "attention")
+def grade_attention(mine: ModuleType) -> None:
+    """Output and weights, with and without a mask, an empty row among them."""
+    q, k, v = random(2, 3, 4, 9), random(2, 3, 5, 9, seed=1), random(2, 3, 5, 6, seed=2)
+    answer = mine.attention(q, k, v, None)
+    if not isinstance(answer, tuple | list) or len(answer) != 2:
+        raise Wrong("it should return two things, the output and the weights")
+    dots = q @ k.transpose(-2, -1)
+    expect(
+        "the weights without a mask",
+        answer[1],
+        (dots / 3).softmax(dim=-1),
+        {
+            "the scores are not divided by the root of d_k": dots.softmax(dim=-1),
+            "the scores are divided by d_k, not by its root": (dots / 9).softmax(dim=-1),
+            "the scores are multiplied by the root of d_k; divide by it": (dots * 3).softmax(dim=-1),
+            "the scores are divided by the root of the number of keys, not of d_k": (dots / 5**0.5).softmax(dim=-1),
+            "the softmax runs over the queries; it should run over the keys, the last axis": (dots / 3).softmax(dim=-2),
+            "there is no softmax: the weights are the scores": dots / 3,
+            "the two results are the wrong way round: the output comes first": (dots / 3).softmax(dim=-1) @ v,
+            "the softmax is taken first and divided by the root of d_k afterwards": dots.softmax(dim=-1) / 3,
+        },
+    )
+    expect("the output without a mask", answer[0], (dots / 3).softmax(dim=-1) @ v)
+    mask = torch.rand(2, 1, 4, 5, generator=torch.Generator().manual_seed(3)) < 0.6
+    mask[..., 0], mask[..., 4] = True, False
+    low, plain = (dots / 3).masked_fill(~mask, -math.inf), (dots / 3).softmax(dim=-1)
+    after = plain.masked_fill(~mask, 0.0)
+    expect(
+        "the weights under a mask",
+        mine.attention(q, k, v, mask)[1],
+        low.softmax(dim=-1),
+        {
+            "the mask means the opposite: True should mean may attend": (dots / 3)
+            .masked_fill(mask, -math.inf)
+            .softmax(dim=-1),
+            "the mask is not used": plain,
+            "weights are set to zero after the softmax, so a row no longer sums to one": after,
+            "forbidden scores are set to 0, which is not low: exp(0) is 1": (dots / 3)
+            .masked_fill(~mask, 0.0)
+            .softmax(dim=-1),
+            "forbidden scores are 0 in the softmax, which is not low: exp(0) is 1": (dots / 3)
+            .masked_fill(~mask, 0.0)
+            .softmax(dim=-1)
+            .masked_fill(~mask, 0.0),
+            "forbidden scores are multiplied by 0, which is not low: exp(0) is 1": (dots / 3 * mask).softmax(dim=-1),
+        },
+    )
+    expect("the output under a mask", mine.attention(q, k, v, mask)[0], low.softmax(dim=-1) @ v)
+    mask[0, 0, 1] = False
+    q = q.requires_grad_()
+    output, weights = mine.attention(q, k, v, mask)
+    if weights[0, 0, 1].isnan().any():
+        raise Wrong("a query that may attend to nothing gets NaN: a softmax of nothing but minus infinity")
+    expect(
+        "what a query gets that may attend to nothing",
+        weights[0, 0, 1],
+        torch.zeros(5).double(),
+        {"a query that may attend to nothing gets the mean of all values": torch.full((5,), 0.2, dtype=torch.float64)},
+    )
+    (gradient,) = torch.autograd.grad(output.sum(), q)
+    if not gradient.isfinite().all():
+        raise Wrong(
+            "a query that may attend to nothing gets a gradient of NaN: use a very low finite number, such as "
+            "torch.finfo(scores.dtype).min, and set its weights to 0 after the softmax"
+        )
+
+
+@gap(3, "split_heads")
+def grade_split_heads(mine: ModuleType) -> None:
+    """Each head has its own block of every token's numbers."""
+    x = random(2, 3, 8)
+    expect(
+        "what split_heads returns",
+        mine.split_heads(x.clone(), 2),
+        x.view(2, 3, 2, 4).transpose(1, 2),
+        {
+            "tokens are mixed: cut each token's vector first, then move the heads to the front": x.view(2, 2, 3, 4),
+            "the heads stand behind the tokens: expected (batch, heads, length, d_k)": x.view(2, 3, 2, 4),
+            "head 0 has every second number of a token instead of the first four": x.view(2, 3, 4, 2).permute(
+                0, 3, 1, 2
+            ),
+            "the last two axes are the wrong way round: expected (batch, heads, length, d_k)": x.view(
+                2, 3, 2, 4
+            ).permute(0, 2, 3, 1),
+            "the heads stand before the batch": x.view(2, 3, 2, 4).permute(2, 0, 1, 3),
+        },
+    )
+
+
+@gap(3, "merge_heads")
+def grade_merge_heads(mine: ModuleType) -> None:
+    """The opposite of splitting."""
+    x = random(2, 3, 4, 5)  # three heads, four tokens
+    right = torch.cat([x[:, head] for head in range(3)], dim=-1)
+    expect(
+        "what merge_heads returns",
+        mine.merge_heads(x.clone()),
+        right,
+        {
+            "tokens are mixed: move the heads behind the tokens before you join them": x.reshape(2, 4, 15),
+            "the numbers of the heads alternate; those of one head should stand together": x.permute(
+                0, 2, 3, 1
+            ).flatten(2),
+            "the heads are still apart: join the last two axes": x.transpose(1, 2),
+            "the heads are added instead of set side by side": x.sum(dim=1),
+            "the heads are averaged instead of set side by side": x.mean(dim=1),
+        },
+    )
+    expect("merge_heads of what split_heads made", mine.merge_heads(right.view(2, 4, 3, 5).transpose(1, 2)), right)
+
+
+@gap(3, "MultiHeadAttention")
+def grade_multi_head(mine: ModuleType) -> None:
+    """The scale, the number of projections, and what every multi-head attention does."""
+    d_model, num_heads = 32, 8
+    d_k = d_model // num_heads
+    torch.manual_seed(0)
+    layer = mine.MultiHeadAttention(d_model, num_heads)
+    x = torch.ones(1, 1, d_model).double()
+    answer = filled(layer, 1 / d_model)(x, x, x)
+    if not isinstance(answer, Tensor):
+        raise Wrong(f"forward should return the output alone; it returns a {type(answer).__name__}")
+    if (have := matrices(layer)) != 4 * d_model**2:
+        raise Wrong(
+            f"its matrices hold {have} numbers; four projections of {d_model} to {d_model} hold {4 * d_model**2}: "
+            "for queries, keys, values, and for the merged heads"
+        )
+    # Every projection now gives the mean of its input, in every channel, so a score is known.
+    keys, values = torch.stack([x[0, 0], 0 * x[0, 0]])[None], torch.stack([x[0, 0], 0 * x[0, 0]])[None]
+    scale = layer(x, keys, values)[0, 0, 0].logit().item()
+    expect(
+        "the score of a query of ones and a key of ones",
+        scale,
+        float(d_k) / math.sqrt(d_k),
+        {
+            "the scores are divided by the root of d_model; each head is d_k wide": d_k / math.sqrt(d_model),
+            "the scores of a head are not divided by the root of d_k": float(d_k),
+            "the heads are not split: one head looks at the whole width": math.sqrt(d_model),
+            "the heads are not split, only the scale is that of a head": d_model / math.sqrt(d_k),
+            "the scores are divided by the number of heads": d_k / num_heads,
+        },
+    )
+    all_used(mine.MultiHeadAttention(8, 2), *[random(1, 3, 8)] * 3)
+    torch.manual_seed(0)
+    first_fault(check_multi_head_attention(mine.MultiHeadAttention(8, 2), 8, 2))
+
+
+@gap(4, "sinusoidal_table")
+def grade_sinusoidal_table(mine: ModuleType) -> None:
+    """Sines in even channels, cosines in odd ones, and the speeds of the paper."""
+    n, d = 5, 4
+    right = sinusoidal_table(n, d)
+    position = torch.arange(n).double()[:, None]
+    every = position * 10000.0 ** (-torch.arange(d).double() / d)
+    pairs = position * 10000.0 ** (-torch.arange(0, d, 2).double() / d)
+    slow = position * 10000.0 ** (-torch.arange(0, d, 2).double() * 2 / d)
+    inverse = position * 10000.0 ** (torch.arange(0, d, 2).double() / d)
+
+    def turns(angle: Tensor) -> Tensor:
+        return torch.stack([angle.sin(), angle.cos()], dim=-1).flatten(1)
+
+    expect(
+        "the table",
+        mine.sinusoidal_table(n, d),
+        right,
+        {
+            "sines stand in the first half and cosines in the second: they should alternate": torch.cat(
+                [pairs.sin(), pairs.cos()], dim=1
+            ),
+            "sines and cosines are the wrong way round: the sine comes first": turns(pairs)
+            .view(n, -1, 2)
+            .flip(-1)
+            .flatten(1),
+            "a sine and its cosine have different speeds: both channels of a pair take 2i": torch.where(
+                torch.arange(d) % 2 == 0, every.sin(), every.cos()
+            ),
+            "positions count from 1: the first one is 0": sinusoidal_table(n, d, start=1),
+            "the angles are multiplied by 10000^(2i/d); divide by it": turns(inverse),
+            "the exponent is twice as large: channel 2i takes 2i / d_model": turns(slow),
+            "the exponent is half as large: channel 2i takes 2i / d_model": turns(
+                position * 10000.0 ** (-torch.arange(0, d, 2).double() / 2 / d)
+            ),
+        },
+        tolerance=1e-4,
+    )
+    expect(
+        "the table of 3 positions and 2 channels", mine.sinusoidal_table(3, 2), sinusoidal_table(3, 2), tolerance=1e-4
+    )
+
+
+@gap(5, "padding_mask")
+def grade_padding_mask(mine: ModuleType) -> None:
+    """True at real tokens, on the axis of the keys."""
+    tokens = torch.tensor([[5, 2, 9, 9], [9, 3, 4, 9]])
+    real = tokens != 9
+    expect(
+        "the padding mask",
+        mine.padding_mask(tokens.clone(), 9),
+        real[:, None, None, :],
+        {
+            "it means the opposite: True should mean a real token": ~real[:, None, None, :],
+            "it stands on the axis of the queries; the keys are the last axis": real[:, None, :, None],
+            "it lacks the axes of heads and queries: expected (batch, 1, 1, length)": real,
+            "it lacks one axis: expected (batch, 1, 1, length)": real[:, None, :],
+            "it hides token 0, not the token pad_id": (tokens != 0)[:, None, None, :],
+            "it also hides the queries that are padding: only keys are hidden": (
+                real[:, None, :, None] & real[:, None, None, :]
+            ),
+        },
+    )
+
+
+@gap(5, "causal_mask")
+def grade_causal_mask(mine: ModuleType) -> None:
+    """True on and below the diagonal."""
+    for n in (4, 1):
+        full = torch.ones(n, n, dtype=torch.bool)
+        found = mine.causal_mask(n)
+        if isinstance(found, Tensor) and found.shape in ((n, n), (1, n, n)):
+            found = found.expand(1, 1, n, n)  # it fits as well
+        expect(
+            "the causal mask",
+            found,
+            full.tril()[None, None],
+            {
+                "it means the opposite: True should mean may attend": ~full.tril()[None, None],
+                "it hides the past and shows the future: True belongs on and below the diagonal": full.triu()[
+                    None, None
+                ],
+                "a position may not attend to itself: the diagonal should be True": full.tril(-1)[None, None],
+                "a position sees one token of the future": full.tril(1)[None, None],
+                "it hides nothing": full[None, None],
+            },
+        )
+
+
+@gap(6, "LayerNorm")
+def grade_layer_norm(mine: ModuleType) -> None:
+    """Each token by itself, with the variance of all its numbers, and both learned vectors."""
+    d, x = 6, 0.02 * random(2, 3, 6) + 1
+    norm = mine.LayerNorm(d).double()
+    centred = x - x.mean(dim=-1, keepdim=True)
+    variance = x.var(dim=-1, keepdim=True, unbiased=False)
+    expect(
+        "the result",
+        norm(x.clone()),
+        F.layer_norm(x, (d,)),
+        {
+            "the variance is divided by d - 1: give unbiased=False": centred
+            / torch.sqrt(x.var(dim=-1, keepdim=True) + 1e-5),
+            "1e-5 is added to the root of the variance, not to the variance": centred / (variance.sqrt() + 1e-5),
+            "it divides by the variance, not by its root": centred / (variance + 1e-5),
+            "the mean is not subtracted": x / torch.sqrt(variance + 1e-5),
+            "it divides by the root of the mean square; subtract the mean first": x
+            / torch.sqrt(x.square().mean(-1, keepdim=True) + 1e-5),
+            "mean and variance run over all tokens of a sentence; each token has its own": F.layer_norm(x, (3, d)),
+            "mean and variance run over the sentences of the batch": (x - x.mean(0))
+            / torch.sqrt(x.var(0, unbiased=False) + 1e-5),
+            "mean and variance run over the tokens, not over the numbers of a token": (x - x.mean(1, keepdim=True))
+            / torch.sqrt(x.var(1, keepdim=True, unbiased=False) + 1e-5),
+            "the mean is subtracted, but nothing is divided": centred,
+            "1e-5 is left out": centred / variance.sqrt(),
+        },
+    )
+    factors, summands = ([p for p in norm.parameters() if bool((p == start).all())] for start in (1, 0))
+    if len(factors) != 1 or len(summands) != 1:
+        raise Wrong("one learned vector should begin as ones, the factors, and another as zeros, the summands")
+    with torch.no_grad():
+        factors[0].copy_(random(d, seed=1))
+        summands[0].copy_(random(d, seed=2))
+    right = F.layer_norm(x, (d,), factors[0], summands[0])
+    expect("the result with other factors and summands", norm(x.clone()), right)
+
+
+@gap(6, "FeedForward")
+def grade_feed_forward(mine: ModuleType) -> None:
+    """Two matrices, a ReLU between them, each token by itself."""
+    d, d_ff = 4, 6
+    network = mine.FeedForward(d, d_ff)
+    expect("the numbers in its matrices", matrices(network), 2 * d * d_ff)
+    x = torch.tensor([[[1.0, 2.0, 3.0, 4.0], [-1.0, -2.0, 0.0, 1.0], [0.0, 0.0, 0.0, 0.0]]]).double()
+    total = x.sum(dim=-1, keepdim=True).expand_as(x)
+    network = filled(network, -1.0)
+    expect(
+        "the result where all weights are -1 and all biases 0",
+        network(x.clone()),
+        -d_ff * (-total).relu(),
+        {
+            "there is no ReLU between the two linear maps": d_ff * total,
+            "the ReLU comes last, after the second linear map": (d_ff * total).relu(),
+            "there is a second ReLU, after the second linear map": torch.zeros_like(x),
+            "the ReLU comes first, before the first linear map": d_ff * x.relu().sum(dim=-1, keepdim=True).expand_as(x),
+            "x is added here; the layer does that": x - d_ff * (-total).relu(),
+        },
+    )
+
+
+@gap(6, "EncoderLayer")
+def grade_encoder_layer(mine: ModuleType) -> None:
+    """What every encoder layer does."""
+    all_used(mine.EncoderLayer(8, 2, 16), random(1, 3, 8))
+    torch.manual_seed(0)
+    first_fault(check_encoder_layer(mine.EncoderLayer(16, 2, 32), 16))
+
+
+@gap(6, "DecoderLayer")
+def grade_decoder_layer(mine: ModuleType) -> None:
+    """What every decoder layer does."""
+    all_used(mine.DecoderLayer(8, 2, 16), random(1, 3, 8), random(1, 4, 8))
+    torch.manual_seed(0)
+    first_fault(check_decoder_layer(mine.DecoderLayer(16, 2, 32), 16))
+
+
+@gap(7, "Transformer")
+def grade_transformer(mine: ModuleType) -> None:
+    """Every property of `check` that needs no training."""
+    sizes = dict(d_model=16, num_heads=2, d_ff=32, num_layers=2)
+    first_fault(check_transformer(lambda *vocabularies: mine.Transformer(*vocabularies, **sizes), training=False))
+
+
+@gap(8, "make_batch")
+def grade_make_batch(mine: ModuleType) -> None:
+    """Two rectangles, filled up on the right."""
+    pairs = [([5, 6, 2], [1, 7, 2]), ([8, 2], [1, 3, 4, 4, 2]), ([9, 3, 4, 2], [1, 2])]
+    answer = mine.make_batch([(list(a), list(b)) for a, b in pairs], 9)
+    if not isinstance(answer, tuple | list) or len(answer) != 2:
+        raise Wrong("it should return two tensors, source and target")
+
+    def padded(side: int, pad: int, length: int, left: bool = False) -> Tensor:
+        rows = [pair[side] for pair in pairs]
+        return torch.tensor(
+            [[pad] * (length - len(r)) * left + r + [pad] * (length - len(r)) * (not left) for r in rows]
+        )
+
+    for side, name, length in ((0, "source", 4), (1, "target", 5)):
+        if isinstance(answer[side], Tensor) and answer[side].dtype != torch.int64:
+            raise Wrong(f"{name} should be int64; its dtype is {answer[side].dtype}")
+        expect(
+            name,
+            answer[side],
+            padded(side, 9, length),
+            {
+                "sentences are filled up on the left": padded(side, 9, length, left=True),
+                "sentences are filled up with 0, not with pad_id": padded(side, 0, length),
+                "both sides are filled up to one common length; each has its own": padded(side, 9, 5),
+                "source and target are the wrong way round": padded(1 - side, 9, 9 - length),
+                "all sentences are cut to the shortest": torch.tensor(
+                    [p[side][: min(len(q[side]) for q in pairs)] for p in pairs]
+                ),
+            },
+        )
+
+
+@gap(9, "label_smoothed_loss")
+def grade_label_smoothed_loss(mine: ModuleType) -> None:
+    """The mean over real labels, with part of the probability spread over all tokens."""
+    logits, labels = random(2, 3, 7), torch.tensor([[4, 2, 6], [1, 6, 6]])
+    flat, real = logits.flatten(0, 1), labels.flatten()
+    each = F.cross_entropy(flat, real, label_smoothing=0.2, ignore_index=6, reduction="none")
+    counted = real != 6
+    log_probs = flat.log_softmax(dim=-1)
+    target = F.one_hot(real, 7).double()
+    others = 0.8 * target + 0.2 / 6 * (1 - target)
+    entropy = -(0.8 * target + 0.2 / 7).mul((0.8 * target + 0.2 / 7).log()).sum(-1)
+    answer = mine.label_smoothed_loss(logits.clone(), labels.clone(), 6, 0.2)
+    expect(
+        "the loss",
+        answer,
+        each.sum() / counted.sum(),
+        {
+            "padding counts as well": F.cross_entropy(flat, real, label_smoothing=0.2),
+            "the mean is over all positions; padding should not count": each.mean(),
+            "it is the sum, not the mean": each.sum(),
+            "nothing is smoothed": F.cross_entropy(flat, real, ignore_index=6),
+            "the label is left out when the rest is spread: all V tokens share it": -(others * log_probs)
+            .sum(-1)[counted]
+            .mean(),
+            "it is the Kullback-Leibler divergence, not the cross-entropy": (each - entropy)[counted].mean(),
+            "the sign is wrong": -each.sum() / counted.sum(),
+            "smoothing is always 0.1; use the argument": F.cross_entropy(
+                flat, real, label_smoothing=0.1, ignore_index=6
+            ),
+        },
+    )
+
+
+@gap(9, "learning_rate")
+def grade_learning_rate(mine: ModuleType) -> None:
+    """Up in a straight line, then down as one over the root."""
+    cases = [(1, 0.5, 4), (4, 0.5, 4), (9, 0.5, 4), (100, 2.0, 16)]
+    known: dict[str, Callable[[int, float, int], float]] = {
+        "there is no way up: the rate begins at its peak": lambda s, p, w: p * min(1.0, math.sqrt(w / s)),
+        "it does not fall after the peak": lambda s, p, w: p * min(1.0, s / w),
+        "it falls as 1 / step; it should fall as 1 / root of step": lambda s, p, w: p * min(s / w, w / s),
+        "the peak is not used": lambda s, p, w: min(s / w, math.sqrt(w / s)),
+        "the larger of the two is taken; the smaller is the rate": lambda s, p, w: p * max(s / w, math.sqrt(w / s)),
+        "it is not peak at step warmup: multiply by the root of warmup": lambda s, p, w: p * min(s * w**-1.5, s**-0.5),
+        "steps count from 0; the first one is 1": lambda s, p, w: p * min((s - 1) / w, math.sqrt(w / max(s - 1, 1))),
+    }
+    found = [mine.learning_rate(*case) for case in cases]
+    right = [p * min(s / w, math.sqrt(w / s)) for s, p, w in cases]
+    for sentence, rate in known.items():
+        wrong = [rate(*case) for case in cases]
+        if all(same(a, b, 1e-12) for a, b in zip(found, wrong)) and wrong != right:
+            raise Wrong(sentence)
+    for (step, peak, warmup), have, want in zip(cases, found, right):
+        expect(f"the rate of step {step} with peak {peak} and warmup {warmup}", have, want, tolerance=1e-12)
+
+
+@gap(9, "training_step")
+def grade_training_step(mine: ModuleType) -> None:
+    """The model reads all but the last token, predicts all but the first, and its weights move by the rate."""
+    source, target = torch.tensor([[3, 2], [4, 2]]), torch.tensor([[1, 3, 4, 2], [1, 4, 2, 0]])
+
+    def run(step: Callable[..., Any]) -> tuple[list[Any], Tensor]:
+        model = Bigrams(6, seed=0)
+        optimizer = torch.optim.SGD(model.parameters(), lr=123.0)
+        losses = [step(model, optimizer, source.clone(), target.clone(), 0, rate) for rate in (0.5, 0.25)]
+        if step is mine.training_step:
+            if not model.read:
+                raise Wrong("the model is never called")
+            if model.read[0].shape == target.shape:
+                raise Wrong("the model reads the whole target; leave out its last token, which nothing follows")
+        return losses, model.table.detach()
+
+    def step(
+        model: Any, optimizer: Any, source: Tensor, target: Tensor, pad_id: int, rate: float, spoilt: str = ""
+    ) -> float:
+        for group in optimizer.param_groups:
+            group["lr"] = group["lr"] if spoilt == "rate" else rate
+        labels = target[:, :-1] if spoilt == "labels" else target[:, 1:]
+        logits = model(source, target[:, :-1])
+        loss = F.cross_entropy(logits.flatten(0, 1), labels.flatten(), ignore_index=pad_id, label_smoothing=0.1)
+        if spoilt != "zero":
+            optimizer.zero_grad()
+        loss.backward()
+        if spoilt != "still":
+            optimizer.step()
+        return loss.item()
+
+    losses, table = run(mine.training_step)
+    if not all(isinstance(loss, float) for loss in losses):
+        raise Wrong(f"it should return the loss as a number (loss.item()); it returns a {type(losses[0]).__name__}")
+    right, wanted = run(step)
+    known = {
+        "the weights do not change: is optimizer.step() called, after loss.backward()?": "still",
+        "gradients of the step before are still there: call optimizer.zero_grad() before loss.backward()": "zero",
+        "the rate is not used: set it in each of optimizer.param_groups": "rate",
+        "the labels are the tokens that the model reads; they are the next ones, target[:, 1:]": "labels",
+    }
+    wrong = {sentence: run(partial(step, spoilt=name))[1] for sentence, name in known.items()}
+    expect("the weights after two steps", table, wanted, wrong)
+    for have, want in zip(losses, right):
+        expect("the loss that is returned", have, want)
+
+
+def greedy_of(source: Tensor, scale: float, size: int, limit: int, seed: int) -> tuple[Bigrams, list[int]]:
+    """A model and what greedy decoding of it gives."""
+    model, tokens = Bigrams(size, seed, scale), [1]
+    while len(tokens) <= limit:
+        token = int(model(source, torch.tensor([tokens]))[0, -1].argmax())
+        if token == 2:
+            break
+        tokens.append(token)
+    return model, tokens[1:]
+
+
+@gap(10, "greedy")
+def grade_greedy(mine: ModuleType) -> None:
+    """The most probable token, again and again, up to the end token or the limit."""
+    source = torch.tensor([[3, 2]])
+    for seed in range(12):
+        model, right = greedy_of(source, 1.0, 6, 7, seed)
+        model.read.clear()
+        found = mine.greedy(model, source, 1, 2, 7)
+        if isinstance(found, Tensor):
+            raise Wrong("it should return a list of token ids; it returns a tensor")
+        expect(
+            f"the translation by a model of random numbers (case {seed})",
+            found,
+            right,
+            {
+                "bos_id is part of the result": [1, *right],
+                "eos_id is part of the result": [*right, 2],
+                "bos_id and eos_id are part of the result": [1, *right, 2],
+                "it stops one token too early": right[:-1],
+            },
+        )
+        if len(right) == 7 and max(len(row[0]) for row in model.read) > 7:
+            raise Wrong("it goes on after max_length tokens")
+
+
+def search(
+    model: nn.Module, source: Tensor, limit: int, size: int, alpha: float, *, keeps: bool = True, eos: int = 1
+) -> list[int]:
+    """The best translation of beam search; `keeps`: finished ones keep their places; `eos`: how much the end counts."""
+    live: list[tuple[float, list[int]]] = [(0.0, [])]
+    finished: list[tuple[float, list[int]]] = []
+    for length in range(1, limit + 1):
+        log_probs = model(source.expand(len(live), -1), torch.tensor([[1, *t] for _, t in live]))[:, -1].log_softmax(-1)
+        found = [
+            (total + row[i].item(), [*t, i]) for (total, t), row in zip(live, log_probs) for i in range(row.numel())
+        ]
+        found.sort(key=lambda candidate: -candidate[0])
+        live = []
+        for total, tokens in found[: size - len(finished) * keeps]:
+            if tokens[-1] == 2:
+                finished.append((total / max(length - 1 + eos, 1) ** alpha, tokens[:-1]))
+            else:
+                live.append((total, tokens))
+        if not live:
+            break
+    finished = finished or [(total / limit**alpha, tokens) for total, tokens in live]
+    return max(finished, key=lambda hypothesis: hypothesis[0])[1]
+
+
+@gap(10, "beam_search")
+def grade_beam_search(mine: ModuleType) -> None:
+    """The best of several beginnings, by log-probability over length."""
+    source = torch.tensor([[3, 2]])
+    cases = [(seed, size, alpha) for seed in range(15) for size, alpha in ((1, 1.0), (2, 0.0), (3, 1.0), (4, 0.6))]
+    models = {seed: Bigrams(6, seed, 0.7).requires_grad_(False) for seed in range(15)}
+
+    def all_of(answer: Callable[[nn.Module, int, float], Any]) -> list[Any]:
+        return [answer(models[seed], size, alpha) for seed, size, alpha in cases]
+
+    found = all_of(lambda model, size, alpha: mine.beam_search(model, source, 1, 2, 6, size, alpha))
+    right = all_of(lambda model, size, alpha: search(model, source, 6, size, alpha))
+    if isinstance(found[0], Tensor):
+        raise Wrong("it should return a list of token ids; it returns a tensor")
+    if found == right:
+        return  # the wrong ones take time
+    expect(
+        "the best translations of 15 models of random numbers",
+        found,
+        right,
+        {
+            "it is greedy: only one beginning is kept": all_of(
+                lambda model, size, alpha: search(model, source, 6, 1, 1.0)
+            ),
+            "scores are not divided by length ** length_penalty": all_of(
+                lambda model, size, _: search(model, source, 6, size, 0.0)
+            ),
+            "length_penalty is always 1": all_of(lambda model, size, _: search(model, source, 6, size, 1.0)),
+            "the end token is not counted in the length": all_of(
+                lambda model, size, alpha: search(model, source, 6, size, alpha, eos=0)
+            ),
+            "a finished translation gives its place away; it should keep it": all_of(
+                lambda model, size, alpha: search(model, source, 6, size, alpha, keeps=False)
+            ),
+            "bos_id is part of the result": [[1, *tokens] for tokens in right],
+            "eos_id is part of the result": [[*tokens, 2] if len(tokens) < 6 else tokens for tokens in right],
+        },
+    )

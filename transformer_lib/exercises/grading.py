@@ -1,0 +1,122 @@
+# Generated from chapters/00c_sources.md: edit it there and `make export`, or here and `make sync`.
+
+"""What the graders of the reader's own parts have in common: what is right, and which wrong answer was given."""
+
+from collections.abc import Callable, Mapping
+from types import ModuleType
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from transformer_lib.checks.report import Report
+
+
+class Wrong(Exception):
+    """What is wrong with an answer, as a sentence about it."""
+
+
+class Gap(NamedTuple):
+    """A part that the reader writes."""
+
+    chapter: int
+    name: str
+    grader: Callable[[ModuleType], None]  # raises `Wrong`
+
+
+GAPS: dict[str, Gap] = {}
+
+
+def gap(chapter: int, name: str) -> Callable[[Callable[[ModuleType], None]], Callable[[ModuleType], None]]:
+    """Register the grader of a part."""
+
+    def register(grader: Callable[[ModuleType], None]) -> Callable[[ModuleType], None]:
+        GAPS[name] = Gap(chapter, name, grader)
+        return grader
+
+    return register
+
+
+def same(found: Any, right: Any, tolerance: float) -> bool:
+    """Whether a value is the right one: of its type, and a tensor of its shape and kind of numbers, too."""
+    if isinstance(right, Tensor):
+        if (
+            not isinstance(found, Tensor)
+            or found.shape != right.shape
+            or (found.dtype == torch.bool) != (right.dtype == torch.bool)
+        ):
+            return False
+        return torch.allclose(found.double(), right.double(), rtol=0, atol=tolerance, equal_nan=True)
+    if isinstance(right, float):
+        return isinstance(found, float | int) and abs(found - right) <= tolerance
+    return bool(type(found) is type(right) and found == right)
+
+
+def expect(what: str, found: Any, right: Any, wrong: Mapping[str, Any] = {}, tolerance: float = 1e-9) -> None:
+    """Raise `Wrong` if a value is not the right one; if it is a wrong one that is known, with the sentence for that."""
+    if same(found, right, tolerance):
+        return
+    for sentence, value in wrong.items():
+        if same(found, value, tolerance) and not same(value, right, tolerance):
+            raise Wrong(sentence)
+    if isinstance(right, Tensor):
+        if not isinstance(found, Tensor):
+            raise Wrong(f"{what} should be a tensor; it is of type {type(found).__name__}")
+        if found.shape != right.shape:
+            raise Wrong(f"{what} should have shape {tuple(right.shape)}; it has {tuple(found.shape)}")
+        if right.dtype == torch.bool and found.dtype != torch.bool:
+            raise Wrong(f"{what} should be boolean; its dtype is {found.dtype}")
+        raise Wrong(
+            f"{what} differs from the right one by up to {(found.double() - right.double()).abs().max().item():.2g}"
+        )
+    if isinstance(found, list) and isinstance(right, list) and len(found) == len(right) > 10:
+        found, right = next((a, b) for a, b in zip(found, right) if a != b)
+    raise Wrong(f"{what} should be {right!r}; it is {found!r:.80}")
+
+
+def random(*shape: int, seed: int = 0) -> Tensor:
+    """Numbers in float64, the same each time."""
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+def first_fault(report: Report) -> None:
+    """Raise `Wrong` with the first property that a report says is violated."""
+    for finding in report.findings:
+        if finding.verdict == "fail":
+            raise Wrong(f"{finding.evidence}; likely: {finding.cause}")
+
+
+def filled(module: nn.Module, value: float) -> nn.Module:
+    """A copy for evaluation in float64 whose matrices hold one value and whose vectors hold 0."""
+    module = module.double().eval()
+    with torch.no_grad():
+        for parameter in module.parameters():
+            parameter.fill_(value if parameter.dim() > 1 else 0.0)
+    return module
+
+
+def all_used(module: nn.Module, *inputs: Tensor) -> None:
+    """Raise `Wrong` if a parameter has no effect on what a module returns."""
+    module.train().double()(*inputs).sum().backward()
+    if idle := [name for name, parameter in module.named_parameters() if parameter.grad is None]:
+        raise Wrong(f"{idle[0]} is made, but forward never uses it")
+
+
+def matrices(module: nn.Module) -> int:
+    """How many numbers the matrices of a module hold."""
+    return sum(parameter.numel() for parameter in module.parameters() if parameter.dim() > 1)
+
+
+class Bigrams(nn.Module):
+    """A model for graders: logits that depend on the last token and on how many there are."""
+
+    def __init__(self, size: int, seed: int, scale: float = 1.0) -> None:
+        super().__init__()
+        self.table = nn.Parameter(scale * random(12, size, size, seed=seed))  # by length and last token
+        self.read: list[Tensor] = []
+
+    def forward(self, source: Tensor, target: Tensor) -> Tensor:
+        """Logits (batch, m, V)."""
+        self.read.append(target.clone())
+        places = torch.arange(target.size(1)) % 12
+        return self.table[places[None, :], target] + 0 * source.sum()

@@ -1,0 +1,172 @@
+# Generated from chapters/00c_sources.md: edit it there and `make export`, or here and `make sync`.
+
+"""The reader's own file, my_transformer.py: how it begins, and how its parts are graded."""
+
+from __future__ import annotations
+
+import ast
+import re
+from importlib import resources
+from pathlib import Path
+from types import ModuleType
+
+from transformer_lib.exercises.grading import GAPS, Gap, Wrong
+from transformer_lib.files import InputError, atomic_write, one_line
+
+NAME = "my_transformer.py"
+HEADING = re.compile(r"^# ---- (?:Chapter (\d+)|Given).*$", re.MULTILINE)
+
+
+def solution() -> str:
+    """The whole file, solved, as the chapters have it."""
+    text = resources.files("transformer_lib.exercises").joinpath("solved.py").read_text(encoding="utf-8")
+    return text.partition("\n")[2].lstrip()
+
+
+def parts() -> list[tuple[int, str, str]]:
+    """The gaps of the file in order: chapter, name, and the text of the solution."""
+    text = solution()
+    lines, chapters = text.splitlines(keepends=True), {}
+    for number, line in enumerate(lines, start=1):
+        if found := HEADING.match(line):
+            chapters[number] = int(found[1] or 0)
+    gaps = []
+    for node in ast.parse(text).body:
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            chapter = [chapters[number] for number in chapters if number < node.lineno][-1]
+            start = min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)])
+            gaps.append((chapter, node.name, "".join(lines[start - 1 : node.end_lineno])))
+    return gaps
+
+
+def emptied(chapter: int, name: str, code: str) -> str:
+    """A gap: the code of the solution with its docstrings, and nothing else in its functions."""
+    (top,) = ast.parse(code).body
+    lines = code.splitlines(keepends=True)
+    functions = [node for node in ast.walk(top) if isinstance(node, ast.FunctionDef)]
+    for node in sorted(functions, key=lambda node: -node.lineno):
+        first = node.body[0].end_lineno or 0  # the docstring
+        indent = " " * (node.body[0].col_offset)
+        lines[first : node.end_lineno] = [f'{indent}raise NotImplementedError("chapter {chapter}: write {name}")\n']
+    return "".join(lines)
+
+
+def template(solved_to: int = 0) -> str:
+    """The file as `start` writes it: its gaps up to this chapter solved, the others empty."""
+    text = solution()
+    for chapter, name, code in parts():
+        if chapter > solved_to:
+            text = text.replace(code, emptied(chapter, name, code))
+    return text
+
+
+def start(folder: str | Path = ".", *, solved_to: int = 0, update: bool = False) -> Path:
+    """Write my_transformer.py into a folder.
+
+    Args:
+        folder: it is made if it is missing.
+        solved_to: the gaps up to this chapter come solved.
+        update: add the gaps that the file there lacks, at its end; what it has stays as it is.
+
+    Returns:
+        The file.
+
+    Raises:
+        InputError: there is such a file and `update` is False, or it cannot be read or written.
+    """
+    path = Path(folder) / NAME
+    if not path.exists():
+        atomic_write(path, template(solved_to))
+    elif not update:
+        raise InputError(f"{path} exists, and stays as it is: give another folder, or --update to add gaps it lacks")
+    else:
+        text = read(path)
+        have = {getattr(node, "name", "") for node in ast.parse(text).body}
+        missing = [
+            (code if chapter <= solved_to else emptied(chapter, name, code))
+            for chapter, name, code in parts()
+            if name not in have
+        ]
+        if missing:
+            atomic_write(path, "\n\n\n".join([text.rstrip(), *(part.rstrip() for part in missing)]) + "\n")
+    return path
+
+
+def read(path: str | Path) -> str:
+    """The text of a file in Python; an InputError if it is none."""
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+        ast.parse(text)
+    except SyntaxError as error:
+        raise InputError(f"{path}, line {error.lineno}: {error.msg}; mend this line first") from error
+    except FileNotFoundError as error:
+        raise InputError(f"there is no {path}: `python -m transformer_lib start` makes one in this folder") from error
+    except (OSError, ValueError) as error:
+        raise InputError(f"cannot read {path} ({one_line(error)}): name a file that `start` wrote") from error
+    return text
+
+
+def load(path: str | Path) -> ModuleType:
+    """Run the file, anew each time, and return it as a module.
+
+    Raises:
+        InputError: it cannot be read, is not Python, or fails when it is run.
+    """
+    module, code = ModuleType(Path(path).stem), compile(read(path), str(path), "exec")
+    try:
+        exec(code, module.__dict__)
+    except (Exception, SystemExit) as error:
+        raise InputError(f"{path} cannot be run: {one_line(error)}") from error
+    return module
+
+
+def gaps() -> list[Gap]:
+    """The parts that the reader writes, in the file's order."""
+    from transformer_lib.exercises import gaps  # noqa: F401  # it registers the graders
+
+    return list(GAPS.values())
+
+
+def grade_part(part: Gap, mine: ModuleType) -> str:
+    """The verdict on one part: "passed", "not attempted", or "failed: " and what is wrong."""
+    if not hasattr(mine, part.name):
+        return f"failed: there is no {part.name} in the file; `start --update` adds it"
+    try:
+        part.grader(mine)
+    except NotImplementedError as error:
+        own = f"chapter {part.chapter}: write {part.name}"
+        return "not attempted" if str(error) in ("", own) else f"not attempted: it needs another part first, {error}"
+    except Wrong as error:
+        return f"failed: {error}"
+    except (Exception, SystemExit) as error:
+        return f"failed: it raised {one_line(error)}"
+    return "passed"
+
+
+def of_chapter(chapter: int) -> str:
+    """The verdict on the parts of a chapter in the file of the present folder: on the first that has not passed."""
+    if not Path(NAME).exists():
+        return f"not attempted: there is no {NAME} here; `python -m transformer_lib start` makes one"
+    try:
+        verdicts = grade_file(NAME, chapter)[chapter]
+    except InputError as error:
+        return f"failed: {error}"
+    for name, said in verdicts.items():
+        if said != "passed":
+            verdict, _, why = said.partition(": ")
+            return f"{verdict}: {name}" + (why and f": {why}")
+    return "passed"
+
+
+def grade_file(path: str | Path, chapter: int | None = None) -> dict[int, dict[str, str]]:
+    """The verdict on each part of a file, by chapter; of one chapter or of all.
+
+    Raises:
+        InputError: the file cannot be read or run.
+    """
+    mine = load(path)
+    found: dict[int, dict[str, str]] = {}
+    for part in gaps():
+        if chapter in (None, part.chapter):
+            found.setdefault(part.chapter, {})[part.name] = grade_part(part, mine)
+    return found

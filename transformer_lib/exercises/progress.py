@@ -1,0 +1,40 @@
+# Generated from chapters/00c_sources.md: edit it there and `make export`, or here and `make sync`.
+
+"""Which exercises a reader has solved, read from the notebooks."""
+
+import json
+import re
+from pathlib import Path
+
+from transformer_lib.files import InputError
+
+
+def progress(folder: str | Path) -> dict[str, dict[str, str]]:
+    """The verdict on each exercise of the notebooks in a folder: "passed", "failed" or "not attempted".
+
+    Returns:
+        For each notebook with exercises, in the order of the names, the exercises ("02-1") and their verdicts.
+
+    Raises:
+        InputError: a notebook cannot be read, or none of the folder has an exercise.
+    """
+    found: dict[str, dict[str, str]] = {}
+    for path in sorted(Path(folder).glob("*.ipynb")):
+        try:
+            cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
+            sources = ["".join(cell["source"]) for cell in cells]
+            printed = ["".join("".join(output.get("text", [])) for output in cell.get("outputs", [])) for cell in cells]
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise InputError(f"{path} is not a notebook that can be read: {error!r}; save it anew") from error
+        verdicts: dict[str, str] = {}
+        for source, text in zip(sources, printed, strict=True):
+            for name in re.findall(r"""grade\(["']([\w-]+)["']""", source):
+                exercise = re.sub(r"^(?=\d\D)", "0", name)  # as `grade` does
+                told = re.findall(rf"^{exercise}: (not attempted|passed|failed)", text, re.MULTILINE)
+                if not exercise.endswith("-0"):  # the preface's example
+                    verdicts.setdefault(exercise, told[-1] if told else "not attempted")
+        if verdicts:
+            found[path.stem] = verdicts
+    if not found:
+        raise InputError(f"no notebook with exercises in {folder}; expected the folder in which you work")
+    return found

@@ -1,0 +1,118 @@
+# Generated from chapters/B_files.md: edit it there and `make export`, or here and `make sync`.
+
+"""Files that are either whole or not there, one writer at a time, and errors that say what to do."""
+
+import os
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+
+import safetensors
+
+
+class InputError(ValueError):
+    """Something outside the library is wrong: the message is one line that says what, where and what to do."""
+
+
+def one_line(error: BaseException) -> str:
+    """Somebody else's error in one short line, to be quoted in ours."""
+    return f"{type(error).__name__}: {' '.join(str(error).split())[:120]}"
+
+
+@contextmanager
+def atomic_path(path: str | Path) -> Iterator[Path]:
+    """Give a temporary name to write to; rename it to `path` if the block succeeds, delete it if not.
+
+    Args:
+        path: the file to create, or to replace with its permissions kept. Its folder is made if it is missing.
+
+    Raises:
+        InputError: the folder or the file cannot be written (read-only, full disk, no such place).
+    """
+    path = Path(path)
+    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            part.touch()
+            mode = (path if path.exists() else part).stat().st_mode
+            yield part
+            with part.open("rb+") as file:
+                part.chmod(mode)  # some writers make their files private; and somebody may have made the old one so
+                os.fsync(file.fileno())
+            part.replace(path)
+            _flush_names(path.parent)
+        finally:
+            part.unlink(missing_ok=True)
+    except (OSError, safetensors.SafetensorError) as error:  # safetensors wraps the operating system's errors
+        raise _cannot_write(path, error) from error
+
+
+def _cannot_write(path: Path, error: Exception) -> InputError:
+    reason = getattr(error, "strerror", None) or error
+    return InputError(f"cannot write {path}: {reason}; free some space or choose another place")
+
+
+def _flush_names(folder: Path) -> None:
+    """Flush a folder's list of names to the disk, where the system can: a rename is safe from a power cut only then."""
+    with suppress(OSError):
+        names = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(names)
+        finally:
+            os.close(names)
+
+
+def remove_parts(folder: str | Path) -> None:
+    """Delete what a writer that was killed in the middle has left in a folder, if there is such a folder."""
+    for part in Path(folder).glob(".*.[0-9]*.part"):
+        with suppress(OSError):  # a folder of that name, or somebody else's
+            part.unlink()
+
+
+def atomic_write(path: str | Path, data: bytes | str) -> None:
+    """Replace a file's content in one step; text is written as UTF-8.
+
+    Raises:
+        InputError: the file cannot be written.
+    """
+    with atomic_path(path) as part:
+        part.write_bytes(data.encode() if isinstance(data, str) else data)
+
+
+@contextmanager
+def folder_lock(folder: str | Path, *, wait: bool = False) -> Iterator[None]:
+    """Inside the block nobody else has this lock. When a process dies, the system takes its locks away.
+
+    Where there are no such locks (some network file systems), nothing is locked.
+
+    Args:
+        folder: it is made if it is missing, and what killed writers left in it is deleted. Inside the block it holds a
+            file `.lock`.
+        wait: until the lock is free; otherwise a lock that somebody else has is an error.
+
+    Raises:
+        InputError: somebody else has the lock, or the folder cannot be written.
+    """
+    from filelock import FileLock, Timeout  # here, so that importing the library stays fast
+
+    path = Path(folder) / ".lock"
+    with ExitStack() as stack:
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise _cannot_write(path, error) from error
+        try:
+            stack.enter_context(FileLock(path).acquire(blocking=wait))
+        except Timeout as error:
+            raise InputError(f"another process is writing into {folder}: wait for it, or take another one") from error
+        except PermissionError as error:
+            raise _cannot_write(path, error) from error
+        except (OSError, NotImplementedError):
+            pass  # a file system without locks
+        remove_parts(folder)
+        try:
+            yield
+        finally:
+            with suppress(OSError):  # Windows removes no open file
+                path.unlink()

@@ -1,0 +1,204 @@
+# Generated from chapters/A_command_line.md: edit it there and `make export`, or here and `make sync`.
+
+"""Recipes: from sentences to a trained translator."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from transformer_lib.data import (
+    LargeCorpus,
+    PairStore,
+    ParallelCorpus,
+    Tokenizer,
+    encode_pairs,
+    load_multi30k,
+    read_parallel,
+    toy_corpus,
+)
+from transformer_lib.data.store import held_out_step
+from transformer_lib.files import InputError
+from transformer_lib.model import Transformer, TransformerConfig
+from transformer_lib.training import TrainingConfig, train
+from transformer_lib.training.distributed import is_first_process
+from transformer_lib.translation import Translator
+
+_LOGGER = logging.getLogger("transformer_lib")
+
+_COMMON = dict(norm_first=True, tie_embeddings="all")
+_SMALL = _COMMON | dict(d_model=128, num_heads=4, d_ff=256)
+PRESETS: dict[str, dict[str, dict]] = {
+    "tiny": {
+        "model": _SMALL | dict(num_encoder_layers=2, num_decoder_layers=2, dropout=0.0),
+        "training": dict(batch_tokens=2048, peak_lr=3e-3, warmup_steps=150),
+        "tokenizer": dict(vocab_size=600),
+    },
+    "small": {
+        "model": _SMALL | dict(num_encoder_layers=4, num_decoder_layers=4, dropout=0.3),
+        "training": dict(batch_tokens=4096, peak_lr=4e-3, warmup_steps=2000, evaluate_every=250, average=10),
+        "tokenizer": dict(vocab_size=10_000),
+    },
+    "base": {
+        "model": _COMMON
+        | dict(d_model=512, num_heads=8, d_ff=2048, num_encoder_layers=6, num_decoder_layers=6, dropout=0.1),
+        "training": dict(batch_tokens=25_000, peak_lr=7e-4, warmup_steps=4000),
+        "tokenizer": dict(vocab_size=37_000),
+    },
+}
+
+OURS = ("toy", "multi30k")
+LARGE = 2**25  # bytes of two text files; larger ones are kept in a store
+
+
+def _files(split: str, corpus: str | None, source: str | None, target: str | None) -> tuple[Path, Path]:
+    """Two text files: a part of a corpus in a directory, or `source` and `target` themselves."""
+    if corpus is None:
+        if source is None or target is None:
+            raise InputError("no data: expected a corpus, or two text files, source and target")
+        return Path(source), Path(target)
+    if not Path(corpus).is_dir():
+        raise InputError(f"unknown corpus {corpus!r}: it is neither toy, nor multi30k, nor a directory")
+    return Path(corpus, f"{split}.{source or 'en'}"), Path(corpus, f"{split}.{target or 'de'}")
+
+
+def read_corpus(split: str, corpus: str | None, source: str | None, target: str | None) -> ParallelCorpus:
+    """The sentences of a part of a corpus, or of two text files.
+
+    Args:
+        split: the part, such as "train"; two files have none.
+        corpus: "toy", "multi30k" or a directory; None = two files.
+        source: a text file; with a corpus, a language, such as "en".
+        target: likewise.
+
+    Raises:
+        InputError: there are no such sentences.
+    """
+    if corpus == "toy" and (source or target):
+        raise InputError("the corpus toy has its own sentences: leave out source and target, or the corpus")
+    if corpus == "toy":
+        return toy_corpus(split)
+    if corpus == "multi30k":
+        return load_multi30k(split, source=source or "en", target=target or "de")
+    return read_parallel(*_files(split, corpus, source, target))
+
+
+def training_data(
+    corpus: str | None, out: Path, store: str | None, **languages: str | None
+) -> tuple[ParallelCorpus | LargeCorpus, ParallelCorpus]:
+    """The sentences to train on, and those put aside for validation (none here if a `LargeCorpus` puts them aside)."""
+    has_val = corpus in OURS or (corpus is not None and bool(list(Path(corpus).glob("val.*"))))
+    if store and corpus in OURS:
+        raise InputError(f"a store is for text files of your own: the corpus {corpus} fits into memory")
+    if corpus not in OURS:
+        files = _files("train", corpus, **languages)
+        if store or sum(file.stat().st_size for file in files if file.is_file()) > LARGE:
+            val = read_corpus("val", corpus, **languages) if has_val else ParallelCorpus([], [])
+            return LargeCorpus(*files, folder=store or out / "store", hold_out=not has_val), val
+    whole = read_corpus("train", corpus, **languages)
+    if has_val:
+        return whole, read_corpus("val", corpus, **languages)
+    pairs, every = list(zip(whole.source, whole.target)), held_out_step(len(whole))
+    aside = pairs[every - 1 :: every]
+    del pairs[every - 1 :: every]
+    train, val = (ParallelCorpus([a for a, _ in part], [b for _, b in part]) for part in (pairs, aside))
+    return train, val
+
+
+def goes_on(out: Path, resume: bool) -> bool:
+    """Whether to go on with a run in the directory; an InputError if there is one, and we cannot or may not."""
+    if out.exists() and not out.is_dir():
+        raise InputError(f"{out} is a file: expected a directory, or a name that is still free")
+    if resume and (out / "state.safetensors").exists():
+        return True
+    if any((out / name).exists() for name in ("model.safetensors", "state.safetensors")):
+        remedy = "it has no state to go on from:" if resume else "resume it, or"
+        raise InputError(f"{out} already holds a run: {remedy} take another directory")
+    return False
+
+
+def train_translator(
+    corpus: ParallelCorpus | LargeCorpus,
+    val_corpus: ParallelCorpus,
+    preset: Mapping[str, Mapping[str, Any]],
+    out: str | Path,
+    *,
+    build: Callable[[TransformerConfig], Transformer] = Transformer,
+    start_from: str | Path | None = None,
+    resume: bool = False,
+    device: str = "cpu",
+) -> list[dict[str, float]]:
+    """Train a translator from its first sentence to the last step, as the command `train` does.
+
+    What it has to say goes to the logger "transformer_lib".
+
+    Args:
+        corpus: sentences to train on.
+        val_corpus: sentences for validation; may be none. Those that a `LargeCorpus` puts aside take their place.
+        preset: as in `PRESETS`; its "training" may have any setting of `TrainingConfig`, and says how long to train.
+        out: directory for what `Translator.from_pretrained` loads, and for what `train` writes.
+        build: makes the model of a configuration.
+        start_from: begin with the weights, sizes and tokenizer of this translator, as `Translator.from_pretrained`
+            loads it; what `preset` says of a model and a tokenizer then goes unused.
+        resume: go on with the run in `out`, if there is one.
+        device: where to compute.
+
+    Returns:
+        The log of `train`.
+
+    Raises:
+        InputError: `out` holds a run that cannot be resumed, there is no usable pair, or what `train` refuses.
+        ValueError: a setting is out of its range.
+        KeyboardInterrupt: after Ctrl-C or SIGTERM.
+    """
+    out, settings, sizes = Path(out), TrainingConfig(**preset["training"]), preset["tokenizer"]
+    going_on = goes_on(out, resume)
+    start = Translator.from_pretrained(start_from, build=build) if start_from else None
+    tokenizer = Tokenizer.load(out / "tokenizer.json") if going_on else start.tokenizer if start else None
+    max_len = start.model.config.max_len if start else preset["model"].get("max_len", TransformerConfig.max_len)
+    longest = min(max_len, settings.batch_tokens)
+    pairs: PairStore | list[tuple[list[int], list[int]]]
+    if isinstance(corpus, LargeCorpus):
+        pairs = corpus.open(max_len=longest, tokenizer=tokenizer, **sizes)
+        tokenizer, skipped = pairs.tokenizer, pairs.skipped
+        val_corpus = pairs.held_out if corpus.hold_out else val_corpus
+    else:
+        tokenizer = tokenizer or Tokenizer.train(corpus.source + corpus.target, **sizes)
+        pairs, skipped = encode_pairs(corpus, tokenizer, max_len=longest)
+    try:
+        val_pairs, also_skipped = encode_pairs(val_corpus, tokenizer, max_len=longest)
+    except InputError:  # no usable pair among the few put aside: train without validation
+        val_pairs, also_skipped = [], len(val_corpus)
+    skipped += also_skipped
+    if settings.patience and not val_pairs:
+        raise InputError("patience waits for a better validation loss, but no pair is left for validation")
+    torch.manual_seed(settings.seed)
+    both = tokenizer.vocab_size, tokenizer.vocab_size
+    translator = start or Translator(build(TransformerConfig(*both, tokenizer.pad_id, **preset["model"])), tokenizer)
+    if going_on:
+        try:
+            translator.check_config(out)
+        except InputError as error:
+            raise InputError(f"{error}: take the preset that the run began with") from error
+
+    def prepare() -> None:
+        if goes_on(out, resume) != going_on:
+            raise InputError(f"another run began in {out} while this one read its data: start again")
+        if not going_on:
+            translator.save(out, weights=False)
+        why = f" (blank on a side, or longer than {longest} tokens)" if skipped else ""
+        _LOGGER.info("%d pairs to train on, %d for validation; skipped %d%s", len(pairs), len(val_pairs), skipped, why)
+
+    options: dict[str, Any] = {"val_pairs": val_pairs, "out": out, "resume": resume, "device": device}
+    log = train(translator.model, pairs, settings, **options, prepare=prepare)
+    first, done = is_first_process(), log[-1]["step"]  # of several processes only the first speaks
+    if first and done < settings.warmup_steps:
+        rising = f"the learning rate was still rising, up to step {settings.warmup_steps}"
+        _LOGGER.warning("this was step %d, and %s: train longer", done, rising)
+    if first and settings.steps and done > settings.steps:
+        _LOGGER.warning("nothing was trained: the run has made %d steps, more than %d", done, settings.steps)
+    return log

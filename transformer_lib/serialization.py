@@ -1,0 +1,83 @@
+# Generated from chapters/B_files.md: edit it there and `make export`, or here and `make sync`.
+
+"""Weights without pickle, and whether they fit."""
+
+import json
+from dataclasses import asdict, is_dataclass
+from pathlib import Path
+from typing import Any
+
+import safetensors
+from safetensors.torch import save_file
+from torch import Tensor, nn
+
+from transformer_lib.files import InputError, atomic_path, one_line
+
+
+def save_weights(path: str | Path, model: nn.Module) -> None:
+    """Store a model's parameters and buffers as safetensors, in one step; shared tensors are stored once.
+
+    The same weights give the same bytes. If `model.config` is a dataclass, the file remembers it.
+
+    Raises:
+        InputError: the file cannot be written.
+    """
+    tensors, names = model.state_dict(), _stored_names(model)
+    with atomic_path(path) as part:  # one entry of metadata: several are written in any order
+        metadata = {"config": json.dumps(_config_of(model), sort_keys=True)}
+        save_file({name: tensors[name].contiguous() for name in sorted(set(names.values()))}, part, metadata=metadata)
+
+
+def _stored_names(model: nn.Module) -> dict[str, str]:
+    """The name under which each tensor of a model is stored: of a shared one, the first of its names."""
+    named = sorted(model.state_dict(keep_vars=True).items(), reverse=True)
+    first = {tensor: name for name, tensor in named}
+    return {name: first[tensor] for name, tensor in named}
+
+
+def _config_of(model: nn.Module) -> dict[str, Any]:
+    """What of a model's configuration its weights depend on, as it comes back from JSON; {} if it has none."""
+    config = getattr(model, "config", None)
+    values = asdict(config) if is_dataclass(config) and not isinstance(config, type) else {}
+    free = ("dropout", "attention_dropout", "max_len")
+    return json.loads(json.dumps({name: value for name, value in values.items() if name not in free}, default=str))
+
+
+def read_tensors(path: str | Path, entry: str) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """The tensors of a file, and an entry of its metadata, {} if there is none; an InputError if they are damaged."""
+    try:
+        with safetensors.safe_open(str(path), "pt") as file:
+            values = json.loads((file.metadata() or {}).get(entry, "{}"))
+            if not isinstance(values, dict):
+                raise ValueError(f"{entry} is {values!r:.60}")
+            return {name: file.get_tensor(name) for name in file.keys()}, values
+    except (safetensors.SafetensorError, OSError, ValueError, RecursionError) as error:
+        raise InputError(f"{path} is damaged or cut short ({one_line(error)}): copy or train it again") from error
+
+
+def kinds_of(tensors: dict[str, Tensor]) -> dict[str, str]:
+    """What tensors must have in common to be filled from each other."""
+    words = {True: "floating point", False: "whole numbers"}
+    return {name: f"{tuple(value.shape)} in {words[value.is_floating_point()]}" for name, value in tensors.items()}
+
+
+def load_weights(path: str | Path, model: nn.Module) -> None:
+    """Fill a model with the weights stored at `path`.
+
+    Raises:
+        InputError: the file is missing or cut short, its table of contents is damaged (changed numbers go unnoticed),
+            it holds whole numbers for weights, or it belongs to a model of another configuration. The model is then as
+            it was.
+    """
+    if not Path(path).is_file():
+        reason = "a training run writes it at its first validation, and one that was stopped before can be resumed"
+        raise InputError(f"there is no file {path}: {reason}")
+    tensors, config = read_tensors(path, "config")  # older files have no configuration
+    names = _stored_names(model)
+    ours = _config_of(model) | kinds_of({name: model.state_dict()[name] for name in names.values()})
+    theirs = _config_of(model) | config | kinds_of(tensors)
+    wrong = [f"{name} is {theirs.get(name)}, not {kind}" for name, kind in ours.items() if theirs.get(name) != kind]
+    wrong += [f"{name} is unknown" for name in sorted(tensors.keys() - names.keys())]
+    if wrong:
+        raise InputError(f"{path} belongs to a model of another configuration: {'; '.join(wrong):.200}")
+    model.load_state_dict({name: tensors[first] for name, first in names.items()})

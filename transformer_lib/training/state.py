@@ -1,0 +1,93 @@
+# Generated from chapters/09e_resuming.md: edit it there and `make export`, or here and `make sync`.
+
+"""The state of a training run, in one file: all that the next step depends on."""
+
+import json
+import zlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import save_file
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from transformer_lib.files import InputError, atomic_path
+from transformer_lib.serialization import kinds_of, read_tensors
+
+Weights = dict[str, Tensor]
+
+
+def weights_of(model: nn.Module) -> Weights:
+    """A copy of a model's parameters, by name, on the CPU; a shared one has one name."""
+    return {name: parameter.detach().to("cpu", copy=True) for name, parameter in model.named_parameters()}
+
+
+@torch.no_grad()
+def set_weights(model: nn.Module, weights: Weights) -> None:
+    """Fill a model's parameters from what `weights_of` gave; those without a name in `weights` stay as they are."""
+    for name, parameter in model.named_parameters():
+        if name in weights:
+            parameter.copy_(weights[name])
+
+
+def save_state(
+    path: str | Path, model: nn.Module, optimizer: Optimizer, progress: dict, *, recent: Sequence[Weights] = ()
+) -> None:
+    """Store in one file, with a checksum, all that the next training step depends on.
+
+    Args:
+        path: the file.
+        model: its parameters are stored, a shared one once. Its buffers are not: those of this library are constants.
+        optimizer: its moments are stored, and the name of its class.
+        progress: what else to remember; plain numbers, strings, lists and dictionaries.
+        recent: weights of earlier checkpoints, each as `weights_of` gives them.
+
+    Raises:
+        InputError: the file cannot be written.
+    """
+    groups = {("model", 0): {name: parameter.detach() for name, parameter in model.named_parameters()}}
+    groups |= {(type(optimizer).__name__, n): moments for n, moments in optimizer.state_dict()["state"].items()}
+    groups |= {("recent", n): weights for n, weights in enumerate(recent)}
+    named = [(f"{kind}/{n}/{name}", value) for (kind, n), group in groups.items() for name, value in group.items()]
+    tensors = {name: value.contiguous() for name, value in named}  # safetensors stores nothing else
+    state = {"progress": progress, "checksum": _checksum(tensors, progress)}
+    with atomic_path(path) as part:
+        save_file(tensors, part, metadata={"state": json.dumps(state)})
+
+
+def _checksum(tensors: dict[str, Tensor], progress: Any) -> int:
+    """The CRC-32 of the progress, and of names, types, shapes and numbers of the tensors."""
+    crc = zlib.crc32(json.dumps(progress).encode())
+    for name, value in sorted(tensors.items()):
+        crc = zlib.crc32(f"{name} {value.dtype} {tuple(value.shape)}".encode(), crc)
+        crc = zlib.crc32(value.cpu().flatten().view(torch.uint8).numpy().data, crc)
+    return crc
+
+
+def load_state(path: str | Path, model: nn.Module, optimizer: Optimizer) -> tuple[dict, list[Weights]]:
+    """Fill a model and its optimiser from `path`; return the stored `progress` and the `recent` weights.
+
+    Raises:
+        InputError: the file is missing or damaged, or belongs to another model or another kind of optimiser. Model and
+            optimiser are then as they were.
+    """
+    if not Path(path).is_file():
+        raise InputError(f"there is no file {path}: expected the state that a training run keeps beside its weights")
+    tensors, stored = read_tensors(path, "state")
+    progress: Any = stored.get("progress")
+    if stored.get("checksum") != _checksum(tensors, progress):
+        raise InputError(f"{path} is damaged, or not the state of a run (wrong checksum): train into another place")
+    groups: dict[str, dict[int, Weights]] = {"model": {0: {}}}
+    for name, value in tensors.items():
+        kind, number, rest = name.split("/", 2)
+        groups.setdefault(kind, {}).setdefault(int(number), {})[rest] = value
+    weights, recent, moments = (groups.pop(kind, {}) for kind in ("model", "recent", type(optimizer).__name__))
+    state = optimizer.state_dict() | {"state": moments}
+    fits = kinds_of(weights[0]) == kinds_of(dict(model.named_parameters()))
+    if not fits or groups or len(moments) not in (0, sum(len(group["params"]) for group in state["param_groups"])):
+        raise InputError(f"{path} belongs to another model or optimiser: use the same, or train into another place")
+    optimizer.load_state_dict(state)
+    set_weights(model, weights[0])
+    return progress, [recent[n] for n in sorted(recent)]

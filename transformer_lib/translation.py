@@ -1,0 +1,315 @@
+# Generated from chapters/11_translation.md: edit it there and `make export`, or here and `make sync`.
+
+"""A translator: a model, its tokenizer, and the scores of what it says."""
+
+from __future__ import annotations
+
+import json
+import os
+import warnings
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
+
+from transformer_lib.data import Tokenizer
+from transformer_lib.decoding import beam_search
+from transformer_lib.files import InputError, atomic_write, one_line
+from transformer_lib.model import Transformer, TransformerConfig, evaluation
+from transformer_lib.serialization import load_weights, save_weights
+
+SHIPPED = ("multi30k-en-de",)
+
+
+def shipped(name: str) -> Path:
+    """The path of a file or directory that comes with the course, such as `multi30k-en-de` or `bench.json`.
+
+    It is looked for in the checkout that this package lies in, then in the folder `transformer_lib` of the user's
+    cache, `$XDG_CACHE_HOME` or else `~/.cache`.
+
+    Raises:
+        InputError: it is in neither place.
+    """
+    checkout, cache = Path(__file__).parents[1] / "records", os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+    for path in (checkout / name, Path(os.path.expanduser(cache), "transformer_lib", name)):
+        if path.exists():
+            return path
+    raise InputError(f"{name} comes with the course, not with the package: copy records/{name} of the course to {path}")
+
+
+class Attention(NamedTuple):
+    """Tokens of both sides, and cross-attention weights (layers, heads, target length, source length)."""
+
+    source: list[str]
+    target: list[str]
+    weights: Tensor
+
+
+class Translator:
+    """A model and its tokenizer. Use it from one thread at a time.
+
+    Args:
+        model: the model; it is put into evaluation mode and moved to `device`.
+        tokenizer: one for both languages.
+        device: where to compute.
+    """
+
+    def __init__(self, model: Transformer, tokenizer: Tokenizer, *, device: str | torch.device = "cpu") -> None:
+        self.model, self.tokenizer, self.device = model.to(device).eval(), tokenizer, device
+        self.max_len = model.config.max_len
+
+    @classmethod
+    def from_pretrained(
+        cls,
+        path: str | Path,
+        *,
+        device: str | torch.device = "cpu",
+        build: Callable[[TransformerConfig], Transformer] = Transformer,
+        engine: str | None = None,
+    ) -> Translator:
+        """Load what `save` or the command `train --out` wrote.
+
+        Args:
+            path: the directory; or "multi30k-en-de", the translator that comes with the course (see `shipped`).
+            device: where to compute.
+            build: makes the model of a configuration, such as a subclass of `Transformer`.
+            engine: "ctranslate2" translates with CTranslate2 what the command `export` wrote; `build` is then not used.
+
+        Raises:
+            InputError: a file is missing or damaged, the files do not belong together, or the engine is not installed.
+            ValueError: there is no such engine.
+        """
+        if engine is not None:
+            from transformer_lib.engine import EngineTranslator  # a module that is built on this one
+
+            if engine != "ctranslate2":
+                raise ValueError(f"engine must be None or 'ctranslate2'; got {engine!r}")
+            return EngineTranslator(path, device=device)
+        folder = Path(path)
+        if str(path) in SHIPPED and not folder.is_dir():
+            folder = shipped(str(path))
+        config, tokenizer = _read_config(folder), Tokenizer.load(folder / "tokenizer.json")
+        expected = config.source_vocab_size, config.target_vocab_size, config.pad_id
+        got = tokenizer.vocab_size, tokenizer.vocab_size, tokenizer.pad_id
+        if expected != got:
+            sizes = f"{got} in the tokenizer, but {expected} in the model"
+            raise InputError(f"{folder}: vocabulary sizes and pad_id are {sizes}: the files come from different runs")
+        _require_plausible(config, folder / "model.safetensors")
+        model = build(config)
+        load_weights(folder / "model.safetensors", model)
+        if not all(parameter.isfinite().all() for parameter in model.parameters()):
+            raise InputError(f"{folder / 'model.safetensors'} is damaged: it holds numbers that are not finite")
+        return cls(model, tokenizer, device=device)
+
+    def save(self, path: str | Path, *, weights: bool = True) -> None:
+        """Write config.json, tokenizer.json and, unless told otherwise, model.safetensors.
+
+        Raises:
+            InputError: the directory cannot be written.
+        """
+        folder = Path(path)
+        atomic_write(folder / "config.json", json.dumps(asdict(self.model.config), indent=1) + "\n")
+        atomic_write(folder / "tokenizer.json", self.tokenizer.to_json())
+        if weights:
+            save_weights(folder / "model.safetensors", self.model)
+
+    def check_config(self, path: str | Path) -> None:
+        """Raise an InputError if the model stored in a directory has another configuration than this one."""
+        ours, theirs = asdict(self.model.config), asdict(_read_config(Path(path)))
+        different = [f"{name} = {theirs[name]}, not {ours[name]}" for name in ours if ours[name] != theirs[name]]
+        if different:
+            raise InputError(f"{path} holds a model of another configuration: {'; '.join(different)}")
+
+    def translate(
+        self,
+        sentences: Sequence[str],
+        *,
+        beam_size: int = 5,
+        length_penalty: float = 1.0,
+        batch_size: int = 64,
+        use_cache: bool = True,
+    ) -> list[str]:
+        """Translate sentences, each by itself.
+
+        Args:
+            sentences: one string each; an empty or blank one is answered by an empty string. One that is longer than
+                the model's `max_len` is cut, with a warning.
+            beam_size: hypotheses kept; 1 is greedy.
+            length_penalty: the exponent of the length in the score, see `beam_search`.
+            batch_size: sentences searched at once.
+            use_cache: False computes all earlier positions anew at each step, for a decoder that knows no cache.
+
+        Returns:
+            One translation for each sentence, in their order.
+
+        Raises:
+            TypeError: `sentences` is one string.
+            ValueError: `batch_size` or `beam_size` is below 1.
+        """
+        _require_list(sentences)
+        for name, size in (("batch_size", batch_size), ("beam_size", beam_size)):
+            if size < 1:
+                raise ValueError(f"{name} must be at least 1; got {size}")
+        spoken = [n for n, text in enumerate(sentences) if text.strip()]
+        tokens = dict(zip(spoken, self._encode([sentences[n] for n in spoken])))
+        answers = [""] * len(sentences)
+        order = sorted(tokens, key=lambda n: len(tokens[n]))
+        for start in range(0, len(order), batch_size):
+            numbers = order[start : start + batch_size]
+            found = self._search([tokens[n] for n in numbers], beam_size, length_penalty, use_cache)
+            for n, best in zip(numbers, found):
+                answers[n] = " ".join(self.tokenizer.decode(best).split())
+        return answers
+
+    def _search(
+        self, sources: list[list[int]], beam_size: int, length_penalty: float, use_cache: bool
+    ) -> list[list[int]]:
+        """The best translation of each source, in tokens. The sources are sorted by length."""
+        padding, eos = self.tokenizer.pad_id, self.tokenizer.eos_id
+        rows = pad_sequence([torch.tensor(source) for source in sources], batch_first=True, padding_value=padding)
+        found = beam_search(
+            self.model, rows.to(self.device), bos_id=self.tokenizer.bos_id, eos_id=eos,
+            beam_size=beam_size, length_penalty=length_penalty, use_cache=use_cache,
+        )  # fmt: skip
+        return [hypotheses[0].tokens for hypotheses in found]
+
+    def n_best(
+        self, sentence: str, *, beam_size: int = 5, length_penalty: float = 1.0, use_cache: bool = True
+    ) -> list[tuple[float, str]]:
+        """The scores and translations that a beam search ends with, best first; see `beam_search`.
+
+        Args:
+            sentence: not blank. One that is longer than the model's `max_len` is cut, with a warning.
+            beam_size: hypotheses kept.
+            length_penalty: the exponent of the length in the score.
+            use_cache: as in `translate`.
+
+        Raises:
+            ValueError: the sentence is blank.
+        """
+        if not sentence.strip():
+            raise ValueError("expected a sentence; got a blank one")
+        source, tokenizer = torch.tensor(self._encode([sentence]), device=self.device), self.tokenizer  # (1, n)
+        (found,) = beam_search(
+            self.model, source, bos_id=tokenizer.bos_id, eos_id=tokenizer.eos_id,
+            beam_size=beam_size, length_penalty=length_penalty, use_cache=use_cache,
+        )  # fmt: skip
+        return [(hypothesis.score, " ".join(tokenizer.decode(hypothesis.tokens).split())) for hypothesis in found]
+
+    def attention(self, sentence: str, translation: str | None = None, *, use_cache: bool = True) -> Attention:
+        """Translate one sentence and record the cross-attention weights of each decoder layer.
+
+        Args:
+            sentence: not blank. One that is longer than the model's `max_len` is cut, with a warning.
+            translation: record the weights for this one, whoever wrote it, cut likewise; None = for the model's own.
+            use_cache: as in `translate`.
+
+        Returns:
+            The tokens of source and translation, and the weights (layers, heads, target length, source length); row i
+            is the one with which target token i was predicted.
+
+        Raises:
+            ValueError: the sentence is blank.
+        """
+        if not sentence.strip():
+            raise ValueError("expected a sentence; got a blank one")
+        bos, eos = self.tokenizer.bos_id, self.tokenizer.eos_id
+        source = torch.tensor(self._encode([sentence]), device=self.device)  # (1, n)
+        if translation is None:
+            best = beam_search(self.model, source, bos_id=bos, eos_id=eos, use_cache=use_cache)[0][0]
+            predicted = [*best.tokens, eos] if best.finished else best.tokens  # (m)
+        else:
+            (predicted,) = self._encode([translation])
+        recorded: list[Tensor] = []
+        with ExitStack() as hooks, evaluation(self.model):
+            for name, module in self.model.decoder.named_modules():
+                if name.endswith(".cross_attention"):
+                    before = module.register_forward_pre_hook(
+                        lambda _, args, options: (args, options | {"need_weights": True}), with_kwargs=True
+                    )
+                    after = module.register_forward_hook(lambda _, args, output: recorded.append(output[1][0]))
+                    hooks.callback(before.remove)
+                    hooks.callback(after.remove)
+            self.model(source, torch.tensor([[bos, *predicted[:-1]]], device=self.device))
+        return Attention(self._pieces(source[0].tolist()), self._pieces(predicted), torch.stack(recorded).cpu())
+
+    def _encode(self, texts: Sequence[str]) -> list[list[int]]:
+        """The tokens of each text. Of one that is too long, the beginning and the end token, with a warning."""
+        tokens = [self.tokenizer.encode(text) for text in texts]
+        if too_long := [own for own in tokens if len(own) > self.max_len]:
+            warnings.warn(f"sentences longer than {self.max_len} tokens were cut: {len(too_long)}", stacklevel=3)
+        for own in too_long:
+            del own[self.max_len - 1 : -1]
+        return tokens
+
+    def _pieces(self, tokens: list[int]) -> list[str]:
+        eos = self.tokenizer.eos_id
+        return ["<eos>" if token == eos else self.tokenizer.decode([token]).strip() or "␣" for token in tokens]
+
+
+def _require_list(texts: Sequence[str]) -> None:
+    if isinstance(texts, str):
+        raise TypeError(f"expected a list of sentences; got one string, {texts!r}")
+
+
+def _read_config(folder: Path) -> TransformerConfig:
+    if not folder.is_dir():
+        raise InputError(f"there is no model directory {folder}: name what `train --out` wrote")
+    try:
+        return TransformerConfig(**json.loads((folder / "config.json").read_text(encoding="utf-8")))
+    except FileNotFoundError as error:
+        raise InputError(f"{folder} is no model directory: it has no config.json") from error
+    except (OSError, TypeError, ValueError, RecursionError) as error:
+        raise InputError(f"{folder / 'config.json'} is not a model's configuration ({one_line(error)})") from error
+
+
+def _require_plausible(config: TransformerConfig, weights: Path) -> None:
+    """Raise an InputError before a wrong number in config.json asks for more memory than there is."""
+    layers, widths = config.num_encoder_layers + config.num_decoder_layers, 4 * config.d_model + 2 * config.d_ff
+    fewest = config.d_model * (config.source_vocab_size + layers * widths)  # not all parameters, but most
+    if weights.is_file() and fewest > weights.stat().st_size:  # a parameter takes a byte at the very least
+        raise InputError(f"{weights} belongs to a model of another configuration: it is too small for config.json")
+    if config.max_len > 2**20:
+        raise InputError(
+            f"{weights.with_name('config.json')}: expected max_len of at most {2**20}; got {config.max_len}"
+        )
+
+
+def evaluate_bleu(hypotheses: Sequence[str], references: Sequence[str]) -> dict[str, float | str]:
+    """Score translations of a test set: BLEU (Papineni et al. 2002), chrF (Popović 2015) and TER (Snover et al. 2006).
+
+    BLEU and chrF are cased, TER is not. sacrebleu computes all three, with its defaults.
+
+    Args:
+        hypotheses: the translations, not cut into tokens.
+        references: one reference each.
+
+    Returns:
+        "bleu" and "chrf" between 0 and 100; "ter", edits for each hundred words of the references, of which fewer are
+        better; "signature" and "chrf_signature" say how BLEU and chrF were computed (Post 2018).
+
+    Raises:
+        TypeError: one of them is one string.
+        ValueError: there are not as many translations as references, or none at all.
+    """
+    import sacrebleu  # here, so that importing the library stays fast
+
+    _require_list(hypotheses)
+    _require_list(references)
+    if len(hypotheses) != len(references) or not references:
+        raise ValueError(f"expected one reference a translation; got {len(hypotheses)} and {len(references)}")
+    bleu = sacrebleu.BLEU()
+    score = min(bleu.corpus_score(list(hypotheses), [list(references)]).score, 100.0)  # rounding may exceed it
+    chrf = sacrebleu.CHRF()
+    return {
+        "bleu": score,
+        "chrf": chrf.corpus_score(list(hypotheses), [list(references)]).score,
+        "ter": sacrebleu.TER().corpus_score(list(hypotheses), [list(references)]).score,
+        "signature": str(bleu.get_signature()),
+        "chrf_signature": str(chrf.get_signature()),
+    }

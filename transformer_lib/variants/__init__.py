@@ -1,0 +1,8 @@
+# Generated from the front matter of chapters/*.md: edit it there and `make export`, or here and `make sync`.
+"""The public names of this package."""
+
+from transformer_lib.variants.families import DecoderOnly, EncoderOnly, mask_tokens
+from transformer_lib.variants.modern_blocks import SwiGLU, rotary
+from transformer_lib.variants.modern_decoder import ModernDecoderOnly
+
+__all__ = ["DecoderOnly", "EncoderOnly", "ModernDecoderOnly", "SwiGLU", "mask_tokens", "rotary"]
