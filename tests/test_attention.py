@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from reference import DTYPES, equal, gradients, random_mask
+from reference import DTYPES, equal
 
 from transformer_lib.attention import scaled_dot_product_attention
 
@@ -10,18 +10,6 @@ from transformer_lib.attention import scaled_dot_product_attention
 def random_input(*lead, queries=4, keys=5, width=3, value_width=2, dtype=torch.float64):
     shapes = (queries, width), (keys, width), (keys, value_width)
     return tuple(torch.randn(*lead, *shape, dtype=dtype, requires_grad=True) for shape in shapes)
-
-
-@pytest.mark.parametrize("dtype", DTYPES)
-def test_every_dtype_runs_and_agrees_with_float64(dtype):
-    q, k, v = random_input(2, dtype=dtype)
-    mask = random_mask(2, 4, 5)
-    output, weights = scaled_dot_product_attention(q, k, v, mask)
-    assert output.dtype == weights.dtype == dtype
-    exact, _ = scaled_dot_product_attention(q.double(), k.double(), v.double(), mask)
-    # A handful of roundings of numbers up to about 4, each eps relative.
-    equal(output.double(), exact, 16 * torch.finfo(dtype).eps)
-    assert all(gradient.isfinite().all() for gradient in gradients(output, (q, k, v)))
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

@@ -176,17 +176,17 @@ def test_padding_changes_no_real_position(kind, s, norm_first, extra, content):
     equal(longer[:, : s.n], run(module, x, memory))
 
 
-@every_kind
+@pytest.mark.parametrize(("kind", "need_weights"), [*((kind, False) for kind in KINDS), (attention, True)])
 @given(s=problem, norm_first=orders, dtype=st.sampled_from(DTYPES), is_causal=st.booleans())
-def test_every_dtype_stays_and_is_as_good_as_its_digits(kind, s, norm_first, dtype, is_causal):
+def test_every_dtype_stays_and_is_as_good_as_its_digits(kind, need_weights, s, norm_first, dtype, is_causal):
     """The bound is that of the equivalence ladder."""
     module = randomise(kind(s, norm_first), 0.25).to(dtype)
     x, memory = tokens(s.batch, s.n, s.d_model, dtype=dtype), tokens(s.batch, s.m, s.d_model, dtype=dtype)
     is_causal = is_causal and not isinstance(module, EncoderLayer | Encoder)
-    output = run(module, x, memory, is_causal=is_causal)
+    output = run(module, x, memory, is_causal=is_causal, need_weights=need_weights)
     assert output.dtype == dtype
     assert all(gradient.dtype == dtype and gradient.isfinite().all() for gradient in gradients(output, (x, memory)))
-    exact = run(module.double(), x.double(), memory.double(), is_causal=is_causal)
+    exact = run(module.double(), x.double(), memory.double(), is_causal=is_causal, need_weights=need_weights)
     name = "self_attention" if kind is attention else kind.__name__
     longest = roundings(s, dtype)[name]
     equal(output.double(), exact, 2 * longest**0.5 * torch.finfo(dtype).eps * exact.abs().amax().clamp(min=1).item())
