@@ -148,7 +148,7 @@ def test_loss_is_torchs_cross_entropy_of_the_whole_model(options, smoothing, cop
 
 
 def test_what_is_trained_is_the_model_as_it_is_called(monkeypatch):
-    """A compiler that is put around it compiles; hooks on it and on its parts run."""
+    """Hooks on its parts run, and those on the whole where the loss lets it make the logits; so does its compiler."""
     monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)  # no compiler sees through the check of shapes
     compiled, called = [], []
 
@@ -160,6 +160,10 @@ def test_what_is_trained_is_the_model_as_it_is_called(monkeypatch):
     for module in (model, model.encoder, model.decoder):
         module.register_forward_hook(lambda module, *_: called.append(type(module).__name__))
     one = replace(CONFIG, steps=1)
+    train(model, PAIRS, one)
+    assert called == ["Encoder", "Decoder"]
+    called.clear()
+    model.output_projection.bias = nn.Parameter(torch.zeros(VOCABULARY))  # as on a GPU, the logits are made at once
     train(model, PAIRS, one)
     assert called == ["Encoder", "Decoder", "Transformer"]
     model.compile(backend=compiler)

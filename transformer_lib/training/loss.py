@@ -57,8 +57,8 @@ def translation_loss(
     """Cross-entropy of each real target token, given the ones before it (Vaswani et al. 2017, section 5.4).
 
     Args:
-        model: the model; it is called as a module, with its hooks. In training on a CPU its `output_projection` is not:
-            the loss reads its weight, unless it is more than a linear map without a bias.
+        model: the model; it is called as a module, with its hooks. In training on a CPU its encoder and decoder are, and
+            the loss reads the weight of its `output_projection`, if that is a linear map without a bias.
         source: (batch, source length), padded on the right.
         target: (batch, target length), each row <bos> … <eos>, padded on the right. It is shifted here.
         label_smoothing: share of the target probability that is spread over the whole vocabulary.
@@ -73,16 +73,15 @@ def translation_loss(
     if reduction not in ("mean", "sum"):
         raise ValueError(f'reduction must be "mean" or "sum"; got {reduction!r}')
     inputs, labels = target[:, :-1], target[:, 1:]
-    hidden = model.hidden_states(source, inputs, is_causal=True)  # (b, m, d)
     project, pad_id = model.output_projection, model.config.pad_id
     plain = type(project) is nn.Linear and project.bias is None
-    if plain and hidden.requires_grad and hidden.device.type == "cpu":
-        real = labels != pad_id
+    if plain and torch.is_grad_enabled() and project.weight.device.type == "cpu":
+        hidden, real = model.hidden_states(source, inputs, is_causal=True), labels != pad_id
         hidden, labels = hidden[real], labels[real]  # (real tokens, d), (real tokens,)
         total = _CrossEntropy.apply(hidden, project.weight, labels, label_smoothing)
         return total if reduction == "sum" else total / len(labels)
     # A GPU would have to wait for the number of real tokens, so padding goes on, too.
-    logits, labels = project(hidden).flatten(0, 1), labels.flatten()
+    logits, labels = model(source, inputs, is_causal=True).flatten(0, 1), labels.flatten()
     return F.cross_entropy(logits, labels, ignore_index=pad_id, label_smoothing=label_smoothing, reduction=reduction)
 
 
