@@ -57,8 +57,8 @@ def translation_loss(
     """Cross-entropy of each real target token, given the ones before it (Vaswani et al. 2017, section 5.4).
 
     Args:
-        model: the model; it is called as a module, with its hooks. In training on a CPU its encoder and decoder are, and
-            the loss reads the weight of its `output_projection`, if that is a linear map without a bias.
+        model: the model; it is called as a module, with its hooks. In training on a CPU its encoder and decoder are,
+            and the loss reads the weight of its `output_projection`, if that is a linear map without a bias.
         source: (batch, source length), padded on the right.
         target: (batch, target length), each row <bos> … <eos>, padded on the right. It is shifted here.
         label_smoothing: share of the target probability that is spread over the whole vocabulary.
