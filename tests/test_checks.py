@@ -170,74 +170,7 @@ def test_queries_and_keys_may_share_a_module(called):
     assert "2 modules do nothing, such as decoder.0.self" in finding.evidence
 
 
-# --- each property can fail: test_gallery.py, and what no case of the gallery shows --------------------------------
-
-
-class MultipliedAway(ReferenceModel):
-    """Used, but its gradient is exactly 0."""
-
-    def __init__(self, *sizes):
-        super().__init__(*sizes)
-        self.gate = nn.Linear(2, 1)
-
-    def forward(self, source, target):
-        return super().forward(source, target) + 0 * self.gate(torch.ones_like(self.gate.weight[0]))
-
-
-class PositionsAskedFromTheCpu(ReferenceModel):
-    """The device `meta` lets a table be read with indices that lie elsewhere; a GPU does not."""
-
-    def __init__(self, source, target, pad):
-        super().__init__(source, target, pad)
-        self.more = nn.Embedding(MAX_LEN, target)
-
-    def forward(self, source, target):
-        return super().forward(source, target) + self.more(torch.arange(target.size(1)))
-
-
-def adapted(call):
-    """The reference model, called in a wrong way."""
-    return lambda *sizes: Adapted(ReferenceModel(*sizes), call)
-
-
-def looks_ahead(model, source, target):
-    """Every position gets a little of the next one, but not in a batch of two or more."""
-    logits = model(source, target)
-    return logits + logits.roll(-1, 1) / 8 if len(logits) == 1 else logits
-
-
-def reads_the_sentence_before(model, source, target):
-    """Causal in each sentence; across sentences it sees all. What a batch mixes is blamed on the batch."""
-    logits = model(source, target)
-    return torch.cat([logits[:1], logits[1:] + logits[:-1].mean(dim=1, keepdim=True) / 8])
-
-
-BROKEN = {
-    "shifted again": (
-        adapted(lambda m, s, t: m(s, F.pad(t, (1, -1), value=1))),
-        "present seen, tokens are told apart, target padding on the left",
-    ),
-    "divided by the length": (adapted(lambda m, s, t: m(s, t) / t.size(1)), "target padding on the right"),
-    "multiplied away": (MultipliedAway, "gradient reaches everything"),
-    "made on the CPU": (adapted(lambda m, s, t: m(s, t) + torch.zeros(t.size(1), 1)), "buffers move along"),
-    "positions asked from the CPU": (PositionsAskedFromTheCpu, "buffers move along"),
-    "off in half": (
-        adapted(lambda m, s, t: m(s, t) * (1.025 if m.output.weight.dtype == torch.float16 else 1)), "every dtype",
-    ),
-    "cut": (adapted(lambda m, s, t: m(s, t[:, :MAX_LEN])), "too long raises"),  # a wrong shape is no refusal
-    "looks ahead": (adapted(looks_ahead), "causality, batch independence"),
-    "reads the sentence before": (
-        adapted(reads_the_sentence_before),
-        "target padding on the right, target padding on the left, batch independence",
-    ),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("name", BROKEN)
-def test_a_broken_model_fails_what_it_breaks(name):
-    factory, failing = BROKEN[name]
-    report = check(factory, max_len=MAX_LEN)
-    assert ", ".join(report.failed) == failing, report
+# --- each property can fail: test_gallery.py and test_check_strangers.py, and what neither shows --------------------
 
 
 class LeaksALittle(ReferenceModel):
