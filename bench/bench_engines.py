@@ -14,7 +14,8 @@ import pytest
 from side_by_side import interleaved
 
 from transformer_lib.data import load_multi30k
-from transformer_lib.translation import Translator, evaluate_bleu
+from transformer_lib.engine import load
+from transformer_lib.translation import evaluate_bleu
 
 TRAINED = Path(__file__).parent.parent / "records" / "multi30k-en-de"
 SENTENCES = 1000
@@ -36,7 +37,7 @@ def system(engine: str | None, options: tuple[str, ...] = ()):
         command = ["export", "--model", TRAINED, "--to", engine, *options, "--out", folder]
         subprocess.run([sys.executable, "-m", "transformer_lib", *command], check=True)
     before = peak_mib()
-    translator = Translator.from_pretrained(folder, engine=engine)
+    translator = load(folder)
     answers, after = translator.translate(source), peak_mib()
     facts = {"bleu": round(evaluate_bleu(answers, target)["bleu"], 2)}
     if before and after:

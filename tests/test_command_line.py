@@ -27,6 +27,7 @@ from transformer_lib.checks import Report
 from transformer_lib.checks.report import Property
 from transformer_lib.data import ParallelCorpus, Tokenizer, toy_corpus
 from transformer_lib.decoding import Hypothesis
+from transformer_lib.engine import load
 from transformer_lib.files import InputError
 from transformer_lib.model import Transformer, TransformerConfig
 from transformer_lib.translation import Translator, evaluate_bleu
@@ -357,7 +358,7 @@ def test_an_exported_model_translates_and_scores(fails, own, model, tmp_path, op
     pytest.importorskip("ctranslate2")
     command = ["export", "--model", model, "--to", "ctranslate2", *options, "--out"]
     assert run(*command, "fast") == (0, "", "")
-    answers = Translator.from_pretrained("fast", engine="ctranslate2").translate(["a dog", "", "the cat"])
+    answers = load("fast").translate(["a dog", "", "the cat"])
     assert run("translate", "--model", "fast", "a dog", "", "the cat") == (0, "\n".join(answers) + "\n", "")
     assert run("evaluate", "--model", "fast", *own)[0] == 0
     for out in ("fast", model):

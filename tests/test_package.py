@@ -116,9 +116,9 @@ print(transformer_lib.__file__, metadata.version("tested-transformer"))
 
 
 def ours(path):
-    """The library's modules and packages that a file imports at its top."""
+    """The library's modules and packages that a file imports, in functions too."""
     names = set()
-    for node in ast.parse(path.read_text("utf-8")).body:
+    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
         if isinstance(node, ast.ImportFrom) and node.module == "transformer_lib":
             names |= {alias.name for alias in node.names if (PACKAGE / f"{alias.name}.py").exists()}
         elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("transformer_lib."):

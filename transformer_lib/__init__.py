@@ -19,6 +19,7 @@ from transformer_lib.data.tokenizer import Tokenizer
 from transformer_lib.data.toy_grammar import toy_oracle
 from transformer_lib.decoding.sampling import sample_decode
 from transformer_lib.decoding.search import Hypothesis, beam_search, greedy_decode
+from transformer_lib.engine import load
 from transformer_lib.files import InputError, atomic_path, atomic_write
 from transformer_lib.layers import DecoderLayer, EncoderLayer, FeedForward
 from transformer_lib.masks import causal_mask, decoder_mask, padding_mask
@@ -77,6 +78,7 @@ __all__ = [
     "forward_flops",
     "greedy_decode",
     "inverse_sqrt_schedule",
+    "load",
     "load_multi30k",
     "load_state",
     "load_weights",

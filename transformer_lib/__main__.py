@@ -28,7 +28,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 import transformer_lib
 from transformer_lib.checks import Finding, check_transformer
 from transformer_lib.data import read_lines
-from transformer_lib.engine import EngineTranslator, export
+from transformer_lib.engine import EngineTranslator, export, load
 from transformer_lib.exercises import own_file
 from transformer_lib.exercises.progress import progress
 from transformer_lib.files import InputError, atomic_write, one_line
@@ -167,7 +167,7 @@ def _translate(
     sentences: tuple[str, ...],
 ) -> None:  # fmt: skip
     """Translate sentences, or standard input line by line."""
-    translator = _load(model, device)
+    translator = load(model, device=device)
     groups = [list(sentences)] if sentences else _standard_input()
     options: dict[str, Any] = {"beam_size": max(beam, n_best or 1), "length_penalty": length_penalty}
     if n_best is None:
@@ -208,7 +208,7 @@ def _evaluate(
     pairs = read_corpus(split or "", **data)
     if not len(pairs):
         raise InputError("nothing to evaluate: there is no sentence in the files")
-    answers = _answers(_load(model, device), model, pairs.source, beam_size=beam, length_penalty=length_penalty)
+    answers = _answers(load(model, device=device), model, pairs.source, beam_size=beam, length_penalty=length_penalty)
     if output:
         _write(answers, output)
     click.echo(json.dumps(evaluate_bleu(answers, pairs.target)))
@@ -222,11 +222,6 @@ def _evaluate(
 def _export(model: str, to: str, quantization: str | None, out: str) -> None:
     """Write a translator for a faster engine, which `translate` and `evaluate` then use."""
     export(Translator.from_pretrained(model), out, quantization=quantization)
-
-
-def _load(model: str, device: str) -> Translator:
-    exported = Path(model, "model.bin").is_file()
-    return Translator.from_pretrained(model, device=device, engine="ctranslate2" if exported else None)
 
 
 def _answers(translator: Translator, model: str, sentences: list[str], **options: Any) -> list[str]:

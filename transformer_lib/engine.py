@@ -152,9 +152,8 @@ class EngineTranslator(Translator):
 
     def __getattr__(self, name: str) -> Any:
         """What is not there; for `model`, say why."""
-        if name == "model":
-            raise InputError("an exported translator has no model: load the directory that it was exported from")
-        raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
+        why = ": load the directory that it was exported from" if name == "model" else ""
+        raise AttributeError(f"an exported translator has no {name}{why}")
 
     def _search(
         self, sources: list[list[int]], beam_size: int, length_penalty: float, use_cache: bool
@@ -168,3 +167,20 @@ class EngineTranslator(Translator):
                 suppress_sequences=[[self._names[self.tokenizer.pad_id]]],
             )  # fmt: skip
         return [[self._ids[name] for name in best.hypotheses[0]] for best in found]
+
+
+def load(path: str | Path, *, device: str | torch.device = "cpu") -> Translator:
+    """Load a translator, trained or exported, according to what the directory holds.
+
+    Args:
+        path: what `Translator.save`, `export` or a command's `--out` wrote; or "multi30k-en-de".
+        device: where to compute.
+
+    Returns:
+        An `EngineTranslator` if the directory holds a model for CTranslate2, otherwise a `Translator`.
+
+    Raises:
+        InputError: a file is missing or damaged, or CTranslate2 is needed and not installed.
+    """
+    exported = Path(path, "model.bin").is_file()
+    return EngineTranslator(path, device=device) if exported else Translator.from_pretrained(path, device=device)

@@ -70,7 +70,6 @@ class Translator:
         *,
         device: str | torch.device = "cpu",
         build: Callable[[TransformerConfig], Transformer] = Transformer,
-        engine: str | None = None,
     ) -> Translator:
         """Load what `save` or the command `train --out` wrote.
 
@@ -78,18 +77,10 @@ class Translator:
             path: the directory; or "multi30k-en-de", the translator that comes with the course (see `shipped`).
             device: where to compute.
             build: makes the model of a configuration, such as a subclass of `Transformer`.
-            engine: "ctranslate2" translates with CTranslate2 what the command `export` wrote; `build` is then not used.
 
         Raises:
-            InputError: a file is missing or damaged, the files do not belong together, or the engine is not installed.
-            ValueError: there is no such engine.
+            InputError: a file is missing or damaged, or the files do not belong together.
         """
-        if engine is not None:
-            from transformer_lib.engine import EngineTranslator  # a module that is built on this one
-
-            if engine != "ctranslate2":
-                raise ValueError(f"engine must be None or 'ctranslate2'; got {engine!r}")
-            return EngineTranslator(path, device=device)
         folder = Path(path)
         if str(path) in SHIPPED and not folder.is_dir():
             folder = shipped(str(path))
