@@ -264,7 +264,7 @@ def test_without_a_place_ctrl_c_is_pythons_own(monkeypatch):
 
     monkeypatch.setattr(training, "train_step", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        trained(None)
+        trained(None, SETTINGS | {"average": 1})
 
 
 def test_an_ignored_signal_stays_ignored_and_another_thread_may_train(whole, tmp_path):
