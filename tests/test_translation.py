@@ -2,6 +2,8 @@
 
 import json
 import math
+import sys
+from pathlib import Path
 
 import pytest
 import sacrebleu
@@ -417,3 +419,24 @@ def test_shipped_files_are_found_here_then_in_the_checkout_then_in_the_cache(tmp
     monkeypatch.chdir(tmp_path)
     translator(d_ff=28).save("multi30k-en-de")
     assert Translator.from_pretrained("multi30k-en-de").model.config.d_ff == 28
+
+
+def test_a_sentence_passes_few_functions():
+    """At most 35 named ones of the library, from `translate` to the answer: somebody can read them all."""
+    translator, passed = Translator.from_pretrained("multi30k-en-de"), set()
+    package = str(Path(translation.__file__).parent)
+
+    def note(frame, event, _):
+        code = frame.f_code
+        if event == "call" and code.co_filename.startswith(package) and not code.co_name.startswith("<"):
+            passed.add(f"{Path(code.co_filename).name}: {code.co_qualname}")
+
+    before = sys.getprofile()
+    sys.setprofile(note)
+    try:
+        (answer,) = translator.translate(["A man plays the guitar on the street."], beam_size=5)
+    finally:
+        sys.setprofile(before)
+    assert answer
+    assert "search.py: beam_search" in passed
+    assert len(passed) <= 35, "\n".join(sorted(passed))

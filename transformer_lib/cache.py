@@ -2,6 +2,7 @@
 
 """A key-value cache: what a decoder has projected so far, so that it need not be projected again."""
 
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
@@ -9,22 +10,17 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 
+@dataclass(eq=False)
 class KeysAndValues:
-    """The keys and values that one attention has projected so far.
+    """The keys and values that one attention has projected so far, each (rows, heads, length, d_k).
 
     Args:
         static: True for attention to the memory: what is put in first stays, and nothing is added.
     """
 
-    def __init__(self, *, static: bool = False) -> None:
-        self.static = static
-        self.key: Tensor | None = None  # (rows, heads, length, d_k)
-        self.value: Tensor | None = None  # (rows, heads, length, d_k)
-
-    @property
-    def length(self) -> int:
-        """How many positions are stored."""
-        return 0 if self.key is None else self.key.size(2)
+    static: bool = False
+    key: Tensor | None = None
+    value: Tensor | None = None
 
     def update(
         self, key: Float[Tensor, "rows heads new d_k"], value: Float[Tensor, "rows heads new d_k"]
@@ -68,7 +64,8 @@ class KeyValueCache:
     @property
     def length(self) -> int:
         """How many target positions are stored; the next token stands at this position, counted from 0."""
-        return self.layers[0].self_attention.length
+        key = self.layers[0].self_attention.key
+        return 0 if key is None else key.size(2)
 
     def select(self, rows: Int[Tensor, " rows"], *, memory: bool = True) -> None:
         """Make row i of the cache what row rows[i] was: leave rows out, repeat them, change their order.

@@ -86,7 +86,22 @@ class MultiHeadAttention(nn.Module):
         """
         if is_causal and (mask is not None or cache is not None):
             raise ValueError("is_causal=True goes neither with a mask nor with a cache: put causality into the mask")
-        q, k, v = self._project(query, key, value, cache)  # (b, h, n or m, d_k)
+        if self.positions is not None and not (key is query or torch.equal(key, query)):
+            raise ValueError("positions are for self-attention: expected equal queries and keys; got others")
+        if cache is not None and cache.static and cache.key is not None and cache.value is not None:
+            (q,), k, v = self._heads(query, 0, 1), cache.key, cache.value
+        else:  # q, k and v are (b, h or g, n or m, d_k)
+            if query is key and key is value:
+                q, k, v = self._heads(query, 0, 3)
+            elif key is value:
+                (q,), (k, v) = self._heads(query, 0, 1), self._heads(key, 1, 3)
+            else:
+                (q,), (k,), (v,) = self._heads(query, 0, 1), self._heads(key, 1, 2), self._heads(value, 2, 3)
+            if self.positions is not None:
+                offset = 0 if cache is None or cache.key is None else cache.key.size(2)
+                q, k = self.positions(q, offset=offset), self.positions(k, offset=offset)
+            if cache is not None:
+                k, v = cache.update(k, v)  # those in the cache come first
         if k.size(2) != v.size(2):  # a fused kernel may not notice
             raise ValueError(f"keys and values come in pairs; got {k.size(2)} keys and {v.size(2)} values")
         shape = (q.size(0), self.num_heads, q.size(2), k.size(2))  # (b, h, n, m)
@@ -96,33 +111,6 @@ class MultiHeadAttention(nn.Module):
             check_mask(mask, shape)
         heads, weights = self._attend(q, k, v, mask, is_causal, need_weights)  # (b, h, n, d_k), (b, h, n, m)
         return self.out_projection(heads.transpose(1, 2).flatten(2)), weights  # (b, n, h, d_k) -> (b, n, d_model)
-
-    def _project(
-        self,
-        query: Float[Tensor, "batch n d_model"],
-        key: Float[Tensor, "batch m d_model"],
-        value: Float[Tensor, "batch m d_model"],
-        cache: KeysAndValues | None,
-    ) -> tuple[
-        Float[Tensor, "batch heads n d_k"],
-        Float[Tensor, "batch groups keys d_k"],
-        Float[Tensor, "batch groups values d_k"],
-    ]:
-        """Queries, keys and values of all heads; those in the cache come first."""
-        if self.positions is not None and not (key is query or torch.equal(key, query)):
-            raise ValueError("positions are for self-attention: expected equal queries and keys; got others")
-        if cache is not None and cache.static and cache.key is not None and cache.value is not None:
-            return self._heads(query, 0, 1)[0], cache.key, cache.value
-        if query is key and key is value:
-            q, k, v = self._heads(query, 0, 3)
-        elif key is value:
-            (q,), (k, v) = self._heads(query, 0, 1), self._heads(key, 1, 3)
-        else:
-            (q,), (k,), (v,) = self._heads(query, 0, 1), self._heads(key, 1, 2), self._heads(value, 2, 3)
-        if self.positions is not None:
-            offset = 0 if cache is None else cache.length
-            q, k = self.positions(q, offset=offset), self.positions(k, offset=offset)
-        return (q, k, v) if cache is None else (q, *cache.update(k, v))
 
     def _heads(
         self, x: Float[Tensor, "batch length d_model"], start: int, stop: int

@@ -142,7 +142,8 @@ class Translator:
             TypeError: `sentences` is one string.
             ValueError: `batch_size` or `beam_size` is below 1.
         """
-        _require_list(sentences)
+        if isinstance(sentences, str):
+            raise TypeError(f"expected a list of sentences; got one string, {sentences!r}")
         for name, size in (("batch_size", batch_size), ("beam_size", beam_size)):
             if size < 1:
                 raise ValueError(f"{name} must be at least 1; got {size}")
@@ -243,11 +244,6 @@ class Translator:
         return ["<eos>" if token == eos else self.tokenizer.decode([token]).strip() or "␣" for token in tokens]
 
 
-def _require_list(texts: Sequence[str]) -> None:
-    if isinstance(texts, str):
-        raise TypeError(f"expected a list of sentences; got one string, {texts!r}")
-
-
 def _read_config(folder: Path) -> TransformerConfig:
     if not folder.is_dir():
         raise InputError(f"there is no model directory {folder}: name what `train --out` wrote")
@@ -290,8 +286,9 @@ def evaluate_bleu(hypotheses: Sequence[str], references: Sequence[str]) -> dict[
     """
     import sacrebleu  # here, so that importing the library stays fast
 
-    _require_list(hypotheses)
-    _require_list(references)
+    for texts in (hypotheses, references):
+        if isinstance(texts, str):
+            raise TypeError(f"expected a list of sentences; got one string, {texts!r}")
     if len(hypotheses) != len(references) or not references:
         raise ValueError(f"expected one reference a translation; got {len(hypotheses)} and {len(references)}")
     bleu = sacrebleu.BLEU()
