@@ -63,6 +63,18 @@ def _flush_names(folder: Path) -> None:
             os.close(names)
 
 
+def user_cache() -> Path:
+    """The user's folder for what can be fetched again: `transformer_lib` in `$XDG_CACHE_HOME` or else in `~/.cache`.
+
+    Raises:
+        InputError: there is no home directory.
+    """
+    try:
+        return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "transformer_lib"
+    except RuntimeError as error:
+        raise InputError("there is no home directory with a cache: set XDG_CACHE_HOME to a folder for it") from error
+
+
 def remove_parts(folder: str | Path) -> None:
     """Delete what a writer that was killed in the middle has left in a folder, if there is such a folder."""
     for part in Path(folder).glob(".*.[0-9]*.part"):

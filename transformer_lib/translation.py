@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 import json
-import os
 import warnings
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
@@ -19,7 +18,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from transformer_lib.data import Tokenizer
 from transformer_lib.decoding import beam_search
-from transformer_lib.files import InputError, atomic_write, one_line
+from transformer_lib.files import InputError, atomic_write, one_line, user_cache
 from transformer_lib.model import Transformer, TransformerConfig, evaluation
 from transformer_lib.serialization import load_weights, save_weights
 
@@ -29,17 +28,19 @@ SHIPPED = ("multi30k-en-de",)
 def shipped(name: str) -> Path:
     """The path of a file or directory that comes with the course, such as `multi30k-en-de` or `bench.json`.
 
-    It is looked for in the checkout that this package lies in, then in the folder `transformer_lib` of the user's
-    cache, `$XDG_CACHE_HOME` or else `~/.cache`.
+    It is looked for in the checkout that this package lies in, then in the `user_cache`.
 
     Raises:
         InputError: it is in neither place.
     """
-    checkout, cache = Path(__file__).parents[1] / "records", os.environ.get("XDG_CACHE_HOME") or "~/.cache"
-    for path in (checkout / name, Path(os.path.expanduser(cache), "transformer_lib", name)):
-        if path.exists():
-            return path
-    raise InputError(f"{name} comes with the course, not with the package: copy records/{name} of the course to {path}")
+    path = Path(__file__).parents[1] / "records" / name
+    if not path.exists():
+        path = user_cache() / name
+    if not path.exists():
+        raise InputError(
+            f"{name} comes with the course, not with the package: copy records/{name} of the course to {path}"
+        )
+    return path
 
 
 class Attention(NamedTuple):

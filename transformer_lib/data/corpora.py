@@ -18,7 +18,7 @@ from pathlib import Path
 from zlib import crc32
 
 from transformer_lib.data.toy_grammar import ADJECTIVES, NOUNS, toy_sentence
-from transformer_lib.files import InputError, atomic_write
+from transformer_lib.files import InputError, atomic_write, user_cache
 
 HELD_OUT = {
     (adjective, noun) for i, adjective in enumerate(ADJECTIVES) for j, noun in enumerate(NOUNS) if (2 * i + j) % 7 == 0
@@ -183,15 +183,9 @@ def find_multi30k(split: str, language: str) -> Path | None:
 
 def _multi30k_folders() -> Iterator[Path]:
     """Where to look; the last one is the cache."""
-    data, cache = os.environ.get("TRANSFORMER_LIB_DATA"), os.environ.get("XDG_CACHE_HOME") or "~/.cache"
-    for folder in (data, f"{cache}/transformer_lib"):
-        try:
-            if folder:
-                yield Path(folder).expanduser() / "multi30k"
-        except RuntimeError as error:
-            raise InputError(
-                f"there is no home directory for {folder}: set TRANSFORMER_LIB_DATA to the folder that holds multi30k"
-            ) from error
+    if data := os.environ.get("TRANSFORMER_LIB_DATA"):
+        yield Path(os.path.expanduser(data), "multi30k")
+    yield user_cache() / "multi30k"
 
 
 def _multi30k_lines(split: str, language: str) -> list[str]:
