@@ -11,8 +11,10 @@ import pytest
 import torch
 
 from transformer_lib import __main__ as command_line
+from transformer_lib.architecture import architecture
 from transformer_lib.exercises import grade, own_file
 from transformer_lib.files import InputError
+from transformer_lib.translation import Translator
 
 SOLUTION = own_file.solution()
 
@@ -156,3 +158,46 @@ def test_the_solution_learns_to_translate_numbers(tmp_path):
     assert sum(answer == german(n) for n, answer in answers.items()) >= 190
     for n in unseen[:5]:
         assert mine.beam_search(model, torch.tensor([pairs[n][0]]), bos, eos, 8, 1) == answers[n]
+
+
+def test_a_file_of_ones_own_is_trained_and_translates(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    small = "source_vocab_size, target_vocab_size, pad_id, 16, 2, 32, 1)\n\n\n# ---- Chapter 8"
+    text = SOLUTION.replace("source_vocab_size, target_vocab_size, pad_id)\n\n\n# ---- Chapter 8", small)
+    assert small in text
+    mine = Path("mine.py")
+    mine.write_text(text, "utf-8")
+    Path("a").write_text("a dog sleeps\nthe cat\n" * 30, "utf-8")
+    Path("b").write_text("ein Hund schläft\ndie Katze\n" * 30, "utf-8")
+    train = "train --source a --target b --preset tiny --vocab-size 280 --out run --architecture mine.py:build"
+    assert command_line.main([*train.split(), *"--learning-rate 0.01 --warmup 10 --steps 40".split()]) == 0
+    translate = ["translate", "--model", "run", "a dog"]
+    assert command_line.main(translate) == 2
+    assert "has a model of its own: read run/architecture.py, then give --architecture" in capsys.readouterr().err
+    assert command_line.main([*translate, "--architecture", "mine.py:build"]) == 0
+    said = capsys.readouterr()
+    assert "this model has no cache" in said.err
+    translator = Translator.from_pretrained("run", build=architecture("mine.py:build"))
+    (_, best), *_ = translator.n_best("a dog", use_cache=False)
+    assert said.out == f"{best}\n"
+    tokenizer, source = translator.tokenizer, torch.tensor([translator.tokenizer.encode("a dog")])
+    limit = 2 * source.size(1) + 10
+    own = own_file.load(mine).beam_search(translator.model.model, source, tokenizer.bos_id, tokenizer.eos_id, limit)
+    assert best == " ".join(tokenizer.decode(own).split())
+    with pytest.raises(ValueError, match="no cache"):
+        translator.translate(["a dog"])
+    mine.write_text(text + "# changed\n", "utf-8")
+    assert command_line.main([*translate, "--architecture", "mine.py:build"]) == 0
+    assert "is not what the model was trained with" in capsys.readouterr().err
+    assert command_line.main([*train.split(), "--resume"]) == 2
+    assert "is not what the run began with" in capsys.readouterr().err
+    wrong = {
+        "mine.py": "expected FILE.py:FUNCTION",
+        "mine.py:nothing": "cannot import mine.py:nothing",
+        "mine.py:attention": "mine.py:attention, called with",
+        "none.py:build": "there is no none.py",
+        "mine:build": "expected FILE.py:FUNCTION",
+    }
+    for name, words in wrong.items():
+        assert command_line.main([*translate, "--architecture", name]) == 2
+        assert words in capsys.readouterr().err

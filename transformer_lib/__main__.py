@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import logging
 import math
@@ -26,12 +25,15 @@ import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
 import transformer_lib
+from transformer_lib.architecture import KEPT, SIZES, function_of, source_of
+from transformer_lib.architecture import architecture as model_of
 from transformer_lib.checks import Finding, check_transformer
 from transformer_lib.data import read_lines
 from transformer_lib.engine import EngineTranslator, export, load
 from transformer_lib.exercises import own_file
 from transformer_lib.exercises.progress import progress
 from transformer_lib.files import InputError, atomic_write, one_line
+from transformer_lib.model import Transformer
 from transformer_lib.recipes import PRESETS, goes_on, read_corpus, train_translator, training_data
 from transformer_lib.training.distributed import is_first_process, process_group
 from transformer_lib.translation import Translator, evaluate_bleu
@@ -77,7 +79,11 @@ _data = _options(
 _where = click.option(
     "--device", type=click.Choice(["auto", "cpu", "cuda"]), default="auto", callback=_device, help="auto: a GPU if any"
 )
+_own_model = click.option(
+    "--architecture", type=_Name(), metavar="FILE.py:FUNCTION", help="a model of your own, made by this function"
+)
 _model = _options(
+    _own_model,
     click.option(
         "--model", type=_Name(), required=True, help="what `train --out` or `export --out` wrote, or multi30k-en-de"
     ),
@@ -105,6 +111,7 @@ def _commands() -> None:
     type=click.Choice(sorted(PRESETS)),
     help="tiny: a try; small: tens of thousands of pairs; base: a GPU (tiny for toy, else small)",
 )
+@_own_model
 @click.option("--start-from", type=_Name(), help="begin with the weights of this translator, or of multi30k-en-de")
 @click.option("--resume", is_flag=True, help="resume the run in --out")
 @click.option(
@@ -124,8 +131,9 @@ def _commands() -> None:
 @click.option("--seed", type=click.IntRange(0, 2**63 - 1), default=0, help="of weights, order and dropout (0)")
 @_where
 def _train(
-    out: str, store: str | None, preset: str | None, start_from: str | None, resume: bool, device: str, **options: Any
-) -> None:
+    out: str, store: str | None, preset: str | None, architecture: str | None, start_from: str | None, resume: bool,
+    device: str, **options: Any,
+) -> None:  # fmt: skip
     """Train a translator on a corpus or on two text files."""
     data = {name: options.pop(name) for name in ("corpus", "source", "target")}
     settings = {name: value for name, value in options.items() if value is not None}
@@ -137,13 +145,15 @@ def _train(
     if start_from and (shape or tokenizer):
         given = "--dropout" if shape else "--vocab-size"
         raise InputError(f"{given} does not go with --start-from: the sizes are those of {start_from}")
+    if architecture and shape:
+        raise InputError(f"--dropout does not go with --architecture: {architecture} decides it")
     if not {"steps", "minutes"} & settings.keys():
         settings["minutes"] = 30.0
     if not math.isfinite(settings.get("minutes", 0)):
         raise click.BadParameter("expected a finite number", click.get_current_context(), param_hint="--minutes")
     chosen = PRESETS[preset or ("tiny" if data["corpus"] == "toy" else "small")]
     chosen = chosen | {
-        "model": chosen["model"] | shape,
+        "model": SIZES if architecture else chosen["model"] | shape,
         "training": chosen["training"] | settings,
         "tokenizer": chosen["tokenizer"] | tokenizer,
     }
@@ -151,9 +161,13 @@ def _train(
     shown = logging.WARNING if sys.stderr.isatty() else logging.INFO  # a terminal shows a bar instead
     logging.getLogger("transformer_lib.training").setLevel(shown)
     with process_group(device) as place:
-        goes_on(Path(out), resume)  # before anything is read
+        going_on = goes_on(Path(out), resume)  # before anything is read
+        build = model_of(architecture) if architecture else Transformer
         corpus, val_corpus = training_data(out=Path(out), store=store, **data)
-        log = train_translator(corpus, val_corpus, chosen, out, start_from=start_from, resume=resume, device=place)
+        if architecture:
+            _keep_source(architecture, Path(out), going_on)
+        options = {"build": build, "start_from": start_from, "resume": resume, "device": place}
+        log = train_translator(corpus, val_corpus, chosen, out, **options)
         if is_first_process():
             click.echo(json.dumps(log[-1]))
 
@@ -163,13 +177,13 @@ def _train(
 @click.option("--n-best", type=click.IntRange(1, 1000), help="this many of each: number, score, translation")
 @click.argument("sentences", nargs=-1, metavar="[SENTENCE]…")
 def _translate(
-    model: str, beam: int, length_penalty: float, output: str | None, device: str, n_best: int | None,
-    sentences: tuple[str, ...],
+    model: str, architecture: str | None, beam: int, length_penalty: float, output: str | None, device: str,
+    n_best: int | None, sentences: tuple[str, ...],
 ) -> None:  # fmt: skip
     """Translate sentences, or standard input line by line."""
-    translator = load(model, device=device)
+    translator, search = _load(model, architecture, device)
     groups = [list(sentences)] if sentences else _standard_input()
-    options: dict[str, Any] = {"beam_size": max(beam, n_best or 1), "length_penalty": length_penalty}
+    options: dict[str, Any] = {"beam_size": max(beam, n_best or 1), "length_penalty": length_penalty} | search
     if n_best is None:
         answers = (answer for group in groups for answer in _answers(translator, model, group, **options))
     elif isinstance(translator, EngineTranslator):
@@ -195,8 +209,8 @@ def _write(answers: Iterable[str], output: str | None) -> None:
 @click.option("--split", help="with --corpus: its part, such as test_2016_flickr")
 @_model
 def _evaluate(
-    split: str | None, model: str, beam: int, length_penalty: float, output: str | None, device: str,
-    **data: str | None,
+    split: str | None, model: str, architecture: str | None, beam: int, length_penalty: float, output: str | None,
+    device: str, **data: str | None,
 ) -> None:  # fmt: skip
     """Score a translator: BLEU, chrF and TER as JSON."""
     corpus = data["corpus"]
@@ -208,7 +222,8 @@ def _evaluate(
     pairs = read_corpus(split or "", **data)
     if not len(pairs):
         raise InputError("nothing to evaluate: there is no sentence in the files")
-    answers = _answers(load(model, device=device), model, pairs.source, beam_size=beam, length_penalty=length_penalty)
+    translator, search = _load(model, architecture, device)
+    answers = _answers(translator, model, pairs.source, beam_size=beam, length_penalty=length_penalty, **search)
     if output:
         _write(answers, output)
     click.echo(json.dumps(evaluate_bleu(answers, pairs.target)))
@@ -222,6 +237,28 @@ def _evaluate(
 def _export(model: str, to: str, quantization: str | None, out: str) -> None:
     """Write a translator for a faster engine, which `translate` and `evaluate` then use."""
     export(Translator.from_pretrained(model), out, quantization=quantization)
+
+
+def _keep_source(architecture: str, out: Path, going_on: bool) -> None:
+    """Put a copy of the file of a model into the directory of its run; a run goes on only with the same file."""
+    text, kept = source_of(architecture), out / KEPT
+    if going_on and kept.is_file() and kept.read_text(encoding="utf-8") != text:
+        raise InputError(f"{architecture} is not what the run began with, {kept}: give that, or another --out")
+    if is_first_process():
+        atomic_write(kept, text)
+
+
+def _load(model: str, architecture: str | None, device: str) -> tuple[Translator, dict[str, bool]]:
+    """A translator, and how it has to search."""
+    kept = Path(model, KEPT)
+    if architecture is None and kept.is_file():
+        raise InputError(f"{model} has a model of its own: read {kept}, then give --architecture {kept}:FUNCTION")
+    if architecture is None:
+        return load(model, device=device), {}
+    if kept.is_file() and kept.read_text(encoding="utf-8") != source_of(architecture):
+        _say(f"warning: {architecture} is not what the model was trained with, {kept}")
+    _say("this model has no cache: for each token it computes all tokens before it anew")
+    return Translator.from_pretrained(model, device=device, build=model_of(architecture)), {"use_cache": False}
 
 
 def _answers(translator: Translator, model: str, sentences: list[str], **options: Any) -> list[str]:
@@ -299,18 +336,10 @@ def _check(factory: str, sizes: tuple[int, int], as_json: str | None, as_junit: 
     machine. Status 0: all hold; 1: one does not; 2: it cannot be run. The page "Is it right?" says what a pass does not
     prove.
     """  # noqa: D301, for click \b means: leave these lines as they are
-    module, colon, name = factory.partition(":")
-    if not (module and colon and name):
-        raise InputError(f"expected module:factory, such as mymodel:build; got {factory!r}")
-    if os.getcwd() not in sys.path:
-        sys.path.insert(0, os.getcwd())
     options |= {"source_vocab_size": sizes[0], "target_vocab_size": sizes[1]}
     out = sys.stderr if "-" in (as_json, as_junit) else sys.stdout
     with redirect_stdout(sys.stderr):
-        try:
-            build = getattr(importlib.import_module(module), name)
-        except (Exception, SystemExit) as error:
-            raise InputError(f"cannot import {factory}: {one_line(error)}") from error
+        build = function_of(factory)
         try:
             with _tell_progress(out) as told:
                 report = check_transformer(build, **told, **options)

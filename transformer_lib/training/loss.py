@@ -90,7 +90,7 @@ def validation_loss(model: Transformer, pairs: Pairs, batch_tokens: int) -> floa
 
     Of several processes each computes its share of the batches; all must call it, and all get the same.
     """
-    device, pad_id = model.output_projection.weight.device, model.config.pad_id
+    device, pad_id = next(model.parameters()).device, model.config.pad_id
     total, count = torch.zeros((), dtype=torch.float64, device=device), 0
     rank, world = rank_and_world_size()
     with evaluation(model):
