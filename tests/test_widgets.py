@@ -13,9 +13,9 @@ from transformer_lib.attention import scaled_dot_product_attention
 from transformer_lib.cost import attention_memory, count_parameters, decoding_flops, training_flops
 from transformer_lib.decoding import beam_search
 from transformer_lib.decoding.sampling import filtered_probabilities
-from transformer_lib.exercises.chapter_10 import WORDS, TableModel
 from transformer_lib.model import TransformerConfig
 from transformer_lib.positions import sinusoidal_table
+from transformer_lib.teaching import WORDS, TableModel
 
 STATIC = ROOT / "book" / "_static"
 

@@ -1,32 +1,12 @@
 # Generated from chapters/01b_counting.md: edit it there and `make export`, or here and `make sync`.
 
-"""The graders of the page on counting, and a ruler for them."""
+"""The graders of the page on counting."""
 
 import torch
 from torch import Tensor
 
 from transformer_lib.exercises import Answer, Checks, close
-
-
-def longest_chain(result: Tensor) -> int:
-    """How many recorded operations had to run one after another to make this tensor (a parameter at the start counts).
-
-    Args:
-        result: a tensor that has a gradient function.
-
-    Returns:
-        The longest path through the record that PyTorch keeps for the gradient.
-    """
-    depth: dict[object, int] = {}
-    waiting: list = [result.grad_fn]
-    while waiting:
-        inputs = [function for function, _ in waiting[-1].next_functions if function is not None]
-        unknown = [function for function in inputs if function not in depth]
-        if unknown:
-            waiting += unknown
-        else:
-            depth[waiting.pop()] = 1 + max((depth[function] for function in inputs), default=0)
-    return max(depth.values())
+from transformer_lib.teaching import longest_chain
 
 
 def grade_01b_1(answer: Answer) -> Checks:

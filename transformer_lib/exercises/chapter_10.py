@@ -2,45 +2,14 @@
 
 """Graders of the exercises of chapter 10."""
 
-import math
-from collections.abc import Callable
-from itertools import product
-from types import SimpleNamespace
 from typing import Any
 
 import torch
-from torch import Tensor, nn
 
 from transformer_lib.cache import KeyValueCache
 from transformer_lib.decoding import beam_search
 from transformer_lib.exercises import Answer, Checks, close
-from transformer_lib.model import Memory
-
-WORDS = ["pad", "start", "end", "A", "B", "C"]
-Table = dict[str, dict[str, float]]
-Chances = Callable[[tuple[str, ...]], dict[str, float]]  # the probabilities of what follows these words
-
-
-class TableModel(nn.Module):
-    """The toy model with the interface of a Transformer: its hidden state is the last token."""
-
-    def __init__(self, table: Table) -> None:
-        super().__init__()
-        rows = [[table.get(last, {}).get(token, 0.0) for token in WORDS] for last in WORDS]
-        self.log_table = torch.tensor(rows, dtype=torch.float64).log()  # (6, 6), log 0 = minus infinity
-        self.config = SimpleNamespace(pad_id=0, target_vocab_size=6, num_decoder_layers=1, max_len=50)
-
-    def encode(self, source_tokens: Tensor) -> Memory:
-        """The source does not matter."""
-        return Memory(source_tokens, source_tokens)
-
-    def decode(self, target_tokens: Tensor, memory: Memory, **_: Any) -> Tensor:
-        """The hidden state is the token."""
-        return target_tokens
-
-    def output_projection(self, hidden: Tensor) -> Tensor:
-        """The logits are a row of the table."""
-        return self.log_table[hidden]
+from transformer_lib.teaching import WORDS, TableModel, by_last_word, every_sentence
 
 
 def grade_10_2(answer: Answer) -> Checks:
@@ -65,20 +34,6 @@ def _is_table(table: Any) -> bool:
     rows = list(table.values())
     named = all(isinstance(row, dict) and set(row) == {"A", "B", "C", "end"} for row in rows)
     return named and all(all(x >= 0 for x in row.values()) and close(sum(row.values()), 1.0) for row in rows)
-
-
-def every_sentence(chances: Chances, max_length: int) -> list[tuple[float, tuple[str, ...]]]:
-    """All sentences that end, and their probabilities, best first."""
-    found = []
-    for words in (words for n in range(max_length) for words in product("ABC", repeat=n)):
-        steps = enumerate((*words, "end"))
-        found.append((math.prod(chances(words[:before])[word] for before, word in steps), words))
-    return sorted(found, reverse=True)
-
-
-def by_last_word(table: Table) -> Chances:
-    """The probabilities that a table gives."""
-    return lambda words: table[words[-1] if words else "start"]
 
 
 def grade_10_3(answer: Answer) -> Checks:

@@ -7,7 +7,7 @@ import math
 import torch
 
 from transformer_lib.exercises import Answer, Checks, close
-from transformer_lib.exercises.chapter_10 import Chances, by_last_word, every_sentence
+from transformer_lib.teaching import Chances, by_last_word, every_sentence
 
 
 def _hidden(words: tuple[str, ...]) -> dict[str, float]:
