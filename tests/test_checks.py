@@ -91,7 +91,7 @@ def test_other_vocabularies_and_padding(options):
 @pytest.mark.filterwarnings("ignore")
 def test_hugging_face_passes(name):
     """Random weights. The keys have biases of their own there, which get no gradient, rightly."""
-    transformers = pytest.importorskip("transformers")
+    import transformers
 
     def factory(source, target, pad):
         assert source == target
@@ -99,8 +99,9 @@ def test_hugging_face_passes(name):
                  for what, value in (("layers", 2), ("attention_heads", 4), ("ffn_dim", 64))}  # fmt: skip
         tokens = {"pad_token_id": pad, "decoder_start_token_id": pad, "eos_token_id": 1, "bos_token_id": 2}
         config = getattr(transformers, f"{name}Config")(
-            vocab_size=source, d_model=32, max_position_embeddings=64, forced_eos_token_id=None, **sizes, **tokens
-        )
+            vocab_size=source, d_model=32, max_position_embeddings=64, forced_eos_token_id=None,
+            scale_embedding=name == "Marian", **sizes, **tokens,
+        )  # fmt: skip
         kind = {"Marian": "MarianMTModel", "Bart": "BartForConditionalGeneration"}[name]
         return hugging_face(getattr(transformers, kind)(config), pad)
 
