@@ -102,7 +102,7 @@ def test_references_are_links_once_there_is_a_repository(convert, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "name", ["00_preface", "13b_mutation", "tour", pytest.param("17_multi30k", marks=pytest.mark.long)]
+    "name", ["00_preface", "05_masks", "13b_mutation", "tour", pytest.param("17_multi30k", marks=pytest.mark.long)]
 )
 def test_runs_in_an_empty_folder(written, tmp_path, name):
     notebook = nbformat.read(written / f"{name}.ipynb", as_version=4)

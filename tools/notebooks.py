@@ -249,7 +249,9 @@ class Page:
         """A cell of code with its outputs, and the caption of what it draws; no cell if it only kept the books."""
         tags, shown = cell.metadata.get("tags", []), cell.metadata.get("mystnb", {})
         source = without_glue(cell.source)
-        if not source or cell.source == FIGURES:
+        if cell.source == FIGURES:
+            return [nbformat.v4.new_code_cell(style(), metadata={"tags": [], "jupyter": {"source_hidden": True}})]
+        if not source:
             return []
         if "hide-input" in tags and "code_prompt_show" in shown:
             source = f"# {shown['code_prompt_show']}\n{source}"
@@ -260,6 +262,22 @@ class Page:
         code.outputs = [output for output in cell.outputs if "scrapbook" not in output.get("metadata", {})]
         figure = shown.get("figure")
         return [code, self.markdown(f"*{self.caption(figure['name'], figure['caption'])}*")] if figure else [code]
+
+
+@cache
+def style() -> str:
+    """Code that makes figures look as they do in the book, whose folder has a matplotlibrc."""
+    from matplotlib import rc_params_from_file
+
+    settings = rc_params_from_file(ROOT / "book/matplotlibrc", use_default_template=False)
+    lines = [
+        "# How the figures look.",
+        "import matplotlib",
+        "from cycler import cycler",
+        "",
+        "matplotlib.rcParams.update({",
+    ]
+    return "\n".join([*lines, *(f"    {name!r}: {value!r}," for name, value in settings.items()), "})"])
 
 
 def folded(title: str, text: str) -> str:
