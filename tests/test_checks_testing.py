@@ -37,7 +37,7 @@ def test_each_property_is_a_test_that_passes_fails_or_is_skipped(pytester):
     every = 2 * len(PROPERTIES) + len(TRAINED_PROPERTIES)
     result.assert_outcomes(passed=1, failed=3, skipped=1, deselected=every - 5)
     result.stdout.fnmatch_lines_random([
-        "fail *logits not probabilities: *", "*likely: *gallery.html#room-softmax*", "SKIPPED *no max_len was given*",
+        "fail *logits not probabilities: *", "*likely: *(gallery: softmax)*", "SKIPPED *no max_len was given*",
         "*return unheard_of*", "E *NameError: *unheard_of*",
     ])  # fmt: skip
 

@@ -674,7 +674,7 @@ def test_check_tells_each_verdict_and_then_the_faults_and_writes_files(mine, tmp
     assert "fail           logits not probabilities: " in verdicts
     assert "likely" not in verdicts
     assert faults.startswith("fail           logits not probabilities: ")
-    assert "gallery.html#room-softmax" in faults
+    assert "(gallery: softmax)" in faults
     assert [f"{f['verdict']:<14} {f['name']}" for f in found["findings"]] == [
         line.partition(":")[0] for line in verdicts.splitlines()
     ]

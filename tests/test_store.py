@@ -301,7 +301,7 @@ def test_large_texts_get_a_store_in_the_run(run, tmp_path, monkeypatch):
 def test_a_corpus_of_ours_needs_no_store(run):
     status, out, line = run("--corpus", "multi30k", "--out", "run", "--store", "store")
     assert (status, out) == (2, "")
-    assert line.startswith("error: --store is for text files of your own")
+    assert line.startswith("error: a store is for text files of your own")
 
 
 # --- long --------------------------------------------------------------------------------------------------------
