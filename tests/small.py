@@ -3,6 +3,7 @@
 import io
 import json
 import os
+import shutil
 import sys
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
@@ -49,3 +50,8 @@ def files_below(folder):
 def stored_cells(stem):
     """The cells of a page's stored notebook."""
     return json.loads((ROOT / "book" / f"{stem}.ipynb").read_text(encoding="utf-8"))["cells"]
+
+
+def node():
+    """Node's path; a test that asks for it is skipped where there is none."""
+    return shutil.which("node") or pytest.skip("there is no `node` on this machine")

@@ -173,21 +173,11 @@ def test_every_other_page_is_accessible(tab, page):
     accessible(tab, page)
 
 
-@pytest.mark.parametrize(
-    ("words", "chapter"),
-    [
-        ("causal mask", "masks"),
-        ("label smoothing", "training"),
-        ("beam search", "decoding"),
-        ("rotary", "variants"),
-        ("residual connection", "layers"),
-        ("learning rate warmup", "training"),
-        ("flops", "cost"),
-        ("byte pair encoding", "data"),
-        ("sinusoidal", "positions"),
-        ("teacher forcing", "model"),
-    ],
-)
+@pytest.mark.parametrize(("words", "chapter"), [
+    ("causal mask", "masks"), ("label smoothing", "training"), ("beam search", "decoding"), ("rotary", "variants"),
+    ("residual connection", "layers"), ("learning rate warmup", "training"), ("flops", "cost"),
+    ("byte pair encoding", "data"), ("sinusoidal", "positions"), ("teacher forcing", "model"),
+])  # fmt: skip
 def test_search_finds(tab, words, chapter):
     page = tab.open(f"search.html?q={quote(words)}", LAPTOP)
     page.wait_for_function("/found/.test(document.querySelector('#search-results .search-summary')?.textContent)")

@@ -10,6 +10,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from bs4 import BeautifulSoup
+from test_check_strangers import spoilt
 from torch import nn
 
 from transformer_lib.attention import scaled_dot_product_attention
@@ -26,12 +27,7 @@ from transformer_lib.checks import (
     check_transformer,
 )
 from transformer_lib.checks.bugs import CASES
-from transformer_lib.checks.model_under_test import (
-    Adapted,
-    ModelUnderTest,
-    hugging_face,
-    max_difference,
-)
+from transformer_lib.checks.model_under_test import Adapted, ModelUnderTest, hugging_face, max_difference
 from transformer_lib.checks.properties import PROPERTIES, TRAINED_PROPERTIES
 from transformer_lib.checks.reference_model import ReferenceModel
 from transformer_lib.checks.report import Property, examine
@@ -136,26 +132,23 @@ def test_a_recurrent_network_passes():
     assert report.holds, report
 
 
-class Together(nn.Module):
+class Together(nn.ModuleDict):
     """The maps to queries and to keys."""
 
-    def __init__(self, width):
-        super().__init__()
-        self.q, self.k = nn.Linear(width, width), nn.Linear(width, width)
-
     def forward(self, x, memory):
-        return self.q(x), self.k(memory)
+        return self["q"](x), self["k"](memory)
 
 
 class QueriesAndKeysTogether(ReferenceModel):
     called = True
 
     def projections(self):
-        return {"qk": Together(self.width), "v": nn.Linear(self.width, self.width)}
+        maps = super().projections()
+        return {"v": maps.pop("v"), "qk": Together(maps)}
 
     def attend(self, part, x, memory, mask):
         maps = part["qk"]
-        q, k = maps(x, memory) if self.called else (maps.q(x), maps.k(memory))
+        q, k = maps(x, memory) if self.called else (maps["q"](x), maps["k"](memory))
         q, k, v = (self.split(nn.Identity(), y) for y in (q, k, part["v"](memory)))
         return part["o"](self.join(self.weights(self.scores(q, k), mask) @ v))
 
@@ -163,9 +156,9 @@ class QueriesAndKeysTogether(ReferenceModel):
 @pytest.mark.parametrize("called", [True, False])
 def test_queries_and_keys_may_share_a_module(called):
     """With one target token they get no gradient, rightly; a whole attention that gets none is still found."""
-    right = type("Right", (QueriesAndKeysTogether,), {"called": called})
+    right = spoilt(QueriesAndKeysTogether, called=called)
     assert one(right, "first token sees itself").verdict == "pass"
-    wrong = type("Wrong", (right,), {"target_mask": lambda self, target: right.target_mask(self, target).tril(-1)})
+    wrong = spoilt(right, target_mask=lambda model, target: right.target_mask(model, target).tril(-1))
     finding = one(wrong, "first token sees itself")
     assert finding.verdict == "fail"
     assert "2 modules do nothing, such as decoder.0.self" in finding.evidence
@@ -202,21 +195,17 @@ class Table(nn.Linear):
 def test_padding_that_cannot_be_changed_gets_no_verdict(side):
     """The other side's table exists, but this side's padding does not read it."""
 
-    class OwnTable(ReferenceModel):
-        def __init__(self, source, target, pad):
-            super().__init__(source, target, pad)
-            setattr(self, f"{side}_table", Table(source if side == "source" else target, self.width))
+    def unmasked(model, tokens):
+        mask = torch.ones_like(getattr(ReferenceModel, f"{side}_mask")(model, tokens))
+        return mask if side == "source" else mask.tril()
 
-        def source_mask(self, source):
-            mask = super().source_mask(source)
-            return torch.ones_like(mask) if side == "source" else mask
-
-        def target_mask(self, target):
-            mask = super().target_mask(target)
-            return torch.ones_like(mask).tril() if side == "target" else mask
+    def own_table(model):
+        words = getattr(model, f"{side}_table").num_embeddings
+        setattr(model, f"{side}_table", Table(words, model.width))
 
     other = {"source": "target", "target": "source"}[side]
-    verdicts = {finding.name: finding.verdict for finding in check(OwnTable).findings}
+    factory = spoilt(built=own_table, **{f"{side}_mask": unmasked})
+    verdicts = {finding.name: finding.verdict for finding in check(factory).findings}
     assert verdicts[f"{side} padding on the left"] == "not applicable"
     assert verdicts[f"{other} padding on the left"] == "pass"
 
@@ -224,17 +213,13 @@ def test_padding_that_cannot_be_changed_gets_no_verdict(side):
 def test_a_table_of_positions_is_not_taken_for_one_of_words():
     """As many positions as words, and the padding's number is a position as well."""
 
-    class Learned(ReferenceModel):
-        def __init__(self, source, target, pad):
-            super().__init__(source, target, pad)
-            self.more = nn.Embedding(target, target)
+    def forward(model, source, target):
+        places = torch.arange(target.size(1), device=target.device).expand_as(target)
+        return ReferenceModel.forward(model, source, target) + model.more(places)
 
-        def forward(self, source, target):
-            places = torch.arange(target.size(1), device=target.device).expand_as(target)
-            return super().forward(source, target) + self.more(places)
-
+    words = spoilt(built=lambda m: setattr(m, "more", nn.Embedding(*[m.output.out_features] * 2)), forward=forward)
     for pad in (0, 5):
-        assert_transformer(Learned, pad_id=pad, training=False)
+        assert_transformer(words, pad_id=pad, training=False)
 
 
 def test_every_property_says_what_it_proves_and_what_it_cannot():
@@ -247,28 +232,23 @@ def test_every_property_says_what_it_proves_and_what_it_cannot():
 # --- not applicable, and not possible ----------------------------------------------------------------------------
 
 
-class OneHot(nn.Module):
+class OneHot(nn.Linear):
+    """An embedding as a product with vectors that are 1 once."""
+
+    def forward(self, tokens):
+        return super().forward(F.one_hot(tokens, self.in_features).to(self.weight.dtype))
+
+
+def black_box(source, target, pad):
     """No embedding table, no dropout, no max_len: as black as a box can be."""
-
-    def __init__(self, source, target, pad):
-        super().__init__()
-        self.model, self.sizes = ours(source, target, pad, dropout=0.0), (source, target)
-        self.tables = nn.ModuleList(nn.Linear(size, 32, bias=False) for size in self.sizes)
-        del self.model.source_embedding, self.model.target_embedding
-
-    def forward(self, source, target):
-        embedded = []
-        for tokens, size, table in zip((source, target), self.sizes, self.tables):
-            one_hot = F.one_hot(tokens, size).to(table.weight.dtype)
-            embedded.append(self.model.positions(table(one_hot) * 6))
-        mask = padding_mask(source, self.model.config.pad_id)
-        memory = self.model.encoder(embedded[0], mask=mask)
-        own = decoder_mask(target, self.model.config.pad_id)
-        return self.model.output_projection(self.model.decoder(embedded[1], memory, mask=own, memory_mask=mask))
+    model = ReferenceModel(source, target, pad)
+    model.source_table, model.target_table = (OneHot(size, model.width, bias=False) for size in (source, target))
+    model.dropout = nn.Identity()
+    return model
 
 
 def test_what_does_not_apply_is_said_with_the_reason():
-    report = check(OneHot)
+    report = check(black_box)
     assert report.holds, report
     reasons = {f.name: f.evidence for f in report.findings if f.verdict == "not applicable"}
     assert reasons.keys() == {
@@ -280,17 +260,15 @@ def test_what_does_not_apply_is_said_with_the_reason():
 
 
 def test_a_model_that_runs_in_one_dtype_only_is_still_examined():
-    class Single(ReferenceModel):
-        def forward(self, source, target):
-            return super().forward(source, target) + torch.zeros(1, dtype=torch.float32, device=source.device)
+    def single(model, source, target):
+        return ReferenceModel.forward(model, source, target) + torch.zeros(1, device=source.device)
 
-    class Float32Only(ReferenceModel):
-        def forward(self, source, target):
-            assert self.output.weight.dtype == torch.float32
-            return super().forward(source, target)
+    def float32_only(model, source, target):
+        assert model.output.weight.dtype == torch.float32
+        return ReferenceModel.forward(model, source, target)
 
-    assert check(Single).holds  # torch promotes: nothing is wrong
-    assert check(Float32Only).failed == ["every dtype"]
+    assert check(spoilt(forward=single)).holds  # torch promotes: nothing is wrong
+    assert check(spoilt(forward=float32_only)).failed == ["every dtype"]
 
 
 @pytest.mark.parametrize(("factory", "error", "words"), [

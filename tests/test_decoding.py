@@ -622,8 +622,14 @@ def test_a_lot_depends_on_the_place_and_not_on_the_neighbours():
 # --- whole corpora ---
 
 
-def cached_is_uncached(sentences, vocab_size):
+@pytest.mark.parametrize("name", ["toy", pytest.param("multi30k", marks=pytest.mark.long)])
+def test_cached_is_uncached_on_a_whole_corpus(name):
     """In float32, token for token; and the hidden states of all positions to 1e-5."""
+    try:
+        corpus = toy_corpus("test", size=15) if name == "toy" else load_multi30k("test_2016_flickr")
+    except InputError as absent:
+        pytest.skip(f"Multi30k: {absent}")
+    sentences, vocab_size = list(corpus.source), 300 if name == "toy" else 4000
     tokenizer = Tokenizer.train(sentences, vocab_size=vocab_size)
     torch.manual_seed(0)
     size = tokenizer.vocab_size
@@ -643,17 +649,3 @@ def cached_is_uncached(sentences, vocab_size):
             by_token = torch.cat([model.decode(token, memory, cache=cache) for token in target.split(1, dim=1)], dim=1)
             at_once = model.decode(target, memory, is_causal=True)
         assert (by_token - at_once).abs().max() < 1e-5
-
-
-def test_cached_is_uncached_on_the_toy_corpus():
-    cached_is_uncached(list(toy_corpus("test", size=15).source), 300)
-
-
-@pytest.mark.long
-def test_cached_is_uncached_on_the_test_set_of_multi30k():
-    """Skipped where the data is not at hand: set TRANSFORMER_LIB_DATA, or train once on multi30k."""
-    try:
-        corpus = load_multi30k("test_2016_flickr")
-    except InputError as absent:
-        pytest.skip(f"Multi30k: {absent}")
-    cached_is_uncached(list(corpus.source), 4000)

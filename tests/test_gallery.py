@@ -8,18 +8,13 @@ from pathlib import Path
 import pytest
 import torch
 
-from transformer_lib.checks import (
-    check_transformer,
-)
+from transformer_lib.checks import check_transformer
 from transformer_lib.checks.bugs import CASES
 from transformer_lib.checks.components import ATTENTION, DECODER_LAYER, LAYER, MASKS, MULTI_HEAD, POSITIONS
 from transformer_lib.checks.model_under_test import ModelUnderTest
 from transformer_lib.checks.properties import FOLLOWS, PROPERTIES, TRAINED_PROPERTIES
 from transformer_lib.checks.reference_model import ReferenceModel
-from transformer_lib.checks.training_bugs import (
-    accumulate,
-    accumulate_wrong,
-)
+from transformer_lib.checks.training_bugs import accumulate, accumulate_wrong
 
 ROOT = Path(__file__).resolve().parent.parent
 SIZES = 29, 29, 0
@@ -128,21 +123,11 @@ FLOOR, COPY = (entry.function for entry in TRAINED_PROPERTIES)
 CHANCE = 3.33  # ln 28
 NEVER = None
 TRAINED = {  # loss on random targets after 200 steps; steps until a sentence is copied
-    "plain": (3.35, 600),
-    "causal": (0.74, NEVER),
-    "future": (0.88, NEVER),
-    "unmasked": (2.79, NEVER),
-    "blind": (3.35, NEVER),
-    "dead": (3.36, NEVER),
-    "slices": (3.35, 800),
-    "scale": (3.35, 400),
-    "doubled": (3.35, 800),
-    "overwritten": (3.35, 600),
-    "one-layer": (3.36, 600),
-    "twins": (3.35, 600),
-    "softmax": (3.37, 2800),
-    "dropout-place": (3.36, 1000),
-}
+    "plain": (3.35, 600), "causal": (0.74, NEVER), "future": (0.88, NEVER), "unmasked": (2.79, NEVER),
+    "blind": (3.35, NEVER), "dead": (3.36, NEVER), "slices": (3.35, 800), "scale": (3.35, 400),
+    "doubled": (3.35, 800), "overwritten": (3.35, 600), "one-layer": (3.36, 600), "twins": (3.35, 600),
+    "softmax": (3.37, 2800), "dropout-place": (3.36, 1000),
+}  # fmt: skip
 
 
 @pytest.mark.long

@@ -6,14 +6,14 @@ import json
 import math
 import random
 import re
-import shutil
 import unicodedata
 from functools import cache
 
 import live
 import pytest
 import torch
-from live import ask, rounded_translator
+from live import rounded_translator
+from small import node
 from test_record import FOLDER, TEST, data, with_data
 
 from transformer_lib.decoding import beam_search
@@ -24,19 +24,11 @@ RECORD = live.ROOT / "records" / "live.json"
 STORED = (FOLDER / f"{TEST}.de").read_text(encoding="utf-8").splitlines()
 TEN = [entry["source"] for entry in json.loads((FOLDER / "analysis.json").read_text(encoding="utf-8"))["sentences"]]
 UNUSUAL = [
-    "",
-    " \t\n",
-    "A",
-    "A dog  runs\ton the\ngrass . ",
-    "It's a dog's life, they'll say: we've 1,234½ of them!",
-    "A 👩‍👩‍👧 family 🐕 smiles 🙂.",
-    "كلب يجري على العشب. \u202eA dog\u202c runs.",
-    "犬が芝生を走る。",
+    "", " \t\n", "A", "A dog  runs\ton the\ngrass . ", "It's a dog's life, they'll say: we've 1,234½ of them!",
+    "A 👩‍👩‍👧 family 🐕 smiles 🙂.", "كلب يجري على العشب. \u202eA dog\u202c runs.", "犬が芝生を走る。",
     "<b>A dog</b> <script>alert(1)</script> &amp; <pad> <bos> <eos>",
-    "Cafe\u0301 and cafe\u00e9: one is normalised, \u212b too.",
-    "\ufeffA\u00a0dog\u0085runs\u2028here\u200b.",
-]
-needs_node = pytest.mark.skipif(shutil.which("node") is None, reason="there is no `node` on this machine")
+    "Cafe\u0301 and cafe\u00e9: one is normalised, \u212b too.", "\ufeffA\u00a0dog\u0085runs\u2028here\u200b.",
+]  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -54,6 +46,11 @@ def python():
     translator = rounded_translator()
     translator.model.double()
     return translator
+
+
+def ask(requests, script):
+    node()
+    return live.ask(requests, script)
 
 
 def translations(texts, script, **options):
@@ -83,7 +80,6 @@ def test_rounding_moves_no_weight_by_more_than_half_a_step():
     assert (abs(rows * scales[:, None] - matrix) <= scales[:, None] * 0.500001).all()
 
 
-@needs_node
 def test_text_becomes_the_same_tokens(weights):
     generator = random.Random(0)
     starts = [*range(0x20, 0x800, 0x60), 0x2000, 0x4E00, 0x1F600]  # of blocks of characters
@@ -99,7 +95,6 @@ def test_text_becomes_the_same_tokens(weights):
     assert list(ask([{"what": "encode", "text": text} for text in texts], weights["rounded"])) == expected
 
 
-@needs_node
 def test_tokens_become_the_same_text(weights):
     generator = random.Random(1)
     lists = [[generator.randrange(10_000) for _ in range(20)] for _ in range(100)]
@@ -109,12 +104,10 @@ def test_tokens_become_the_same_text(weights):
     assert list(ask([{"what": "decode", "tokens": tokens} for tokens in lists], weights["rounded"])) == expected
 
 
-@needs_node
 def test_logits_and_attention_of_ten_sentences(weights):
     translator = python()
-    cases = [
-        (text, translator.tokenizer.encode(german)) for text, german in zip(TEN, translations(TEN, weights["exact"]))
-    ]
+    german = translations(TEN, weights["exact"])
+    cases = [(text, translator.tokenizer.encode(answer)) for text, answer in zip(TEN, german)]
     for (text, tokens), (logits, attention) in zip(cases, follow(weights, cases)):
         source, target = torch.tensor([translator.tokenizer.encode(text)]), torch.tensor([[1, *tokens]])
         with evaluation(translator.model):
@@ -123,7 +116,6 @@ def test_logits_and_attention_of_ten_sentences(weights):
         assert_near(attention[:-1], expected)
 
 
-@needs_node
 def test_the_cache_changes_nothing(weights):
     cases = [(TEN[0], python().tokenizer.encode("Ein Mann spielt auf der Straße Gitarre."))]
     ((cached, _),), ((whole, _),) = follow(weights, cases), follow(weights, cases, whole=True)
@@ -146,16 +138,10 @@ def without_a_head(model):
     layer.out_projection.weight[:, 2 * layer.d_k : 3 * layer.d_k] = 0
 
 
-@needs_node
-@pytest.mark.parametrize(
-    ("settings", "change"),
-    [
-        ({"scale": False}, unscaled),
-        ({"positions": False}, without_positions),
-        ({"off": ["decoder.layers.1.cross_attention.2"]}, without_a_head),
-    ],
-    ids=["scale", "positions", "head"],
-)
+@pytest.mark.parametrize(("settings", "change"), [
+    ({"scale": False}, unscaled), ({"positions": False}, without_positions),
+    ({"off": ["decoder.layers.1.cross_attention.2"]}, without_a_head),
+], ids=["scale", "positions", "head"])  # fmt: skip
 def test_what_is_broken_is_broken_in_the_same_way(weights, settings, change):
     translator = rounded_translator()
     model = translator.model.double()
@@ -178,7 +164,6 @@ class Unmasked(Transformer):
         return self.decoder(x, memory.states, memory_mask=memory.mask)
 
 
-@needs_node
 def test_without_a_causal_mask_earlier_tokens_see_later_ones(weights):
     translator = rounded_translator(Unmasked)
     model = translator.model.double()
@@ -195,7 +180,6 @@ def test_without_a_causal_mask_earlier_tokens_see_later_ones(weights):
     assert got != translations([text], weights["rounded"])
 
 
-@needs_node
 def test_padding_is_seen_only_if_the_mask_is_forgotten(weights):
     translator, model = python(), python().model
     source, tokens = translator.tokenizer.encode(TEN[0]), translator.tokenizer.encode("Ein Mann spielt.")
@@ -212,7 +196,6 @@ def test_padding_is_seen_only_if_the_mask_is_forgotten(weights):
     assert attention.size(-1) == len(source) + 7
 
 
-@needs_node
 @pytest.mark.parametrize(("beam_size", "length_penalty"), [(1, 1.0), (5, 1.0), (4, 0.0), (8, 2.0)])
 def test_the_search_finds_the_same_hypotheses(weights, beam_size, length_penalty):
     translator, texts = python(), TEN[:4]
@@ -220,9 +203,8 @@ def test_the_search_finds_the_same_hypotheses(weights, beam_size, length_penalty
     requests = [{"what": "search", "text": text, "options": options} for text in texts]
     for text, steps in zip(texts, ask(requests, weights["rounded"])):
         source = torch.tensor([translator.tokenizer.encode(text)])
-        (expected,) = beam_search(
-            translator.model, source, bos_id=1, eos_id=2, beam_size=beam_size, length_penalty=length_penalty
-        )
+        sizes = {"beam_size": beam_size, "length_penalty": length_penalty}
+        (expected,) = beam_search(translator.model, source, bos_id=1, eos_id=2, **sizes)
         found = steps[-1]
         assert [one["tokens"] for one in found] == [[*one.tokens, 2] for one in expected]
         scores = torch.tensor([[one["score"] for one in found], [one.score for one in expected]], dtype=torch.float64)
@@ -230,7 +212,6 @@ def test_the_search_finds_the_same_hypotheses(weights, beam_size, length_penalty
         assert [len(one["tokens"]) for one in steps[0]] == [1] * beam_size  # shown token by token
 
 
-@needs_node
 def test_a_forced_beginning_is_kept_and_paid_for(weights):
     tokenizer = python().tokenizer
     *beginning, _ = tokenizer.encode("Ein Mann spielt Gitarre")
@@ -244,7 +225,6 @@ def test_a_forced_beginning_is_kept_and_paid_for(weights):
     assert [one["tokens"] for one in ended] == [[*beginning, 2]]
 
 
-@needs_node
 def test_a_search_that_meets_the_limit_ends_there(weights):
     tokens = [10] * 12  # twice the two tokens of the source and ten: 14 at most
     (steps,) = ask([{"what": "search", "text": "A", "options": {"force": tokens * 2}}], weights["rounded"])
@@ -252,26 +232,18 @@ def test_a_search_that_meets_the_limit_ends_there(weights):
     assert not steps[-1][0]["finished"]
 
 
-@needs_node
-def test_unusual_text_is_translated_as_the_library_does(weights):
-    got = translations(UNUSUAL, weights["rounded"], beamSize=1)
-    assert got == python().translate(UNUSUAL, beam_size=1)
+def test_unusual_text_and_three_hundred_words_are_translated_as_the_library_does(weights):
+    texts = [*UNUSUAL, " ".join(["a man and a dog run past a house ,"] * 30)]
+    got = translations(texts, weights["rounded"], beamSize=1)
+    assert got == python().translate(texts, beam_size=1)
     assert got[:2] == ["", ""]
 
 
-@needs_node
-def test_three_hundred_words_are_translated_as_the_library_does(weights):
-    text = " ".join(["a man and a dog run past a house ,"] * 30)
-    assert translations([text], weights["rounded"], beamSize=1) == python().translate([text], beam_size=1)
-
-
-@needs_node
 @with_data
 def test_fifty_sentences_are_translated_as_shipped(weights):
     assert translations(data(TEST).source[:50], weights["exact"]) == STORED[:50]
 
 
-@needs_node
 @with_data
 @pytest.mark.long
 def test_all_sentences_are_translated_as_shipped(weights):
@@ -298,7 +270,6 @@ def test_what_the_reader_types_never_becomes_markup():
         assert not re.search(markup_or_code, (STATIC / name).read_text(encoding="utf-8"))
 
 
-@needs_node
 def test_the_still_example_of_the_front_page_is_what_the_program_finds(weights):
     page = (live.ROOT / "book" / "index.md").read_text(encoding="utf-8")
     still = page.partition('<div class="live-still">')[2].partition("</div>")[0]

@@ -2,12 +2,11 @@
 
 import json
 import re
-import shutil
 import subprocess
 
 import pytest
 import torch
-from small import ROOT, stored_cells
+from small import ROOT, node, stored_cells
 
 from transformer_lib.attention import scaled_dot_product_attention
 from transformer_lib.cost import attention_memory, count_parameters, decoding_flops, training_flops
@@ -19,14 +18,12 @@ from transformer_lib.teaching import WORDS, TableModel
 
 STATIC = ROOT / "book" / "_static"
 
-needs_node = pytest.mark.skipif(shutil.which("node") is None, reason="there is no `node` on this machine")
-
 
 def ask(name, *calls):
     """What the function of this name in widgets.js returns, for each list of arguments."""
     program = """const widgets = require(process.argv[1]), [name, calls] = JSON.parse(process.argv[2]);
         console.log(JSON.stringify(calls.map((call) => widgets[name](...call))));"""
-    command = ["node", "-e", program, str(STATIC / "widgets.js"), json.dumps([name, calls])]
+    command = [node(), "-e", program, str(STATIC / "widgets.js"), json.dumps([name, calls])]
     return json.loads(subprocess.run(command, capture_output=True, check=True, encoding="utf-8").stdout)
 
 
@@ -35,7 +32,6 @@ def close(found, expected, atol=1e-12):
     return torch.allclose(torch.tensor(found, dtype=torch.float64), expected.double(), rtol=1e-12, atol=atol)
 
 
-@needs_node
 @pytest.mark.parametrize("divisor", [0.25, 2.0])
 def test_attention_by_hand(divisor):
     generator = torch.Generator().manual_seed(0)
@@ -48,7 +44,6 @@ def test_attention_by_hand(divisor):
         assert close(found[name], expected), name
 
 
-@needs_node
 def test_masked_weights():
     generator = torch.Generator().manual_seed(0)
     scores = torch.randn(5, 4, generator=generator, dtype=torch.float64)
@@ -63,13 +58,11 @@ def test_masked_weights():
     assert close(filled, scores.masked_fill(~mask, -1e9).softmax(dim=-1))
 
 
-@needs_node
 @pytest.mark.parametrize("d_model", [2, 8])
 def test_rows_of_positions(d_model):
     assert close(ask("positionRow", *([position, d_model] for position in range(101))), sinusoidal_table(101, d_model))
 
 
-@needs_node
 @pytest.mark.parametrize("alpha", [0.0, 0.5, 1.0])
 def test_every_answer_of_a_beam_search(alpha):
     """Tables of random probabilities, each with any number of slots; some searches end at the limit."""
@@ -93,7 +86,6 @@ def test_every_answer_of_a_beam_search(alpha):
     assert {each.finished for hypotheses in expected for each in hypotheses} == {True, False}
 
 
-@needs_node
 def test_filtered_probabilities():
     p = torch.randn(6, generator=torch.Generator().manual_seed(0), dtype=torch.float64).softmax(dim=0)
     p = p.sort(descending=True).values
@@ -105,7 +97,6 @@ def test_filtered_probabilities():
         assert found[setting[1] :] == [0] * (6 - setting[1])
 
 
-@needs_node
 def test_costs():
     """Exactly those of the library, as long as they are whole numbers that a float64 holds."""
     sizes = ["d_model", "num_heads", "d_ff", "num_encoder_layers", "num_decoder_layers"]
