@@ -163,21 +163,6 @@ def near(x):
     return torch.ones(x.size(1), x.size(1), dtype=torch.bool, device=x.device).triu(-1).tril(1)
 
 
-class Registers(ReferenceModel):
-    """Every sentence begins with two learned vectors, which the memory keeps (Darcet et al. 2023)."""
-
-    def __init__(self, *sizes):
-        super().__init__(*sizes)
-        self.registers = nn.Parameter(torch.randn(2, self.width))
-
-    def source_mask(self, source):
-        return F.pad(super().source_mask(source), (2, 0), value=True)
-
-    def embed(self, tokens, table):
-        x = super().embed(tokens, table)
-        return torch.cat([self.registers.expand(len(x), -1, -1), x], dim=1) if table is self.source_table else x
-
-
 class PreNorm(ReferenceModel):
     """A norm before each sub-layer, and one behind the last layer of each stack."""
 
@@ -212,19 +197,6 @@ class PreNorm(ReferenceModel):
             return output(self.at_the_end(1, super().forward(source, target)))
         finally:
             self.output = output
-
-
-class Gated(PreNorm):
-    """SwiGLU (Shazeer 2020): a product of two maps."""
-
-    def __init__(self, *sizes):
-        super().__init__(*sizes)
-        for layer in [*self.encoder, *self.decoder]:
-            layer["feed"]["gate"] = nn.Linear(self.width, self.inner)
-
-    def feed(self, part, x):
-        y = part["norm"](x)
-        return part["down"](F.silu(part["gate"](y)) * part["up"](y))
 
 
 class ReLULinear(nn.Linear):
@@ -294,10 +266,18 @@ RIGHT = {
     ),
     "one layer": spoilt(depth=1),
     "one head": spoilt(heads=1),
-    "registers": Registers,
+    "registers": spoilt(  # each sentence begins with two learned vectors, which the memory keeps: Darcet et al. 2023
+        built=lambda m: setattr(m, "registers", nn.Parameter(torch.randn(2, m.width))),
+        source_mask=lambda m, source: F.pad(R.source_mask(m, source), (2, 0), value=True),
+        embed=lambda m, tokens, table: torch.cat(
+            [m.registers.expand(len(tokens), -1, -1)] * (table is m.source_table) + [R.embed(m, tokens, table)], dim=1),
+    ),
     "pre-norm": PreNorm,
     "pre-norm by RMS": spoilt(PreNorm, norm=nn.RMSNorm),
-    "SwiGLU": Gated,
+    "SwiGLU": spoilt(  # a product of two maps: Shazeer 2020
+        PreNorm, lambda m: [layer["feed"].update({"gate": nn.Linear(m.width, m.inner)}) for layer in every_layer(m)],
+        feed=lambda m, part, x: part["down"](F.silu(part["gate"](part["norm"](x))) * part["up"](part["norm"](x))),
+    ),
     "attention beside the feed-forward network": spoilt(  # GPT-J, PaLM
         PreNorm,
         encoder_layer=lambda m, layer, x, mask:
@@ -431,14 +411,11 @@ class OldResidual(ReferenceModel):
         return self.add(layer["feed"], x, self.feed(layer["feed"], y))
 
 
-class ZeroFeed(ReferenceModel):
+def zero_feed(model):
     """Both maps of the feed-forward network start at zero."""
-
-    def reset(self):
-        super().reset()
-        for layer in every_layer(self):
-            for parameter in (layer["feed"]["up"].weight, layer["feed"]["up"].bias, layer["feed"]["down"].weight):
-                nn.init.zeros_(parameter)
+    for feed in (layer["feed"] for layer in every_layer(model)):
+        for parameter in (feed["up"].weight, feed["up"].bias, feed["down"].weight):
+            nn.init.zeros_(parameter)
 
 
 def half_detached(self, scores, mask):
@@ -577,7 +554,9 @@ WRONG = {  # the model, a property that fails, what its cause says; or the model
         spoilt(join=lambda m, x: R.join(m, x * (torch.arange(m.heads, device=x.device) > 0)[:, None, None])),
         "gradient reaches everything", "not used",
     ),
-    "a feed-forward network that begins at zero": (ZeroFeed, "gradient reaches everything", "block each other"),
+    "a feed-forward network that begins at zero": (
+        spoilt(built=zero_feed), "gradient reaches everything", "block each other",
+    ),
     "a linear feed-forward network": (
         spoilt(feed=lambda m, part, x: part["down"](m.drop(part["up"](x)))), "feed forward is not linear", "activation",
     ),

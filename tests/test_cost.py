@@ -31,19 +31,19 @@ CONFIGS = {
 each_config = pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)
 
 
-def fused_forward(query, key, value, *_, **__):
-    (batch, heads, n, d_k), m = query, key[2]
-    return 4 * batch * heads * n * m * d_k
+def fused(factor, first):
+    """The operations of a fused kernel, whose queries are its input number `first`."""
 
+    def count(*shapes, **_):
+        (batch, heads, n, d_k), (_, _, m, _) = shapes[first : first + 2]
+        return factor * batch * heads * n * m * d_k
 
-def fused_backward(gradient, query, key, *_, **__):
-    (batch, heads, n, d_k), m = query, key[2]
-    return 10 * batch * heads * n * m * d_k
+    return count
 
 
 FUSED = {
-    torch.ops.aten._scaled_dot_product_flash_attention_for_cpu: fused_forward,
-    torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward: fused_backward,
+    torch.ops.aten._scaled_dot_product_flash_attention_for_cpu: fused(4, 0),
+    torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward: fused(10, 1),
 }
 
 
@@ -61,9 +61,6 @@ def tokens(batch, length, device="cpu"):
     return torch.ones(batch, length, dtype=torch.long, device=device)
 
 
-# --- parameters --------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("tie", ["none", "target", "all"])
 @pytest.mark.parametrize("norm_first", [False, True])
 def test_parameters_equal_the_models(tie, norm_first):
@@ -72,9 +69,6 @@ def test_parameters_equal_the_models(tie, norm_first):
             continue
         config = TransformerConfig(*words, pad_id=0, **SIZES | sizes, norm_first=norm_first, tie_embeddings=tie)
         assert count_parameters(config) == sum(parameter.numel() for parameter in Transformer(config).parameters())
-
-
-# --- operations --------------------------------------------------------------------------------------------------
 
 
 def test_a_product_counts_multiplications_additions_and_numbers():
@@ -147,9 +141,6 @@ def test_decoding_equals_the_counter(config, cached):
 def test_nothing_is_decoded_in_no_step(n, m, cached):
     with pytest.raises(ValueError, match=f"^expected lengths of at least 1; got {n} and {m}$"):
         decoding_flops(BASE, n, m, cached=cached)
-
-
-# --- bytes -------------------------------------------------------------------------------------------------------
 
 
 def saved_bytes(module, *inputs, **options):

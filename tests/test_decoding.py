@@ -111,9 +111,6 @@ def plain_search(model, row, size, alpha, limit, *, patient=False):
     return sorted(finished or cut, key=lambda found: -found[0])
 
 
-# --- the cache ---
-
-
 def test_select_takes_repeats_and_reorders_rows():
     cache = KeyValueCache(2)
     cache.select(torch.tensor([0]))  # nothing stored yet: nothing to do
@@ -169,9 +166,6 @@ def test_memory_is_projected_once_a_sentence_and_not_copied_within_it(monkeypatc
     assert set(copies) == {True, False}
 
 
-# --- the state of a search ---
-
-
 @pytest.mark.parametrize("use_cache", [True, False])
 def test_a_state_scores_the_next_tokens_of_its_rows(use_cache):
     """Through changes of rows, fewer sentences, and a source of padding only."""
@@ -201,26 +195,22 @@ def test_logits_of_half_precision_are_float32():
             assert state.logits().dtype == torch.float32
 
 
-def patched(model):
-    layer = model.decoder.layers[0]
-    forward = layer.forward
-    layer.forward = lambda x, *args, **options: 2 * forward(x, *args, **options)
-
-
-def hooked(model):
-    model.encoder.layers[0].register_forward_hook(lambda module, inputs, output: -output)
-
-
-@pytest.mark.parametrize("change", [patched, hooked])
-def test_what_was_changed_in_a_model_counts(change):
+def test_what_was_changed_in_a_model_counts():
+    """A layer's method, and a hook."""
     model, source = random_model(2), random_source(2, rows=3)
-    before = greedy_decode(model, source, **TOKENS)
-    change(model)
-    found = greedy_decode(model, source, **TOKENS)
-    assert found != before
-    for row, tokens in zip(source, found, strict=True):
-        own = without_padding(row)
-        assert tokens == greedy_naive(model, own, 2 * own.size(1) + 10)
+    before, layer = greedy_decode(model, source, **TOKENS), model.decoder.layers[0]
+    forward = layer.forward
+    for change in (
+        lambda: setattr(layer, "forward", lambda x, *args, **options: 2 * forward(x, *args, **options)),
+        lambda: model.encoder.layers[0].register_forward_hook(lambda module, inputs, output: -output),
+    ):
+        change()
+        found = greedy_decode(model, source, **TOKENS)
+        assert found != before
+        for row, tokens in zip(source, found, strict=True):
+            own = without_padding(row)
+            assert tokens == greedy_naive(model, own, 2 * own.size(1) + 10)
+        before = found
 
 
 @pytest.mark.parametrize("vocabulary", [7, 97, 400])
@@ -235,9 +225,6 @@ def test_the_best_tokens_are_those_of_a_full_sort(vocabulary):
             best, tokens = best_tokens(logits, count)
             assert torch.equal(best, ordered[:, :count])
             assert torch.equal(tokens, order[:, :count])
-
-
-# --- greedy ---
 
 
 def greedy_naive(model, source, max_length):

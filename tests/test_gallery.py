@@ -27,9 +27,6 @@ def examine(factory, seed=0):
     return check_transformer(factory, max_len=ReferenceModel.max_len, training=False, seed=seed)
 
 
-# --- models ------------------------------------------------------------------------------------------------------
-
-
 def test_every_case_has_a_place_in_the_chapter():
     assert {slug for slug, entry in CASES.items() if not entry.failing} == UNSEEN
     text = (ROOT / "chapters" / "13_gallery.md").read_text(encoding="utf-8")
@@ -73,9 +70,6 @@ def test_no_case_fails_a_check_of_shapes(slug):
     assert factory(*SIZES)(source, target).shape == (factory.heads, 6, 29)
 
 
-# --- around the model --------------------------------------------------------------------------------------------
-
-
 def sentences(rows, length, seed=0):
     generator = torch.Generator().manual_seed(seed)
     source, target = torch.randint(2, 29, (2, rows, length), generator=generator)
@@ -116,8 +110,6 @@ def test_a_step_on_four_parts_is_the_step_on_the_whole():
     spoilt = moved(accumulate_wrong, parts + parts[:1] + last, 4)
     torch.testing.assert_close(wrong, spoilt, rtol=0, atol=1e-14)
 
-
-# --- what a training shows -----------------------------------------------------------------------------
 
 FLOOR, COPY = (entry.function for entry in TRAINED_PROPERTIES)
 CHANCE = 3.33  # ln 28

@@ -35,9 +35,6 @@ def tokens(*shape):
     return torch.randn(*shape, 12, dtype=torch.float64, requires_grad=True)
 
 
-# --- norms and dropout -------------------------------------------------------------------------------------------
-
-
 def replace_sublayers(layer, constant):
     """Each sub-layer answers zeros, the one called `constant` answers ones."""
     for name in SUBLAYERS[type(layer)]:
@@ -82,9 +79,6 @@ def test_the_inner_dropout_of_feed_forward_follows_the_relu():
     layer.eval()(tokens(4, 5))
     assert 0.6 < (inner[0] == 0).double().mean() < 0.65  # a half by the ReLU, a quarter of the rest: 5/8
     assert 0.45 < (inner[1] == 0).double().mean() < 0.55
-
-
-# --- masks and components ---------------------------------------------------------------------------------------------
 
 
 def test_masks_go_by_name():

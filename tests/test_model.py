@@ -42,9 +42,6 @@ def test_the_papers_base_model_has_the_published_number_of_parameters():
     assert tied == 44_138_496 + 37000 * 512
 
 
-# --- causality ---------------------------------------------------------------------------------------------------
-
-
 @given(
     sizes=st.tuples(st.integers(1, 3), st.integers(1, 6), st.integers(1, 6)),
     start=st.integers(0, 5),
@@ -66,9 +63,6 @@ def test_logits_depend_on_earlier_target_tokens_and_on_no_later_one(sizes, start
     equal(model.output_projection(model.decode(target, model.encode(source), is_causal=True)), logits)
 
 
-# --- padding and the source --------------------------------------------------------------------------------------
-
-
 @both_orders
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("side", ["left", "right"])
@@ -84,9 +78,6 @@ def test_every_dtype_runs_and_a_source_of_nothing_but_padding_spoils_nothing(sid
         assert parameter.grad.isfinite().all(), name
     if dtype == torch.float64:
         equal(model(source[:1], target[:1])[0], logits[0])
-
-
-# --- the parts of a forward pass ---------------------------------------------------------------------------------
 
 
 @both_orders
@@ -125,9 +116,6 @@ def test_the_scaled_embedding_starts_with_rms_one(tie):
     assert abs(model.positions.table.square().mean().sqrt() - 0.5**0.5) < 1e-6
 
 
-# --- dropout -----------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("stack", ["encoder", "decoder"])
 def test_dropout_falls_on_the_embedding_with_its_position(stack):
     model = small_model(dropout=0.25, d_model=30, max_len=64).train()
@@ -145,9 +133,6 @@ def test_every_layer_gets_the_configured_probabilities():
     assert model.dropout.p == 0.2
     assert [m.dropout for m in model.modules() if isinstance(m, MultiHeadAttention)] == [0.3] * 6
     assert [layer.feed_forward.dropout.p for layer in layers] == [0] * 4  # the paper drops nothing inside
-
-
-# --- parameters, tying, checkpoints ------------------------------------------------------------------------------
 
 
 def test_the_layers_of_a_stack_are_made_of_what_it_is_told():
@@ -177,9 +162,6 @@ def test_tying_shares_the_matrix_and_nothing_else_is_shared(tie, norm_first):
     assert not torch.equal(first.self_attention.in_projection.weight, second.self_attention.in_projection.weight)
 
 
-# --- the cache ---------------------------------------------------------------------------------------------------
-
-
 @both_orders
 @pytest.mark.parametrize("side", ["left", "right"])
 def test_cached_decoding_equals_uncached(norm_first, side):
@@ -193,9 +175,6 @@ def test_cached_decoding_equals_uncached(norm_first, side):
             memory = memory._replace(states=torch.full_like(memory.states, float("nan")))  # projected only once
         equal(torch.cat(parts, dim=1), at_once)
         memory = model.encode(source)
-
-
-# --- what is refused ---------------------------------------------------------------------------------------------
 
 
 SIZES = ("source_vocab_size", "target_vocab_size", "d_model", "num_heads", "d_ff", "num_encoder_layers",

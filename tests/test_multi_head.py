@@ -18,9 +18,6 @@ def attention(d_model=12, num_heads=3, **options):
     return randomise(MultiHeadAttention(d_model, num_heads, **options)).double()
 
 
-# --- against torch -----------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("bias", [True, False])
 def test_the_weights_equal_torchs(bias):
     """The ladder compares outputs and gradients; here are the weights of each head, and the layer without biases."""
@@ -33,17 +30,11 @@ def test_the_weights_equal_torchs(bias):
         equal(tensor, other)
 
 
-# --- what depends on what ----------------------------------------------------------------------------------------
-
-
 def test_the_same_tensor_twice_is_two_equal_tensors():
     """Which of the three are one object decides how they are projected, not what comes out."""
     layer, x, y = attention(), tokens(2, 5, 12), tokens(2, 5, 12)
     for query, key, value in ((x, x, x), (x, x, y), (x, y, x), (x, y, y)):
         equal(layer(query, key, value)[0], layer(query.clone(), key.clone(), value.clone())[0])
-
-
-# --- a query that may attend to nothing --------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -62,9 +53,6 @@ def test_a_blind_query_gets_zeros_forward_and_backward(dtype, need_weights):
     assert (query.grad[0] != 0).any(dim=-1).all()
     for tensor in (query, memory, *layer.parameters()):
         assert tensor.grad.isfinite().all()
-
-
-# --- dropout, devices, initialisation ----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("need_weights", [True, False])
@@ -103,9 +91,6 @@ def test_each_of_the_four_projections_starts_as_xavier_uniform():
     assert not layer.out_projection.bias.any()
 
 
-# --- the cache ---------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("need_weights", [True, False])
 def test_one_token_at_a_time_with_a_cache_equals_all_at_once(need_weights):
     layer, x, cache = attention(), tokens(2, 6, 12), KeyValueCache(1).layers[0].self_attention
@@ -127,9 +112,6 @@ def test_a_mask_covers_the_cached_keys_too():
         layer(x[:, :1], x[:, :1], x[:, :1], mask=mask[:, :, :1, :6], cache=cache)
     assert "(2, 3, 1, 7)" in str(caught.value)
     assert "(1, 1, 1, 6)" in str(caught.value)
-
-
-# --- what is refused ---------------------------------------------------------------------------------------------
 
 
 def test_positions_count_from_the_first_token_of_the_sentence():

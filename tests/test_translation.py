@@ -365,9 +365,6 @@ def test_as_many_references_as_translations(hypotheses, references):
         evaluate_bleu(hypotheses, references)
 
 
-# --- more than one answer ---
-
-
 def test_the_n_best_are_those_of_the_search(learned):
     text = "a dog runs"
     found = learned.n_best(text, beam_size=4, length_penalty=0.5)
@@ -381,9 +378,6 @@ def test_what_shows_one_sentence_wants_one(sentence):
     for call in (translator().attention, translator().n_best):
         with pytest.raises(ValueError, match="expected a sentence; got a blank one"):
             call(sentence)
-
-
-# --- what comes with the course ---
 
 
 def test_shipped_files_are_found_here_then_in_the_checkout_then_in_the_cache(tmp_path, monkeypatch):

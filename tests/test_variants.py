@@ -427,9 +427,6 @@ def test_generation_refuses_logits_that_are_not_finite(writer, value, seed):
     assert model.training  # also after an error
 
 
-# --- the stack's new arguments ------------------------------------------------------------------------------------
-
-
 @both_orders
 def test_encoder_layer_and_stack_are_causal_when_asked(norm_first):
     config = small_config(d_model=16, num_heads=4, norm_first=norm_first)
