@@ -125,7 +125,7 @@ check: $(INSTALLED)
 	$(PY) tools/check.py
 
 # Lint, types and the library's own tests, which together name everything that is public: at most 90 seconds on two cores.
-LIBRARY = attention cost data decoding files layers masks model multi_head package positions properties shapes store training translation variants
+LIBRARY = attention cost data decoding engine files layers masks model multi_head package positions properties shapes store training translation variants
 quick: $(INSTALLED)
 	$(MAKE) --jobs 2 lint types library
 	@echo "Left to make test: the chapters, their rendered pages, and in tests/ $(filter-out $(LIBRARY),$(patsubst tests/test_%.py,%,$(sort $(wildcard tests/test_*.py))))"

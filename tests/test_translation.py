@@ -13,10 +13,10 @@ from safetensors.torch import load_file
 from test_files import refused
 
 from transformer_lib import translation
-from transformer_lib.data import ParallelCorpus, Tokenizer, encode_pairs
+from transformer_lib.data import ParallelCorpus, Tokenizer
 from transformer_lib.decoding import Hypothesis, beam_search, greedy_decode
 from transformer_lib.model import Transformer, TransformerConfig
-from transformer_lib.training import TrainingConfig, train
+from transformer_lib.recipes import PRESETS, train_translator
 from transformer_lib.translation import Translator, evaluate_bleu, shipped
 
 BOOK = {
@@ -43,18 +43,17 @@ def translator(seed=0, *, tokenizer=TOKENIZER, dtype=torch.float64, **options):
 
 
 @pytest.fixture(scope="module")
-def learned():
-    """A translator that knows six sentences by heart."""
-    torch.manual_seed(0)
-    size = TOKENIZER.vocab_size
-    config = TransformerConfig(
-        size, size, 0, d_model=32, num_heads=4, d_ff=64, num_encoder_layers=1, num_decoder_layers=1,
-        dropout=0.0, max_len=MAX_LEN, norm_first=True, tie_embeddings="all",
-    )  # fmt: skip
-    pairs, _ = encode_pairs(ParallelCorpus([*BOOK], [*BOOK.values()]), TOKENIZER, max_len=MAX_LEN)
-    model = Transformer(config)
-    train(model, pairs, TrainingConfig(batch_tokens=200, peak_lr=5e-3, warmup_steps=20, steps=120))
-    return Translator(model, TOKENIZER)
+def learned(tmp_path_factory):
+    """A translator that knows six sentences by heart: the smallest preset, made smaller."""
+    changed = {
+        "model": {"d_model": 32, "d_ff": 64, "num_encoder_layers": 1, "num_decoder_layers": 1, "max_len": MAX_LEN},
+        "tokenizer": {"vocab_size": 320},
+        "training": {"batch_tokens": 200, "peak_lr": 5e-3, "warmup_steps": 20, "steps": 120},
+    }
+    preset = {part: settings | changed[part] for part, settings in PRESETS["tiny"].items()}
+    out = tmp_path_factory.mktemp("learned")
+    train_translator(ParallelCorpus([*BOOK], [*BOOK.values()]), ParallelCorpus([], []), preset, out)
+    return Translator.from_pretrained(out)
 
 
 # --- translating ---

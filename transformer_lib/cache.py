@@ -19,8 +19,8 @@ class KeysAndValues:
     """
 
     static: bool = False
-    key: Tensor | None = None
-    value: Tensor | None = None
+    key: Float[Tensor, "rows heads length d_k"] | None = None
+    value: Float[Tensor, "rows heads length d_k"] | None = None
 
     def update(
         self, key: Float[Tensor, "rows heads new d_k"], value: Float[Tensor, "rows heads new d_k"]
