@@ -319,10 +319,11 @@ def test_differences_are_in_units_of_the_spread_and_nan_counts():
 
 
 def test_a_report_as_text_json_and_table():
-    report = Report((Finding("one", "pass", "moves by 0"), Finding("two", "fail", "a < b", "x & y", "future")))
+    other = Finding("<i>", "not applicable", "a <u> b")
+    report = Report((Finding("one", "pass", "moves by 0"), Finding("two", "fail", "a < b", "x & y", "future"), other))
     assert not report.holds
     assert report.failed == ["two"]
-    for part in ("one", "moves by 0", "a < b", "x & y", "x & y (gallery: future)", "1 pass, 1 fail, 0 not applicable"):
+    for part in ("one", "moves by 0", "a < b", "x & y", "x & y (gallery: future)", "1 pass, 1 fail, 1 not applicable"):
         assert part in str(report)
     found = json.loads(report.to_json())
     assert (found["schema"], found["holds"]) == (1, False)
@@ -330,16 +331,17 @@ def test_a_report_as_text_json_and_table():
     assert wanted.items() <= found["findings"][1].items()
     assert found["findings"][1]["page"] == "13_gallery.html#room-future"
     suite = ElementTree.fromstring(report.to_junit())
-    assert [len(case) for case in suite] == [0, 1]
+    assert [len(case) for case in suite] == [0, 1, 1]
     assert suite[1][0].attrib == {"message": "a < b"}
-    assert (suite.attrib["tests"], suite.attrib["failures"]) == ("2", "1")
+    assert (suite.attrib["tests"], suite.attrib["failures"]) == ("3", "1")
     page = BeautifulSoup(report._repr_html_(), "html.parser")
     (block,) = page.select("div")
     assert [*block.stripped_strings] == ["FAIL: two", "a < b", "Likely cause:", "x & y (gallery:", "future", ")"]
     rows = [[cell.get_text() for cell in row.select("th, td")] for row in page.select("details tr")]
-    assert rows == [["one", "moves by 0"]]
+    assert rows == [["one", "moves by 0"], ["<i>", "not applicable: a <u> b"]]
     assert page.p.get_text() == report.summary
     assert page.select_one("a")["href"] == "13_gallery.html#room-future"
+    assert "<details" not in Report(report.findings[1:2])._repr_html_()  # of failures alone: no table
 
 
 def test_what_may_follow_from_a_fault_stands_under_it():
@@ -356,14 +358,6 @@ def test_what_may_follow_from_a_fault_stands_under_it():
     assert page.div.get_text().endswith("May follow from it: consequence")
     assert [row.get_text() for row in page.select("details tr")] == ["fineso"]
     assert "wrong trail" not in str(report) + str(page)
-
-
-def test_what_is_not_applicable_says_so_in_the_table_and_a_report_of_failures_has_none():
-    other, fault = Finding("<i>", "not applicable", "a <u> b"), Finding("two", "fail", "a < b")
-    pages = [BeautifulSoup(Report((finding,))._repr_html_(), "html.parser") for finding in (other, fault)]
-    assert [page.details and page.details.td.get_text() for page in pages] == ["not applicable: a <u> b", None]
-    assert pages[0].th.get_text() == "<i>"
-    assert [len(page.select("div")) for page in pages] == [0, 1]
 
 
 def test_only_some_properties_and_each_is_named_before_it_is_tried():
