@@ -166,14 +166,14 @@ def near(x):
 class PreNorm(ReferenceModel):
     """A norm before each sub-layer, and one behind the last layer of each stack."""
 
-    norm, ends_in_a_norm = nn.LayerNorm, True
+    norm = last = nn.LayerNorm
 
     def __init__(self, *sizes):
         super().__init__(*sizes)
-        self.last = nn.ModuleList(self.norm(self.width) for _ in range(2 * self.ends_in_a_norm))
-        for layer in [*self.encoder, *self.decoder]:
+        for layer in every_layer(self):
             for part in layer.values():
                 part["norm"] = self.norm(self.width)
+        self.memory_norm, self.output = self.last(self.width), nn.Sequential(self.last(self.width), self.output)
 
     def add(self, part, x, y):
         return x + self.drop(y)
@@ -186,17 +186,7 @@ class PreNorm(ReferenceModel):
         return super().feed(part, part["norm"](x))
 
     def decoder_layer(self, layer, x, memory, mask, memory_mask):
-        return super().decoder_layer(layer, x, self.at_the_end(0, memory), mask, memory_mask)
-
-    def at_the_end(self, stack, x):
-        return self.last[stack](x) if self.ends_in_a_norm else x
-
-    def forward(self, source, target):
-        output, self.output = self.output, nn.Identity()
-        try:
-            return output(self.at_the_end(1, super().forward(source, target)))
-        finally:
-            self.output = output
+        return super().decoder_layer(layer, x, self.memory_norm(memory), mask, memory_mask)
 
 
 class ReLULinear(nn.Linear):
@@ -273,7 +263,7 @@ RIGHT = {
             [m.registers.expand(len(tokens), -1, -1)] * (table is m.source_table) + [R.embed(m, tokens, table)], dim=1),
     ),
     "pre-norm": PreNorm,
-    "pre-norm by RMS": spoilt(PreNorm, norm=nn.RMSNorm),
+    "pre-norm by RMS": spoilt(PreNorm, norm=nn.RMSNorm, last=nn.RMSNorm),
     "SwiGLU": spoilt(  # a product of two maps: Shazeer 2020
         PreNorm, lambda m: [layer["feed"].update({"gate": nn.Linear(m.width, m.inner)}) for layer in every_layer(m)],
         feed=lambda m, part, x: part["down"](F.silu(part["gate"](part["norm"](x))) * part["up"](part["norm"](x))),
@@ -561,7 +551,7 @@ WRONG = {  # the model, a property that fails, what its cause says; or the model
         spoilt(feed=lambda m, part, x: part["down"](m.drop(part["up"](x)))), "feed forward is not linear", "activation",
     ),
     "averaged heads": (spoilt(weights=of_all_heads), "heads attend separately", "averaged"),
-    "no last norm": (spoilt(PreNorm, ends_in_a_norm=False), "a norm stands at the end", "without a norm"),
+    "no last norm": (spoilt(PreNorm, last=nn.Identity), "a norm stands at the end", "without a norm"),
     "a target without positions": (
         spoilt(embed=lambda m, tokens, table:
                R.embed(m, tokens, table) if table is m.source_table else m.drop(4 * table(tokens))),

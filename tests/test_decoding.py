@@ -480,24 +480,15 @@ def test_a_target_may_begin_with_padding():
     assert found != greedy_decode(model, source, **TOKENS)
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"max_length": 0}, "max_length.*got 0"),
-        ({"max_length": 65}, "64; got 65"),
-        ({"eos_id": 12}, "^eos_id must.*0 to 11; got 12"),
-        ({"bos_id": -1}, "^bos_id must.*got -1"),
-        ({"eos_id": PAD}, "pad_id.*got 0"),
-        ({"beam_size": 0}, "beam_size.*got 0"),
-        ({"length_penalty": -0.5}, "length_penalty.*got -0.5"),
-        ({"length_penalty": math.nan}, "length_penalty.*got nan"),
-        ({"length_penalty": 50.5}, "length_penalty.*0 to 50; got 50.5"),
-        ({"temperature": 0.0}, "temperature.*got 0.0"),
-        ({"temperature": math.nan}, "temperature.*got nan"),
-        ({"top_k": 0}, "top_k.*got 0"),
-        ({"top_p": 0.0}, "top_p.*got 0.0"),
-    ],
-)
+@pytest.mark.parametrize(("options", "message"), [
+    ({"max_length": 0}, "max_length.*got 0"), ({"max_length": 65}, "64; got 65"),
+    ({"eos_id": 12}, "^eos_id must.*0 to 11; got 12"), ({"bos_id": -1}, "^bos_id must.*got -1"),
+    ({"eos_id": PAD}, "pad_id.*got 0"), ({"beam_size": 0}, "beam_size.*got 0"),
+    ({"length_penalty": -0.5}, "length_penalty.*got -0.5"), ({"length_penalty": math.nan}, "length_penalty.*got nan"),
+    ({"length_penalty": 50.5}, "length_penalty.*0 to 50; got 50.5"), ({"temperature": 0.0}, "temperature.*got 0.0"),
+    ({"temperature": math.nan}, "temperature.*got nan"), ({"top_k": 0}, "top_k.*got 0"),
+    ({"top_p": 0.0}, "top_p.*got 0.0"),
+])  # fmt: skip
 def test_bad_arguments_are_named(options, message):
     """By each function that takes them."""
     functions = beam_search, greedy_decode, functools.partial(sample_decode, seed=0)
@@ -509,15 +500,11 @@ def test_bad_arguments_are_named(options, message):
 
 
 @pytest.mark.bad_input
-@pytest.mark.parametrize(
-    ("source", "message"),
-    [
-        (torch.tensor([3, 4]), r"token ids \(batch, length\), .*; got torch.int64 \(2,\)"),
-        (torch.ones(2, 3), r"int64 or int32; got torch.float32 \(2, 3\)"),
-        (torch.ones(2, 3, dtype=torch.bool), "got torch.bool"),
-        (torch.full((1, 65), 3), "64; got 65"),
-    ],
-)
+@pytest.mark.parametrize(("source", "message"), [
+    (torch.tensor([3, 4]), r"token ids \(batch, length\), .*; got torch.int64 \(2,\)"),
+    (torch.ones(2, 3), r"int64 or int32; got torch.float32 \(2, 3\)"),
+    (torch.ones(2, 3, dtype=torch.bool), "got torch.bool"), (torch.full((1, 65), 3), "64; got 65"),
+])  # fmt: skip
 def test_a_source_that_is_none_is_refused(source, message):
     model = random_model(0)
     for call in (*both(model, source), lambda: sample_decode(model, source, **TOKENS, seed=0)):
