@@ -9,8 +9,13 @@ from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 
 import pytest
+import torch
 
 from transformer_lib import __main__ as command_line
+from transformer_lib import recipes
+from transformer_lib.data import Tokenizer
+from transformer_lib.model import Transformer, TransformerConfig
+from transformer_lib.translation import Translator
 
 ENGLISH = ["a dog runs", "a cat sleeps", "the man sees a dog", "the old cat", "a woman reads"] * 8
 GERMAN = ["ein Hund läuft", "eine Katze schläft", "der Mann sieht einen Hund", "die alte Katze", "eine Frau liest"] * 8
@@ -31,9 +36,36 @@ def write_texts(folder, source=ENGLISH, target=GERMAN):
     return ["--source", folder / "en", "--target", folder / "de"]
 
 
+def nonsense(folder, texts=ENGLISH + GERMAN, **options):
+    """A translator that has learnt nothing, stored in a folder."""
+    tokenizer = Tokenizer.train(texts, 300)
+    size = tokenizer.vocab_size
+    torch.manual_seed(0)
+    made = Translator(Transformer(TransformerConfig(size, size, 0, **MICRO["model"] | options)), tokenizer)
+    made.save(folder)
+    return made
+
+
+def write_log(folder, rows):
+    (folder / "log.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+def recorded_training(monkeypatch):
+    """Replace the training; keep what it was given."""
+    seen = {}
+
+    def train(model, pairs, config, *, prepare, **options):
+        prepare()
+        seen.update(model=model, pairs=pairs, config=config, **options)
+        return [{"step": 0}]
+
+    monkeypatch.setattr(recipes, "train", train)
+    return seen
+
+
 def call(*arguments, stdin=None):
     """Run a command in this process: its status, its output and its errors."""
-    out, err = io.TextIOWrapper(io.BytesIO(), encoding="ascii"), io.StringIO()
+    out, err = io.TextIOWrapper(io.BytesIO(), encoding="latin-1"), io.StringIO()
     with pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(err):
         if stdin is not None:
             patch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin)))

@@ -2,6 +2,8 @@
 
 import random
 from collections import Counter
+from contextlib import contextmanager
+from types import SimpleNamespace
 
 import analysis
 import heads
@@ -53,7 +55,6 @@ def test_the_interval_is_that_of_sacrebleus_bootstrap():
 
 
 def test_a_further_test_set_has_its_own_intervals_and_words():
-    pytest.importorskip("sacremoses")
     hypotheses = ["ein Hund läuft dort .", "Zwei Hunde laufen ."]
     references = ["Ein Hund läuft dort .", "zwei Hunde laufen ."]
     found = analysis.on_further(hypotheses, references, Counter({"Hund": 3, ".": 2000}), "de")
@@ -139,7 +140,7 @@ def test_agreement_tells_the_row_that_predicts_from_the_row_that_reads(monkeypat
     for row, word in enumerate(owners[1]):
         weights[0, 0, row, owners[0].index(word)] = 1
     speaker = Translator(small_model(num_heads=1, num_decoder_layers=1), TOKENIZER)
-    monkeypatch.setattr(speaker, "attention", lambda *_: look_with(weights))
+    monkeypatch.setattr(speaker, "attention", lambda *_: SimpleNamespace(weights=weights))
     corpus = ParallelCorpus([source], [target])
     found = heads.alignment(speaker, corpus, [[(0, 0), (1, 1), (2, 2)]])
     assert found["predicting"] == [[1.0, 1.0]]  # the head, and the mean of the one head
@@ -150,10 +151,6 @@ def test_agreement_tells_the_row_that_predicts_from_the_row_that_reads(monkeypat
     assert found["predicting"] == [[0.5, 0.5]]
     assert found["off the diagonal"]["predicting"] == [[0.0, 0.0]]
     assert found["off the diagonal"]["links"] == 1
-
-
-def look_with(weights):
-    return type("Look", (), {"weights": weights})
 
 
 # --- heads ---
@@ -190,17 +187,13 @@ def test_cuts_are_priced_alone_and_together(monkeypatch):
         names = [name for name, _ in cut]
         return 2.0 + sum(price[head] for head in cut) + (len(names) - len(set(names)))
 
-    class Cut:
-        def __init__(self, _, heads):
-            self.heads = list(heads)
+    @contextmanager
+    def without(_, heads):
+        cut[:] = heads
+        yield
+        cut.clear()
 
-        def __enter__(self):
-            cut[:] = self.heads
-
-        def __exit__(self, *_):
-            cut.clear()
-
-    monkeypatch.setattr(heads, "without_heads", Cut)
+    monkeypatch.setattr(heads, "without_heads", without)
     monkeypatch.setattr(heads, "validation_loss", loss)
     found = heads.cut_heads(model, pairs())
     assert found["loss"] == 2.0

@@ -98,6 +98,7 @@ OTHER = [
     "The dog sleeps. The dog sleeps.", "The unicorn sleeps.", "The dog sleeps the cat.", "Der Hund schläft.",
     "The dog calls the cat that laughs.",  # it would tear "ruft … an" apart
     "A cat sees a dog that sleeps, and the man laughs because the dog sleeps.",  # a reason of a second main clause
+    "The dog says that " + "the dog says that " * 2000 + "the dog sleeps.",
 ]  # fmt: skip
 
 
@@ -180,26 +181,11 @@ def test_unknown_splits_sizes_and_sides():
 # Reading files
 
 
-@given(st.lists(st.text().filter(lambda line: "\n" not in line and not line.endswith("\r")), min_size=1), st.booleans())
-def test_lines_come_back_whatever_is_in_them(lines, windows):
-    end = "\r\n" if windows else "\n"
-    text = "".join(line + end for line in lines)
-    if not text.startswith("\ufeff"):
-        assert read_lines("x", text.encode()) == lines
-
-
-@pytest.mark.parametrize(
-    ("raw", "lines"),
-    [
-        (b"", []),
-        (b"\n", [""]),
-        (b"a\n\n", ["a", ""]),
-        (b"a\r\n\r\nb", ["a", "", "b"]),
-        (b"a\r\r\n", ["a\r"]),
-        (b"\xef\xbb\xbfa\n\xef\xbb\xbfb\n", ["a", "\ufeffb"]),
-        ("a\u2028b\x0cc\x85d\x1ce\u2029f\rg\x0bh\n".encode(), ["a\u2028b\x0cc\x85d\x1ce\u2029f\rg\x0bh"]),
-    ],
-)
+@pytest.mark.parametrize(("raw", "lines"), [
+    (b"", []), (b"\n", [""]), (b"a\n\n", ["a", ""]), (b"a\r\n\r\nb", ["a", "", "b"]), (b"a\r\r\n", ["a\r"]),
+    (b"\xef\xbb\xbfa\n\xef\xbb\xbfb\n", ["a", "\ufeffb"]),
+    ("a\u2028b\x0cc\x85d\x1ce\u2029f\rg\x0bh\n".encode(), ["a\u2028b\x0cc\x85d\x1ce\u2029f\rg\x0bh"]),
+])  # fmt: skip
 def test_ends_of_lines(raw, lines):
     assert read_lines("x", raw) == lines
 
@@ -211,14 +197,6 @@ def test_invalid_utf8_is_named_with_its_line(tmp_path, byte, mark):
     (tmp_path / "a.de").write_bytes(b"eins\nzwei\ndrei\nvier\n")
     with pytest.raises(InputError, match=rf"a\.en, line 3: expected UTF-8; got the byte 0x{byte[0]:x}"):
         read_parallel(tmp_path / "a.en", tmp_path / "a.de")
-
-
-def test_read_parallel(tmp_path):
-    (tmp_path / "a.en").write_bytes(b"\xef\xbb\xbfone\r\n\r\nthree\r\n")
-    (tmp_path / "a.de").write_bytes(b"eins\nzwei\ndrei")
-    assert read_parallel(tmp_path / "a.en", str(tmp_path / "a.de")) == ParallelCorpus(
-        ["one", "", "three"], ["eins", "zwei", "drei"]
-    )
 
 
 def test_unequal_and_missing_files(tmp_path):
@@ -251,16 +229,12 @@ def multi30k(tmp_path, monkeypatch):
 VAL = ParallelCorpus(["A dog.", "A cat."], ["Ein Hund.", "Eine Katze."])
 
 
-def files(folder):
-    return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
-
-
 def test_downloads_once_into_the_cache(multi30k):
     assert corpora_module.find_multi30k("val", "de") is None
     assert load_multi30k("val") == VAL
     cached = multi30k / "cache" / "transformer_lib" / "multi30k"
     assert corpora_module.find_multi30k("val", "de") == cached / "val.de.gz"
-    assert files(multi30k / "cache") == ["transformer_lib/multi30k/val.de.gz", "transformer_lib/multi30k/val.en.gz"]
+    assert sorted(path.name for path in cached.iterdir()) == ["val.de.gz", "val.en.gz"]
     for file in (multi30k / "remote").iterdir():
         file.unlink()
     assert load_multi30k("val") == VAL
@@ -294,7 +268,12 @@ def test_with_a_home_directory_and_without(multi30k, monkeypatch):
         load_multi30k("val")
 
 
-def test_a_wrong_or_failed_download_leaves_nothing(multi30k):
+def test_a_wrong_or_failed_download_and_a_cache_that_cannot_be_written_leave_nothing(multi30k, monkeypatch):
+    (multi30k / "file").write_text("in the way")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(multi30k / "file"))
+    with pytest.raises(InputError, match="cannot write"):
+        load_multi30k("val")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(multi30k / "cache"))
     remote = multi30k / "remote" / "val.en.gz"
     remote.write_bytes(b"<html>Too many requests</html>")
     with pytest.raises(InputError, match=r"expected the SHA-256 .*val\.en\.gz"):
@@ -305,13 +284,6 @@ def test_a_wrong_or_failed_download_leaves_nothing(multi30k):
     assert not (multi30k / "cache").exists()
 
 
-def test_a_cache_that_cannot_be_written(multi30k, monkeypatch):
-    (multi30k / "file").write_text("in the way")
-    monkeypatch.setenv("XDG_CACHE_HOME", str(multi30k / "file"))
-    with pytest.raises(InputError, match="cannot write"):
-        load_multi30k("val")
-
-
 @pytest.mark.parametrize(("split", "language"), [("test", "de"), ("../val", "de")])
 def test_unknown_parts_are_refused_before_anything_is_read(multi30k, split, language):
     with pytest.raises(InputError, match=r"unknown part of multi30k.*test_2016_flickr de"):
@@ -319,16 +291,9 @@ def test_unknown_parts_are_refused_before_anything_is_read(multi30k, split, lang
 
 
 @pytest.mark.skipif("TRANSFORMER_LIB_DATA" not in os.environ, reason="TRANSFORMER_LIB_DATA does not name a folder")
-@pytest.mark.parametrize(
-    ("split", "size"),
-    [
-        ("train", 29_000),
-        ("val", 1014),
-        ("test_2016_flickr", 1000),
-        ("test_2017_flickr", 1000),
-        ("test_2017_mscoco", 461),
-    ],
-)
+@pytest.mark.parametrize(("split", "size"), [
+    ("train", 29_000), ("val", 1014), ("test_2016_flickr", 1000), ("test_2017_flickr", 1000), ("test_2017_mscoco", 461),
+])  # fmt: skip
 def test_the_real_files(split, size):
     assert Path(os.environ["TRANSFORMER_LIB_DATA"], "multi30k").is_dir()
     if "2017" in split and not all(corpora_module.find_multi30k(split, language) for language in ("en", "de")):
@@ -538,35 +503,11 @@ def test_without_a_seed_from_short_to_long_and_no_batch_could_take_the_next_pair
         ) > budget
 
 
-def test_the_order_depends_on_seed_and_epoch_only():
-    pairs = [([n, *[3] * (n % 5)], [n]) for n in range(3, 203)]
-    orders = {
-        (seed, epoch): listed(token_batches(pairs, 30, seed=seed, epoch=epoch)) for seed in (0, 1) for epoch in (0, 1)
-    }
-    random.seed(5)
-    torch.manual_seed(5)
-    for (seed, epoch), order in orders.items():
-        assert listed(token_batches(pairs, 30, seed=seed, epoch=epoch)) == order
-    assert len(set(map(repr, orders.values()))) == 4
-    compositions = {repr(sorted(sorted(listed([b])) for b in token_batches(pairs, 30, seed=s))) for s in (0, 1)}
-    assert len(compositions) == 2  # who shares a batch changes, too
-    before = (random.getstate(), torch.get_rng_state())
-    list(token_batches(pairs, 30, seed=0))
-    assert random.getstate() == before[0]
-    assert torch.equal(torch.get_rng_state(), before[1])
-
-
 def test_batches_by_length_waste_little(corpora, tokenizer):
     pairs, _ = encode_pairs(corpora["train"], tokenizer, max_len=100)
     batches = list(token_batches(pairs, 2048, seed=0))
     cells = sum(rows.numel() for batch in batches for rows in batch)
     assert sum(int((rows == PAD).sum()) for batch in batches for rows in batch) < 0.05 * cells
-
-
-def test_a_pair_over_the_budget_is_named():
-    with pytest.raises(InputError, match="at most batch_tokens = 4 tokens; got 5"):
-        token_batches([([3], [4, 4]), ([3], [4] * 5)], 4)
-    assert list(token_batches([], 4)) == []
 
 
 def test_a_batch_is_made_when_it_is_asked_for(monkeypatch):

@@ -5,7 +5,7 @@ import re
 from collections import Counter
 
 import pytest
-from test_record import ROOT, TEST, data, quoted, recorded, with_data
+from test_record import ROOT, TEST, data, quoted, with_data
 
 FILE = ROOT / "records" / "errors.json"
 
@@ -37,7 +37,6 @@ def test_the_page_shows_the_counts_of_the_file():
         assert numbers.split() == [number for number, row in rows.items() if name in row["classes"]]
 
 
-@recorded
 @with_data
 def test_at_most_ten_sentences_are_quoted_and_none_of_them_whole():
     rows = judged()["sentences"]

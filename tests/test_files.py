@@ -6,6 +6,7 @@ import os
 import stat
 import subprocess
 import sys
+import threading
 from dataclasses import replace
 from pathlib import Path
 
@@ -113,15 +114,10 @@ def test_a_file_keeps_its_permissions(tmp_path, mode):
     assert (tmp_path / "b").stat().st_mode == (tmp_path / "c").stat().st_mode  # a new file has a new file's
 
 
-@pytest.mark.parametrize(
-    ("owner", "name", "number"),
-    [
-        (os, "fsync", errno.ENOSPC),
-        (Path, "write_bytes", errno.EIO),
-        (Path, "replace", errno.EROFS),
-        (Path, "mkdir", errno.EACCES),
-    ],
-)
+@pytest.mark.parametrize(("owner", "name", "number"), [
+    (os, "fsync", errno.ENOSPC), (Path, "write_bytes", errno.EIO), (Path, "replace", errno.EROFS),
+    (Path, "mkdir", errno.EACCES),
+])  # fmt: skip
 def test_a_disk_that_refuses_is_one_line_and_leaves_the_old_file(tmp_path, monkeypatch, owner, name, number):
     atomic_write(tmp_path / "a", "old")
     with monkeypatch.context() as patch:
@@ -199,23 +195,20 @@ def test_the_lock_of_one_who_has_just_ended_is_no_lock(tmp_path, monkeypatch):
         refused(["another process is writing"], take, tmp_path)
 
 
-WAITS = """
-import sys
-from transformer_lib.files import folder_lock
-print("ready", flush=True)
-with folder_lock(sys.argv[1], wait=True):
-    print(open(sys.argv[1] + "/built").read(), flush=True)
-"""
-
-
 def test_others_wait_for_the_one_who_builds_and_the_folder_is_left_as_it_was(tmp_path):
-    command = [sys.executable, "-c", WAITS, tmp_path / "new"]
+    happened = []
+
+    def wait():
+        with folder_lock(tmp_path / "new", wait=True):
+            happened.append((tmp_path / "new" / "built").read_text())
+
+    other = threading.Thread(target=wait)
     with folder_lock(tmp_path / "new", wait=True):
-        other = subprocess.Popen(command, env=ENVIRONMENT, stdout=subprocess.PIPE, text=True)
-        assert other.stdout.readline() == "ready\n"
+        other.start()
         atomic_write(tmp_path / "new" / "built", "by the first")
-    assert other.communicate() == ("by the first\n", None)
-    assert other.returncode == 0
+        happened.append("built")
+    other.join()
+    assert happened == ["built", "by the first"]
     assert content(tmp_path / "new") == {"built": b"by the first"}
 
 
@@ -340,7 +333,7 @@ def stepped(kind, **options):
 
 
 def test_a_state_that_does_not_fit_changes_nothing(tmp_path):
-    """Of another optimiser, of another model, with a changed number, or not there."""
+    """Of another optimiser, of another model, cut short, with one bit or the text changed, or not there."""
     model, adam = stepped(torch.optim.AdamW)
     before = repr(model.state_dict()), repr(adam.state_dict())
     save_state(tmp_path / "s", *stepped(torch.optim.SGD, momentum=0.9), {})
@@ -349,12 +342,16 @@ def test_a_state_that_does_not_fit_changes_nothing(tmp_path):
     save_state(tmp_path / "s", wider, torch.optim.AdamW(wider.parameters()), {})
     refused([tmp_path / "s", "another model or optimiser"], load_state, tmp_path / "s", model, adam)
     save_state(tmp_path / "s", *stepped(torch.optim.AdamW), {"step": 1})
-    data = bytearray((tmp_path / "s").read_bytes())
-    for number in (-1, data.index(b'step\\": 1') + 8):
-        data[number] ^= 1
+    data = (tmp_path / "s").read_bytes()
+    place = data.replace(b'step\\": 1', b'step\\": 0')
+    for damaged in (b"", data[: len(data) // 2], data[:-1], b"text" * 99, data[:-1] + bytes([data[-1] ^ 1]), place):
+        assert damaged != data
+        (tmp_path / "s").write_bytes(damaged)
+        refused([tmp_path / "s", "damaged"], load_state, tmp_path / "s", model, adam)
+    for metadata in ({}, {"state": "{"}, {"state": "[1]"}, {"progress": "{}"}):
         (tmp_path / "s").write_bytes(data)
-        refused([tmp_path / "s", "checksum"], load_state, tmp_path / "s", model, adam)
-        data[number] ^= 1
+        save_file(load_file(tmp_path / "s"), tmp_path / "s", metadata=metadata)
+        refused([tmp_path / "s", "damaged"], load_state, tmp_path / "s", model, adam)
     refused(["there is no file", tmp_path / "t"], load_state, tmp_path / "t", model, adam)
     assert (repr(model.state_dict()), repr(adam.state_dict())) == before
 

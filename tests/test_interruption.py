@@ -2,7 +2,6 @@
 
 import json
 import os
-import random
 import shutil
 import signal
 import socket
@@ -12,7 +11,6 @@ import threading
 from contextlib import nullcontext
 from dataclasses import replace
 from itertools import islice
-from pathlib import Path
 from types import SimpleNamespace
 
 import jupytext
@@ -21,7 +19,7 @@ import torch
 from record import log_of
 from reference import PAD
 from safetensors.torch import load_file
-from small import ENGLISH, ENVIRONMENT, MICRO, call, files_below, write_texts
+from small import ENGLISH, ENVIRONMENT, MICRO, ROOT, call, files_below, write_texts
 from test_training import (
     CONFIG,
     PAIRS,
@@ -43,11 +41,9 @@ from transformer_lib.training import train
 from transformer_lib.training.config import adamw
 from transformer_lib.training.loss import real_targets
 from transformer_lib.training.train_step import LossModule, train_step
-from transformer_lib.translation import Translator
 
 MODEL = {"dropout": 0.2, "tie_embeddings": "all", "norm_first": True}
 SETTINGS = {"steps": 8, "evaluate_every": 3, "accumulate": 2, "average": 2}
-LONG = {"steps": 20, "evaluate_every": 5, "average": 3}
 FILES = ["log.jsonl", "model.safetensors", "state.safetensors"]
 TORCHRUN = ["-m", "torch.distributed.run"]
 
@@ -63,13 +59,11 @@ def _ctrl_c_arrives():
 @pytest.fixture(scope="module")
 def children():
     """Hand a job to the process that forks; get the statuses and answers of its children."""
-    here = Path(__file__).parent
-    environment = ENVIRONMENT | {
-        "PYTHONPATH": os.pathsep.join(map(str, (here.parent, here, here.parent / "experiments")))
-    }
+    folders = [str(ROOT / name) for name in ("", "tests", "experiments")]
+    environment = ENVIRONMENT | {"PYTHONPATH": os.pathsep.join(folders)}
     environment["CUDA_VISIBLE_DEVICES"] = ""  # autograd's threads for a GPU would not survive a fork
     process = subprocess.Popen(
-        [sys.executable, here / "children.py"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+        [sys.executable, ROOT / "tests" / "children.py"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
         env=environment,
     )  # fmt: skip
 
@@ -155,28 +149,11 @@ def test_the_system_refuses_to_write_on_in_the_middle_of_a_state(children, whole
     ends_like(whole, tmp_path)
 
 
-def test_killed_again_and_again(children, tmp_path):
-    """In the middle of a step each time; every child goes on where the one before was killed."""
-    model, log = trained(tmp_path / "whole", LONG)
-    rng, last = random.Random(0), 0
-    for kill in range(5):
-        number = rng.randint(1, 9)  # in the next checkpoint's five steps, or beyond it
-        [[status, _]] = children(out=tmp_path / "run", config=LONG, seed=kill, resume=kill > 0, die=["step", number])
-        stands = state_of(tmp_path / "run")[1]["state"]["step"]
-        assert stands == min(20, last + (number - 1) // 5 * 5)
-        assert status == (-signal.SIGKILL if last + number <= 20 else 0)
-        last = stands
-    again, log_again = trained(tmp_path / "run", LONG, seed=9, resume=True)
-    assert same(tensors_of(again), tensors_of(model))
-    assert timeless(log_again) == timeless(log)
-    compare_states(tmp_path / "run", tmp_path / "whole")
-
-
 @pytest.mark.parametrize(("ranks", "resume"), [(1, True), (2, False)])
 def test_a_second_run_into_the_same_place_is_refused(ranks, resume, children, whole, tmp_path):
     """In the middle of a step of the first, which does not notice. All processes of the second get the line."""
     out, answers = tmp_path / "run", []
-    job = {"config": LONG, "resume": resume, "weights": tmp_path, "ranks": ranks, "meet": tmp_path / "meet"}
+    job = {"resume": resume, "weights": tmp_path, "ranks": ranks, "meet": tmp_path / "meet"}
 
     def second():
         before = files_below(out)
@@ -337,7 +314,7 @@ def test_one_of_two_processes_dies_and_both_go_on(children, tmp_path):
 @pytest.mark.skipif(not hasattr(torch.cpu.Stream, "record_event"), reason="torch 2.6 shards on GPUs only")
 def test_the_program_that_divides_the_model_trains_the_model_of_one(children, tmp_path):
     """In float64. Two processes save; two and one go on, past a checkpoint that lacks its last file."""
-    cells = jupytext.read(Path(__file__).parents[1] / "chapters/09g_sharding.md").cells
+    cells = jupytext.read(ROOT / "chapters/09g_sharding.md").cells
     (text,) = (cell.source for cell in cells if cell.source.startswith("program = '''"))
     program = {"__name__": "sharded"}
     exec(text, program)
@@ -403,6 +380,10 @@ def test_a_stopped_command_says_how_to_go_on_and_ends_the_same(command, tmp_path
     whole, parts = (load_file(tmp_path / name / "model.safetensors") for name in ("whole", "run"))
     assert same(whole, parts)
     assert timeless(log_of(tmp_path / "run")) == timeless(log_of(tmp_path / "whole"))
+    before = files_below(tmp_path / "run")
+    status, _, line = command("train", "--out", "run", "--steps", 4, "--resume")
+    assert (status, files_below(tmp_path / "run") == before) == (0, True)
+    assert line == "warning: nothing was trained: the run has made 6 steps, more than 4"
 
 
 def test_a_run_that_was_killed_before_it_began_begins_again(command, tmp_path):
@@ -414,26 +395,6 @@ def test_a_run_that_was_killed_before_it_began_begins_again(command, tmp_path):
             (tmp_path / name / file).write_bytes((tmp_path / "whole" / file).read_bytes())
         assert command("train", "--out", name, "--steps", 2, *options)[0] == 0
         assert same(*(load_file(tmp_path / run / "model.safetensors") for run in ("whole", name)))
-
-
-RECIPE = ["--cooldown", 2, "--accumulate", 2, "--vocab-size", 290]
-
-
-def test_the_options_of_a_recipe_arrive_and_a_stopped_run_ends_the_same(command, tmp_path, monkeypatch):
-    seen, train = [], recipes.train
-    monkeypatch.setattr(recipes, "train", lambda *given, **options: seen.append(given) or train(*given, **options))
-    whole, run = (["--out", name, "--steps", 6, "--evaluate-every", 4, *RECIPE] for name in ("whole", "run"))
-    assert command("train", *whole)[0] == 0
-    config = seen[0][2]
-    assert (config.cooldown_steps, config.accumulate) == (2, 2)
-    assert Translator.from_pretrained("whole").tokenizer.vocab_size <= 290
-    with in_step(3, lambda: os.kill(os.getpid(), signal.SIGTERM)):
-        assert command("train", *run, "--resume")[0] == 130
-    assert command("train", *run, "--resume")[0] == 0
-    assert same(*(load_file(tmp_path / name / "model.safetensors") for name in ("whole", "run")))
-    assert timeless(log_of(tmp_path / "run")) == timeless(log_of(tmp_path / "whole"))
-    status, _, line = command("train", "--out", "no", "--cooldown", 5, "--steps", 4)
-    assert (status, "--cooldown" in line, (tmp_path / "no").exists()) == (2, True, False)
 
 
 def launch(folder, launchers, *options):
@@ -451,34 +412,25 @@ def launch(folder, launchers, *options):
     return said
 
 
-def nearly_the_same(one, two):
-    """The weights of two runs; a key's bias has no gradient but rounding, and Adam blows that up."""
-    ours, theirs = (load_file(folder / "model.safetensors") for folder in (one, two))
-    for name, value in ours.items():
-        torch.testing.assert_close(theirs[name], value, rtol=0, atol=1e-5 if value.dim() > 1 else 1e-3)
-
-
 @pytest.mark.long
-def test_two_machines_train_from_one_store(tmp_path):
-    """Two calls of torchrun that meet on the loopback device stand for them; one process alone ends the same."""
+def test_two_processes_on_one_machine_or_two_train_the_model_of_one(tmp_path):
+    """Two calls of torchrun that meet on the loopback device stand for machines, which share a store."""
     meet = [*TORCHRUN, "--nnodes", "2", "--master-addr", "127.0.0.1", "--master-port", str(free_port()), "--node-rank"]
-    options = [*write_texts(tmp_path, target=ENGLISH), "--store", "store", "--out"]
-    launch(tmp_path, [[*meet, "0"], [*meet, "1"]], *options, "two")
-    launch(tmp_path, [[]], *options, "one")
-    nearly_the_same(tmp_path / "one", tmp_path / "two")
-
-
-@pytest.mark.long
-def test_torchrun_trains_the_model_of_one_process(tmp_path):
-    """The same command, alone and under torchrun; two processes, float32, a preset without dropout."""
     files, rows = write_texts(tmp_path, target=ENGLISH), {}
-    for name, launcher in (("one", []), ("two", [*TORCHRUN, "--nproc-per-node", "2"])):
-        ((out, err),) = launch(tmp_path, [launcher], *files, "--out", name)
-        assert err.count("38 pairs to train on, 2 for validation") == 1
-        rows[name] = json.loads(out)
+    for name, launchers, store in (
+        ("one", [[]], []), ("two", [[*TORCHRUN, "--nproc-per-node", "2"]], []),
+        ("one, stored", [[]], ["--store", "store"]),
+        ("two, stored", [[*meet, "0"], [*meet, "1"]], ["--store", "store"]),
+    ):  # fmt: skip
+        outs, errs = map("".join, zip(*launch(tmp_path, launchers, *files, *store, "--out", name)))
+        assert errs.count("38 pairs to train on, 2 for validation") == 1
+        rows[name] = json.loads(outs)
         assert sorted(path.name for path in (tmp_path / name).iterdir()) == sorted(
             [*FILES, "config.json", "tokenizer.json"]
         )
-    assert rows["two"]["tokens"] == rows["one"]["tokens"]
-    assert rows["two"]["val_loss"] == pytest.approx(rows["one"]["val_loss"], abs=1e-5)
-    nearly_the_same(tmp_path / "one", tmp_path / "two")
+    for one, two in (("one", "two"), ("one, stored", "two, stored")):
+        assert rows[two]["tokens"] == rows[one]["tokens"]
+        assert rows[two]["val_loss"] == pytest.approx(rows[one]["val_loss"], abs=1e-5)
+        ours, theirs = (load_file(tmp_path / name / "model.safetensors") for name in (one, two))
+        for name, value in ours.items():  # a key's bias has no gradient but rounding, and Adam blows that up
+            torch.testing.assert_close(theirs[name], value, rtol=0, atol=1e-5 if value.dim() > 1 else 1e-3)

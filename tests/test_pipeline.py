@@ -15,8 +15,8 @@ import nbformat
 import pages
 import pytest
 import sync
+from small import ROOT
 
-ROOT = Path(__file__).resolve().parent.parent
 CHAPTER = '''---
 jupytext: {text_representation: {extension: .md, format_name: myst}}
 kernelspec: {display_name: Python 3, language: python, name: python3}
@@ -71,9 +71,8 @@ def template(tmp_path_factory):
 def project(template, tmp_path, monkeypatch):
     """A copy of the template, to be spoilt, on which the tools' functions work."""
     folder = Path(shutil.copytree(template, tmp_path / "project"))
-    monkeypatch.setattr(export, "ROOT", folder)
-    monkeypatch.setattr(execute, "ROOT", folder)
-    monkeypatch.setattr(sync, "ROOT", folder)
+    for tool in (export, execute, sync):
+        monkeypatch.setattr(tool, "ROOT", folder)
     monkeypatch.setattr(pages, "problems", list)  # it has no pages with tables
     assert check.problems() == []
     execute._module.cache_clear()
@@ -127,15 +126,11 @@ def test_drift_is_found(project, drift):
     assert re.search(complaint, "\n".join(check.problems()))
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "complaint"),
-    [
-        (":tags: [export]", ":tags: [export-nowhere]", "export-nowhere"),
-        ("    return a + b", "    return a +", MODULE),
-        ("public: [add]", "public: [ad]", "`public:` names ad, which no exported cell defines"),
-        ("book/numbers.json", "book/figures.json", "`reads:` names book/figures.json"),
-    ],
-)
+@pytest.mark.parametrize(("old", "new", "complaint"), [
+    (":tags: [export]", ":tags: [export-nowhere]", "export-nowhere"), ("    return a + b", "    return a +", MODULE),
+    ("public: [add]", "public: [ad]", "`public:` names ad, which no exported cell defines"),
+    ("book/numbers.json", "book/figures.json", "`reads:` names book/figures.json"),
+])  # fmt: skip
 def test_what_cannot_be_exported_or_run_is_named(project, old, new, complaint):
     edit(project / SOURCE, old, new)
     with pytest.raises(SystemExit, match=complaint):
@@ -261,7 +256,3 @@ def test_nbval_compares_text_numbers_and_drawings(project):
     change_cell(project, 2, rtol=1e-4)
     edit(project / NOTEBOOK, ">2.0<", ">two<")  # a label of the drawing
     assert re.search("(?s)'2.0' instead of 'two'.*2 failed, 2 passed", run(project, *nbval))
-
-
-def test_an_unknown_machine_is_named():
-    assert "unknown: abacus; expected some of native, avx2," in run(ROOT, "tools/elsewhere.py", "avx2", "abacus")

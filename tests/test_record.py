@@ -1,7 +1,6 @@
 """The record of the translator: nothing in it was written by hand, and its weights still give its scores.
 
-What needs the dataset is skipped where TRANSFORMER_LIB_DATA does not name the folder that holds it, and what needs the
-record where there is none yet.
+What needs the dataset is skipped where TRANSFORMER_LIB_DATA does not name the folder that holds it.
 """
 
 import hashlib
@@ -10,7 +9,6 @@ import os
 import re
 import shlex
 import subprocess
-import sys
 from dataclasses import asdict
 from functools import cache
 from pathlib import Path
@@ -22,6 +20,7 @@ import sacrebleu
 import torch
 from model_card import model_card
 from safetensors.torch import load_file
+from small import ROOT, call
 from test_translation import BOOK, translator
 
 from transformer_lib import data as library_data
@@ -31,20 +30,11 @@ from transformer_lib.data import ParallelCorpus, corpora, load_multi30k
 from transformer_lib.files import InputError
 from transformer_lib.translation import Translator, evaluate_bleu
 
-ROOT = Path(__file__).resolve().parent.parent
 FOLDER = ROOT / "records" / "multi30k-en-de"
 TEST, VAL = tool.SPLITS
-recorded = pytest.mark.skipif(not FOLDER.is_dir(), reason=f"there is no record {FOLDER.relative_to(ROOT)} yet")
 with_data = pytest.mark.skipif(
     "TRANSFORMER_LIB_DATA" not in os.environ, reason="TRANSFORMER_LIB_DATA does not name the folder with Multi30k"
 )
-
-
-@pytest.fixture
-def moses():
-    """What cuts text into tokens; with a record it must be there."""
-    if not FOLDER.is_dir():
-        pytest.importorskip("sacremoses")
 
 
 @cache
@@ -82,7 +72,7 @@ def lines(split):
 
 @with_data
 @pytest.mark.parametrize("language", ["de", "en"])
-def test_the_form_that_papers_score_is_that_of_the_dataset(moses, language):
+def test_the_form_that_papers_score_is_that_of_the_dataset(language):
     """All 1,000 lines of the file that the dataset's authors made of the same sentences."""
     theirs = Path(os.environ["TRANSFORMER_LIB_DATA"], "multi30k", f"{TEST}.lc.norm.tok.{language}")
     if not theirs.exists():
@@ -91,7 +81,7 @@ def test_the_form_that_papers_score_is_that_of_the_dataset(moses, language):
     assert tool.papers_form(raw, language) == theirs.read_text(encoding="utf-8").removesuffix("\n").split("\n")
 
 
-def test_papers_do_not_care_for_case_and_quotation_marks(moses):
+def test_papers_do_not_care_for_case_and_quotation_marks():
     hypotheses = ["ein Hund läuft über „Die Straße“ , allein .", "Zwei männer reden."]
     references = ['Ein Hund läuft über "die Straße", allein.', "Zwei Männer reden!"]
     scores = tool.scores(hypotheses, references, "de")
@@ -106,7 +96,7 @@ def test_a_dictionary_translates_word_by_word():
     assert tool.word_by_word(corpus, ["A cat runs.", "The Qux, dog"]) == ["Eine Katze läuft.", "Der qux, Hund"]
 
 
-def test_the_length_is_that_of_the_translations_by_that_of_the_references(moses):
+def test_the_length_is_that_of_the_translations_by_that_of_the_references():
     hypotheses, references = ["Ein Hund läuft.", "Zwei."], ["Ein großer Hund läuft schnell.", "Zwei Katzen."]
     assert tool.scores(hypotheses, references, "de")["papers"]["length"] == (4 + 2) / (6 + 3)  # the full stops, too
 
@@ -125,7 +115,7 @@ def test_a_test_set_that_cannot_be_had_is_left_out_and_said_so(monkeypatch, caps
     assert capsys.readouterr().err == f"{tool.FURTHER[0]} is left out: cannot download it\n"
 
 
-def test_what_is_translated_for_the_record_is_kept_and_scored(tmp_path, moses):
+def test_what_is_translated_for_the_record_is_kept_and_scored(tmp_path):
     ours = translator(dtype=torch.float32, tie_embeddings="all")
     ours.save(tmp_path)
     known = {"target": "de", "scores": {}}
@@ -151,22 +141,11 @@ def test_weights_are_shipped_in_half_and_loaded_in_single_precision(tmp_path):
     ]  # fmt: skip
 
 
-def test_a_table_is_json_with_a_line_for_each_entry(tmp_path):
-    value = {"a": {"b": [1, 2], "c": {"d": 1}}, "e": "ä"}
-    (tmp_path / "record.json").write_text("{}")
-    tool.save_table(tmp_path / "table.json", value)
-    text = (tmp_path / "table.json").read_bytes()
-    assert json.loads(text) == value
-    assert len(text.splitlines()) == 7
-    assert tool.load(tmp_path) == {"files": {"table.json": hashlib.sha256(text).hexdigest()}}
-
-
-def test_the_untrained_model_is_the_one_that_train_begins_with(tmp_path):
+def test_the_untrained_model_is_the_one_that_train_begins_with(tmp_path, monkeypatch):
     for name, sentences in {"en": BOOK, "de": BOOK.values()}.items():
         (tmp_path / name).write_text("\n".join(sentences))
-    command = "train --source en --target de --preset tiny --out run --steps 1 --seed 5"
-    command = [sys.executable, "-m", "transformer_lib", *command.split()]
-    subprocess.run(command, cwd=tmp_path, env=child(), check=True, capture_output=True)
+    monkeypatch.chdir(tmp_path)
+    assert call(*"train --source en --target de --preset tiny --out run --steps 1 --seed 5".split())[0] == 0
     trained = Translator.from_pretrained(tmp_path / "run")
     begun = tool.untrained(trained, 5).model.state_dict()
     other = tool.untrained(trained, 6).model.state_dict()
@@ -214,14 +193,6 @@ def test_the_last_chapter_keeps_what_it_trained_scores_it_and_sets_it_beside_the
 # --- the record: every file as it was written ---
 
 
-def child():
-    """No network, no data, and the package of this repository."""
-    closed = {name: "http://127.0.0.1:9" for name in ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY")}
-    kept = {name: value for name, value in os.environ.items() if name != "TRANSFORMER_LIB_DATA"}
-    return kept | closed | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-
-
-@recorded
 def test_no_file_was_changed_added_or_lost():
     others = {path.name: path.read_bytes() for path in FOLDER.iterdir() if path.name != "record.json"}
     assert {name: hashlib.sha256(text).hexdigest() for name, text in others.items()} == record()["files"]
@@ -230,7 +201,6 @@ def test_no_file_was_changed_added_or_lost():
         assert sorted(Path(name).name for name in listed.splitlines()) == sorted([*others, "record.json"])
 
 
-@recorded
 def test_the_record_says_what_the_other_files_say():
     said, log = record(), [json.loads(line) for line in (FOLDER / "log.jsonl").read_text().splitlines()]
     given = {name: said[name] for name in ("source", "target", "seed")}
@@ -251,7 +221,6 @@ def test_the_record_says_what_the_other_files_say():
     assert said["decoding"] == tool.DECODING
 
 
-@recorded
 def test_the_model_is_small():
     config = Translator.from_pretrained(FOLDER).model.config
     assert record()["parameters"] == count_parameters(config) <= 7_000_000
@@ -272,7 +241,6 @@ def stored_and_here(split):
     return data(split)
 
 
-@recorded
 @with_data
 @pytest.mark.parametrize("split", [*tool.SPLITS, *tool.FURTHER])
 def test_the_stored_translations_have_the_recorded_scores(split):
@@ -281,7 +249,6 @@ def test_the_stored_translations_have_the_recorded_scores(split):
     assert recorded_of(found, said) == as_recorded(said)
 
 
-@recorded
 @with_data
 @pytest.mark.bad_input  # the shapes are checked elsewhere; here it would take half of the time
 @pytest.mark.parametrize("split", [TEST, *(pytest.param(s, marks=pytest.mark.long) for s in (VAL, *tool.FURTHER))])
@@ -294,7 +261,6 @@ def test_the_shipped_weights_give_the_recorded_scores(split):
     assert sum(a == b for a, b in zip(answers, lines(split), strict=True)) >= 0.98 * len(answers)
 
 
-@recorded
 @with_data
 def test_baselines_have_the_recorded_scores():
     said, target = record(), record()["target"]
@@ -311,7 +277,6 @@ def test_baselines_have_the_recorded_scores():
     assert said["scores"][TEST]["papers"]["bleu"] >= 38
 
 
-@recorded
 @with_data
 @pytest.mark.long
 @pytest.mark.bad_input
@@ -345,7 +310,6 @@ def quoted(text, sentences):
     return {sentence for sentence in sentences if sentence in text}
 
 
-@recorded
 @with_data
 def test_at_most_ten_sentences_of_the_dataset():
     """A sentence that the model wrote itself, and that happens to be the reference, is the model's."""

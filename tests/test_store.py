@@ -16,7 +16,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from record import log_of
-from small import MICRO, call
+from small import MICRO, call, recorded_training
 
 from transformer_lib import recipes
 from transformer_lib.data import LargeCorpus, PairStore, Tokenizer, encode_pairs, read_parallel, token_batches
@@ -109,32 +109,37 @@ def shapes_of(batch):
     return batch.source.shape, batch.target.shape
 
 
-def test_the_order_depends_on_seed_and_epoch_and_any_batch_can_come_first(both):
-    _, store = both
-    orders = {(s, e): list(store.batches(101, seed=s, epoch=e)) for s in (0, 1) for e in (0, 1)}
+@pytest.mark.parametrize("kind", ["list", "store"])
+def test_the_order_depends_on_seed_and_epoch_only_and_any_batch_of_a_store_can_come_first(both, kind):
+    batches = both[1].batches if kind == "store" else partial(token_batches, both[0])
+    orders = {(s, e): list(batches(101, seed=s, epoch=e)) for s in (0, 1) for e in (0, 1)}
     assert len({str([listed([batch]) for batch in order]) for order in orders.values()}) == 4
     compositions = {str(sorted(str(sorted(listed([batch]).items())) for batch in order)) for order in orders.values()}
     assert len(compositions) == 4  # not only the batches are shuffled, but also who shares one
     widths = [max(side.size(1) for side in batch) for batch in orders[0, 0]]
     assert widths != sorted(widths)
-    for start in (1, 5, len(orders[0, 1])):
-        assert same(store.batches(101, seed=0, epoch=1, start=start), orders[0, 1][start:])
+    random.seed(5)
+    torch.manual_seed(5)
+    before = random.getstate(), torch.get_rng_state()
+    for (seed, epoch), order in orders.items():
+        assert same(batches(101, seed=seed, epoch=epoch), order)
+    assert random.getstate() == before[0]
+    assert torch.equal(torch.get_rng_state(), before[1])
+    if kind == "store":
+        for start in (1, 5, len(orders[0, 1])):
+            assert same(batches(101, seed=0, epoch=1, start=start), orders[0, 1][start:])
 
 
 def test_the_rows_of_two_processes_cover_an_epoch_once(both):
     """Each opens the store for itself and takes every other row, as a training step does."""
     pairs, store = both
-    folder = Path(store_folder(store))
+    folder = Path(store.matrices[0].base.base.filename).parent
     halves = [
         [type(batch)(*(side[rank::2] for side in batch)) for batch in PairStore(folder).batches(101, seed=0)]
         for rank in (0, 1)
     ]
     assert listed(halves[0]) + listed(halves[1]) == listed(token_batches(pairs, 101))
     assert min(sum(listed(half).values()) for half in halves) > len(pairs) // 3
-
-
-def store_folder(store):
-    return Path(store.matrices[0].base.base.filename).parent
 
 
 @given(st.integers(1, 3000), st.text(max_size=5))
@@ -278,30 +283,16 @@ def test_a_run_goes_on_in_the_middle_of_an_epoch(run, tmp_path):
 
 def test_large_texts_get_a_store_in_the_run(run, tmp_path, monkeypatch):
     """It has the pairs, the pairs put aside and the tokenizer that the lists would have."""
-    seen = []
-
-    def train(model, pairs, config, *, val_pairs, prepare, **options):
-        prepare()
-        seen.append((pairs, val_pairs))
-        return [{"step": 0}]
-
-    monkeypatch.setattr(recipes, "train", train)
+    seen = recorded_training(monkeypatch)
     small = run("--out", "small", "--steps", 1)
+    pairs, val_pairs = seen["pairs"], seen["val_pairs"]
     monkeypatch.setattr(recipes, "LARGE", 1000)
-    large = run("--out", "large", "--steps", 1)
-    assert small == large
-    (pairs, val_pairs), (store, store_val_pairs) = seen
-    assert store_val_pairs == val_pairs != []
-    assert same(store.batches(101), token_batches(pairs, 101))
+    assert run("--out", "large", "--steps", 1) == small
+    assert seen["val_pairs"] == val_pairs != []
+    assert same(seen["pairs"].batches(101), token_batches(pairs, 101))
     names = {name: {path.name for path in (tmp_path / name).iterdir()} for name in ("small", "large")}
     assert names["large"] == names["small"] | {"store"}
     assert (tmp_path / "small" / "tokenizer.json").read_bytes() == (tmp_path / "large" / "tokenizer.json").read_bytes()
-
-
-def test_a_corpus_of_ours_needs_no_store(run):
-    status, out, line = run("--corpus", "multi30k", "--out", "run", "--store", "store")
-    assert (status, out) == (2, "")
-    assert line.startswith("error: a store is for text files of your own")
 
 
 # --- long --------------------------------------------------------------------------------------------------------

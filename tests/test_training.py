@@ -5,7 +5,6 @@ import math
 import random
 import re
 import signal
-from contextlib import contextmanager
 from dataclasses import asdict, replace
 from functools import partial
 from types import SimpleNamespace
@@ -16,7 +15,8 @@ import torch
 import torch.nn.functional as F
 from reference import PAD, equal, randomise, small_config, small_model
 from safetensors import safe_open
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
+from small import files_below
 from torch import nn
 from torch.nn.utils import clip_grad_norm_
 from torch.nn.utils.rnn import pad_sequence
@@ -75,18 +75,13 @@ def batch():
     return source, target
 
 
-@contextmanager
 def watched_steps(watch):
-    """Call `watch` with each optimiser that is about to make a step: its gradients are there, clipped."""
+    """Inside the block, call `watch` with each optimiser that is about to make a step: its gradients are there."""
 
     def hook(optimizer, *_):
         watch(optimizer)
 
-    handle = register_optimizer_step_pre_hook(hook)
-    try:
-        yield
-    finally:
-        handle.remove()
+    return register_optimizer_step_pre_hook(hook)
 
 
 def in_step(number, act):
@@ -230,13 +225,6 @@ def test_a_setting_of_another_type_or_out_of_its_range_is_refused():
         for value in values:
             with pytest.raises(ValueError, match=f"{name} must .*; got .*{re.escape(repr(value))}"):
                 TrainingConfig(**({"steps": 5} | {name: value}))
-
-
-def test_a_schedule_is_anything_that_can_be_called(tmp_path):
-    config = replace(
-        CONFIG, steps=2, evaluate_every=1, schedule=partial(lambda step, factor, **_: factor / step, factor=3)
-    )
-    assert [row["learning_rate"] for row in train(fresh_model(), PAIRS, config, out=tmp_path)] == [3, 1.5]
 
 
 def test_the_default_rate_and_warmup_are_those_of_the_default_model():
@@ -546,49 +534,37 @@ def whole(tmp_path_factory):
     return SimpleNamespace(out=out, weights=tensors_of(model), log=log)
 
 
-@pytest.mark.parametrize("cuts", [[1], [EPOCH], [2, EPOCH + 1, 6, 9]])
-def test_an_interrupted_run_is_bitwise_the_uninterrupted(cuts, whole, tmp_path):
-    for seed, steps in enumerate([*cuts, CONFIG.steps]):
-        model = fresh_model(seed=seed, **OPTIONS)  # the state replaces whatever is in it
-        if seed == 0:
-            assert steps < CONFIG.steps
-        torch.manual_seed(100 + seed)
-        log = train(model, json.loads(json.dumps(PAIRS)), replace(CONFIG, steps=steps), out=tmp_path, resume=True)
-    assert same(tensors_of(model), whole.weights)
-    compare_states(tmp_path, whole.out)
-    rows = {row["step"]: row for row in log}
-    assert [*rows] == sorted({3, 6, 9, 10, *cuts})
-    for row in whole.log:
-        assert {(name, rows[row["step"]][name] == row[name]) for name in ("epoch", "tokens", "learning_rate")} == {
-            ("epoch", True), ("tokens", True), ("learning_rate", True),
-        }  # fmt: skip
-    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
-    assert train(fresh_model(seed=9, **OPTIONS), PAIRS, CONFIG, out=tmp_path, resume=True) == log  # nothing is left
-    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
-
-
 def of_epoch(epoch):
     """Other pairs in each epoch, such as those of BPE-dropout (chapter 17.g)."""
     return random_pairs(24, seed=epoch)
 
 
-@pytest.mark.parametrize(("pairs", "options"), [
-    (PAIRS, {"cooldown_steps": 3}),  # it begins after the interruption, and may be asked for only then
-    (of_epoch, {}),
-], ids=["cooldown", "pairs of each epoch"])  # fmt: skip
-def test_with_each_option_an_interrupted_run_is_bitwise_the_uninterrupted(pairs, options, tmp_path):
-    config, found = replace(CONFIG, **options), []
-    for folder, stops in (("whole", [10]), ("cut", [EPOCH + 2, 10])):
-        for number, steps in enumerate(stops):
-            model = fresh_model(seed=number, **OPTIONS)
-            now = replace(config, steps=steps, cooldown_steps=config.cooldown_steps * (steps == 10))
-            train(model, pairs, now, out=tmp_path / folder, resume=True)
-        found.append(tensors_of(model))
-    compare_states(tmp_path / "whole", tmp_path / "cut")
-    assert same(*found)
-    plain = fresh_model(**OPTIONS)
-    train(plain, PAIRS, CONFIG)
-    assert not same(tensors_of(plain), found[0])  # the option does something
+@pytest.mark.parametrize(("pairs", "options", "cuts"), [
+    (PAIRS, {}, [1]), (PAIRS, {}, [EPOCH]), (PAIRS, {}, [2, EPOCH + 1, 6, 9]),
+    (PAIRS, {"cooldown_steps": 3}, [EPOCH + 2]),  # it begins after the interruption, and may be asked for only then
+    (of_epoch, {}, [EPOCH + 2]),
+], ids=["first step", "epoch", "often", "cooldown", "pairs of each epoch"])  # fmt: skip
+def test_an_interrupted_run_is_bitwise_the_uninterrupted(pairs, options, cuts, whole, tmp_path):
+    """And one that has nothing left to do changes nothing."""
+    config, plain = replace(CONFIG, **options), pairs is PAIRS and not options
+    out, whole_log, cut = whole.out, whole.log, tmp_path / "cut"
+    if not plain:
+        out, model = tmp_path / "whole", fresh_model(**OPTIONS)
+        whole_log = train(model, pairs, config, out=out)
+        assert not same(tensors_of(model), whole.weights)  # the option does something
+    for seed, steps in enumerate([*cuts, 10, 10]):
+        model = fresh_model(seed=seed, **OPTIONS)  # the state replaces whatever is in it
+        torch.manual_seed(100 + seed)
+        now = replace(config, steps=steps, cooldown_steps=config.cooldown_steps * (steps == 10))
+        before = files_below(cut)
+        log = train(model, json.loads(json.dumps(pairs)) if plain else pairs, now, out=cut, resume=True)
+    assert files_below(cut) == before
+    compare_states(out, cut)
+    rows = {row["step"]: row for row in log}
+    assert [*rows] == sorted({3, 6, 9, 10, *cuts})
+    for row in whole_log:
+        for name in ("epoch", "tokens", "learning_rate"):
+            assert rows[row["step"]][name] == row[name]
 
 
 CHANGES = {"batch_tokens": 50, "peak_lr": 1e-3, "warmup_steps": 5, "label_smoothing": 0.2, "weight_decay": 0.02,
@@ -599,12 +575,12 @@ FREE = {"steps", "minutes", "cooldown_steps", "evaluate_every", "recompute", "av
 
 def refused(folder, match, config=CONFIG, pairs=PAIRS, **options):
     """Going on is refused in one line, and no file is touched."""
-    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+    before = files_below(folder)
     with pytest.raises(InputError, match=match) as caught:
         train(fresh_model(**options), pairs, config, out=folder, resume=True)
     assert str(folder) in str(caught.value)
     assert "\n" not in str(caught.value)
-    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
+    assert files_below(folder) == before
 
 
 def test_another_setting_is_no_resumption(tmp_path):
@@ -638,10 +614,11 @@ def test_free_settings_may_change_on_the_way(tmp_path):
 
 
 def test_another_schedule_sets_the_rate(tmp_path):
-    """It may be a new function, if it gives the same rates."""
+    """It is anything that can be called, and may be a new one if it gives the same rates."""
 
     def falling(last, **options):
-        return replace(CONFIG, schedule=lambda step, *, peak, warmup: peak * warmup / (last + step), **options)
+        rate = partial(lambda step, last, *, peak, warmup: peak * warmup / (last + step), last=last)
+        return replace(CONFIG, schedule=rate, **options)
 
     train(fresh_model(), PAIRS, falling(3, steps=5), out=tmp_path)
     log = train(fresh_model(), PAIRS, falling(3), out=tmp_path, resume=True)
@@ -659,22 +636,6 @@ def test_a_run_with_a_frozen_parameter_goes_on(tmp_path):
     assert torch.equal(model.source_embedding.weight, fresh_model().source_embedding.weight)
 
 
-def test_a_damaged_state_is_one_clear_line(tmp_path):
-    """Cut short, something else, one bit of a number or of the place changed, or without a checksum."""
-    train(fresh_model(), PAIRS, replace(CONFIG, steps=3), out=tmp_path)
-    path = tmp_path / "state.safetensors"
-    data = path.read_bytes()
-    assert data.count(b'\\"step\\": 3') == 1
-    place = data.replace(b'\\"step\\": 3', b'\\"step\\": 2')
-    for damaged in (b"", data[: len(data) // 2], data[:-1], b"text" * 99, data[:-3] + b"\x07" + data[-2:], place):
-        path.write_bytes(damaged)
-        refused(tmp_path, r"state\.safetensors is damaged")
-    for metadata in ({}, {"state": "{"}, {"state": "[1]"}, {"progress": "{}"}):
-        path.write_bytes(data)
-        save_file(load_file(path), path, metadata=metadata)
-        refused(tmp_path, r"state\.safetensors is damaged")
-
-
 @pytest.mark.parametrize("change", [{"patience": 1}, {"step": None}], ids=["newer", "older"])
 def test_a_state_of_another_version_is_one_clear_line(change, tmp_path):
     model = fresh_model()
@@ -684,12 +645,15 @@ def test_a_state_of_another_version_is_one_clear_line(change, tmp_path):
     refused(tmp_path, "another version of this library: use another directory")
 
 
-def test_a_damaged_log_is_one_clear_line(tmp_path):
+@pytest.mark.parametrize(("name", "texts", "words"), [
+    ("log.jsonl", (b"{\n", b"[1, 2]\n", b"{}\n", None), "is missing or damaged"),
+    ("state.safetensors", (b"", b"text" * 99), "is damaged"),
+])  # fmt: skip
+def test_a_damaged_log_or_state_is_one_clear_line(name, texts, words, tmp_path):
     train(fresh_model(), PAIRS, replace(CONFIG, steps=3), out=tmp_path)
-    log = tmp_path / "log.jsonl"
-    for text in ("{\n", "[1, 2]\n", "{}\n", None):
-        log.unlink() if text is None else log.write_text(text)
-        refused(tmp_path, r"log\.jsonl is missing or damaged")
+    for text in texts:
+        (tmp_path / name).unlink() if text is None else (tmp_path / name).write_bytes(text)
+        refused(tmp_path, rf"{name} {words}")
 
 
 # --- when it goes wrong ---
@@ -710,22 +674,23 @@ def test_a_loss_that_is_not_finite_names_the_step(steps, val_pairs, words, tmp_p
 LONG = ([3] * 33, [BOS, EOS])  # the model's max_len is 32
 
 
-@pytest.mark.parametrize(("pair", "words"), [
-    (LONG, "max_len = 32; got 33 and 2"), (([3], [BOS] * 34), "max_len = 32; got 1 and 34"),
-    (([3] * 20, [BOS, EOS]), "batch_tokens = 19 .*got 20 and 2"), (([3], [BOS]), "2 tokens or more"),
-])  # fmt: skip
-def test_a_pair_that_does_not_fit_is_found_before_the_first_step(pair, words, monkeypatch):
+def test_what_cannot_be_trained_on_is_found_before_the_first_step(monkeypatch, tmp_path):
     monkeypatch.setattr(training, "train_step", lambda *_: pytest.fail("it trained first"))
-    config = replace(CONFIG, batch_tokens=19 if "19" in words else 60)
-    for pairs, val_pairs in (([*PAIRS, pair], VAL_PAIRS), (PAIRS, [*VAL_PAIRS, pair])):
-        with pytest.raises(InputError, match=words):
-            train(fresh_model(), pairs, config, val_pairs=val_pairs)
-    with pytest.raises(ValueError, match="at least one pair"):
-        train(fresh_model(), [], CONFIG)
-    with pytest.raises(ValueError, match="val_pairs"):
-        train(fresh_model(), PAIRS, replace(CONFIG, patience=1))
-    with pytest.raises(ValueError, match=r"mean of 2 checkpoints.*give out"):
-        train(fresh_model(), PAIRS, replace(CONFIG, average=2))
+    for pair, words in (
+        (LONG, "max_len = 32; got 33 and 2"), (([3], [BOS] * 34), "max_len = 32; got 1 and 34"),
+        (([3] * 20, [BOS, EOS]), "batch_tokens = 19 .*got 20 and 2"), (([3], [BOS]), "2 tokens or more"),
+    ):  # fmt: skip
+        config = replace(CONFIG, batch_tokens=19 if "19" in words else 60)
+        for pairs, val_pairs in (([*PAIRS, pair], VAL_PAIRS), (PAIRS, [*VAL_PAIRS, pair])):
+            with pytest.raises(InputError, match=words):
+                train(fresh_model(), pairs, config, val_pairs=val_pairs)
+    (tmp_path / "file").write_text("")
+    for pairs, options, out, words in (
+        ([], {}, None, "at least one pair"), (PAIRS, {}, tmp_path / "file", "cannot write"),
+        (PAIRS, {"patience": 1}, None, "val_pairs"), (PAIRS, {"average": 2}, None, "mean of 2 checkpoints.*give out"),
+    ):  # fmt: skip
+        with pytest.raises(ValueError, match=words):
+            train(fresh_model(), pairs, replace(CONFIG, **options), out=out)
 
 
 def test_each_epoch_is_asked_for_once_and_may_not_be_empty():
@@ -734,13 +699,6 @@ def test_each_epoch_is_asked_for_once_and_may_not_be_empty():
     assert asked == [0, 1, 2]
     with pytest.raises(ValueError, match="at least one pair"):
         train(fresh_model(), lambda epoch: PAIRS * (epoch == 0), CONFIG)
-
-
-def test_a_place_that_cannot_be_written_is_found_before_the_first_step(tmp_path, monkeypatch):
-    (tmp_path / "file").write_text("")
-    monkeypatch.setattr(training, "train_step", lambda *_: pytest.fail("it trained first"))
-    with pytest.raises(InputError, match="cannot write"):
-        train(fresh_model(), PAIRS, CONFIG, out=tmp_path / "file")
 
 
 # --- the time ---

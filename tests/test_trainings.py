@@ -2,9 +2,6 @@
 
 import json
 import math
-import subprocess
-import sys
-from contextlib import suppress
 
 import numpy as np
 import pytest
@@ -16,8 +13,8 @@ from bleu import bleu, compared, sentence_counts
 from equivalence import torch_names
 from record import log_of
 from reference import equal, padded_batch, randomise, small_config
-from small import MICRO
-from test_record import FOLDER, ROOT, child, data, record, recorded, with_data
+from small import MICRO, nonsense, write_log
+from test_record import FOLDER, data, record, with_data
 from torch import nn
 from torch_model import TorchTransformer
 
@@ -60,15 +57,6 @@ def test_same_loss_and_gradients(pair):
     theirs = dict(pair[1].named_parameters())
     for name, parameter in pair[0].named_parameters():
         equal(theirs[their_name(name)].grad, parameter.grad, atol=1e-12)
-
-
-def test_same_translations(pair):
-    ids = {"bos_id": 1, "eos_id": 2, "beam_size": 3, "max_length": 9}
-    source = padded_batch((7, 4, 5))
-    ours, theirs = (beam_search(model.eval(), source, use_cache=model is pair[0], **ids) for model in pair)
-    for a, b in zip(ours, theirs, strict=True):
-        assert [one.tokens for one in a] == [one.tokens for one in b]
-        assert [one.score for one in a] == pytest.approx([one.score for one in b], abs=1e-12)
 
 
 def test_dropout_in_the_same_places(monkeypatch):
@@ -155,8 +143,7 @@ def stored(tmp_path, monkeypatch):
 
 
 def log(folder, *steps):
-    rows = [{"step": step, "val_loss": 1 / step, "train_loss": 2.0} for step in steps]
-    (folder / "log.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    write_log(folder, [{"step": step, "val_loss": 1 / step, "train_loss": 2.0} for step in steps])
 
 
 def test_a_training_that_was_stopped_gives_a_curve_and_no_score(tmp_path, stored):
@@ -166,19 +153,8 @@ def test_a_training_that_was_stopped_gives_a_curve_and_no_score(tmp_path, stored
     assert stored[0]["others"] == {"seed 7": "stays", RIVAL: found}
 
 
-def test_a_training_that_lost_its_patience_went_all_the_way():
-    losses = [3.0, 2.0, 2.5, 2.0, 2.1]  # an equal loss is no better one
-    log = [{"step": step, "val_loss": loss} for step, loss in enumerate(losses, start=1)]
-    assert tool.went_all_the_way(log, 9, patience=3)
-    assert not tool.went_all_the_way(log, 9, patience=4)
-    assert not tool.went_all_the_way(log[:-1], 9, patience=3)
-    assert tool.went_all_the_way(log, 5, patience=math.inf)
-    assert not tool.went_all_the_way(log, 9, patience=math.inf)
-
-
 def test_a_training_that_lost_its_patience_is_scored(tmp_path, monkeypatch, stored):
-    rows = [{"step": step, "val_loss": 1.0, "train_loss": 2.0} for step in range(1, 9)]  # of the record's nine
-    (tmp_path / "log.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    write_log(tmp_path, [{"step": step, "val_loss": 1.0, "train_loss": 2.0} for step in range(1, 9)])  # of nine
     (tmp_path / "test_2016_flickr.de").write_text("eins\n")
     monkeypatch.setattr(tool, "corpus", lambda *_: ParallelCorpus(["one"], ["eins"]))
     monkeypatch.setattr(tool, "translations", lambda *_: ["ein"])
@@ -193,14 +169,10 @@ def test_a_training_that_lost_its_patience_is_scored(tmp_path, monkeypatch, stor
         assert found.get("further") == ({"another": ["ein"]} if scored else None)
 
 
-@pytest.mark.parametrize(
-    ("name", "kind", "direction"),
-    [
-        ("seed 1", Transformer, ("en", "de")),
-        (RIVAL, TorchTransformer, ("en", "de")),
-        ("German to English", Transformer, ("de", "en")),
-    ],
-)
+@pytest.mark.parametrize(("name", "kind", "direction"), [
+    ("seed 1", Transformer, ("en", "de")), (RIVAL, TorchTransformer, ("en", "de")),
+    ("German to English", Transformer, ("de", "en")),
+])  # fmt: skip
 def test_a_whole_training_is_scored_with_its_own_model(tmp_path, monkeypatch, stored, name, kind, direction):
     log(tmp_path, 9)
     corpus = ParallelCorpus(["a dog runs .", "a cat sleeps ."], ["ein Hund läuft .", "eine Katze schläft ."])
@@ -299,9 +271,7 @@ def test_search_and_training_on_the_toy_corpus(tmp_path, monkeypatch):
         rows = {name: change for name, change in getattr(tool, table).items() if name in kept}
         monkeypatch.setattr(tool, table, rows)
     folder, runs = tmp_path / "record", tmp_path / "runs"
-    tokenizer = Tokenizer.train(val.source + val.target, 300)
-    model = Transformer(TransformerConfig(tokenizer.vocab_size, tokenizer.vocab_size, 0, **MICRO["model"]))
-    Translator(model, tokenizer).save(folder)
+    nonsense(folder, val.source + val.target)
     command = "whatever was typed"
     said = {"command": command, "seed": 0, "steps": 16, "source": "en", "target": "de"}
     (folder / "record.json").write_text(json.dumps(said))
@@ -338,10 +308,6 @@ def test_search_and_training_on_the_toy_corpus(tmp_path, monkeypatch):
     assert len(states) == 5
     assert tool.variations(folder, runs, None, "abc") == found  # and is not trained again
     assert states == [(path, path.stat().st_mtime_ns) for path, _ in states]
-    few = tool.variations(folder, runs, None, "abc", ["seed 2"])["training"]["rows"]
-    assert few == {name: found["training"]["rows"][name] for name in (tool.AS_IT_IS, "seed 2")}
-    parts = tool.variations(folder, runs, None, "abc", ["seed 2"], table="parts")
-    assert (parts["training"], parts["parts"]["rows"]) == (found["training"], few)
     both = tool.variations(folder, tmp_path / "rounded", None, "abc", ["no averaging"], bfloat16=True)
     assert both.keys() == {"search", "training", "training in bfloat16"}
     assert both["training"] == found["training"]
@@ -349,76 +315,9 @@ def test_search_and_training_on_the_toy_corpus(tmp_path, monkeypatch):
     assert (precisions[0], precisions[-1]) == ("highest", "medium")
 
 
-def test_a_second_stage_is_scored_beside_the_first(tmp_path, monkeypatch):
-    """Its scores are those of its own model, with its lowest loss; the gain is over the recorded translations."""
-    val = toy_corpus("val", size=6)
-    monkeypatch.setattr(tool, "corpus", lambda *_: val)
-    tokenizer = Tokenizer.train(val.source + val.target, 300)
-    torch.manual_seed(0)
-    model = Transformer(TransformerConfig(tokenizer.vocab_size, tokenizer.vocab_size, 0, **MICRO["model"]))
-    Translator(model, tokenizer).save(tmp_path / "run")
-    rows = [{"step": 5, "val_loss": 1.5}, {"step": 9, "val_loss": 1.75}]
-    (tmp_path / "run" / "log.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    for split in tool.SPLITS:
-        (tmp_path / f"{split}.de").write_text("".join(f"{line}\n" for line in val.target))
-    (tmp_path / "record.json").write_text(json.dumps({"target": "de"}))
-    found = tool.second_stage(tmp_path / "run", "train --start-from it", tmp_path, {"commit": "abc"})
-    assert (found["steps"], found["val_loss"], found["commit"]) == (9, 1.5, "abc")
-    hypotheses = Translator.from_pretrained(tmp_path / "run").translate(val.source, **tool.DECODING)
-    for split in tool.SPLITS:
-        assert found["scores"][split]["cased"]["bleu"] == evaluate_bleu(hypotheses, val.target)["bleu"]
-        assert found["scores"][split]["interval"][1] < -50  # the references themselves cannot be beaten
-
-
-# --- a shorter step ---
-
-
-def test_only_attention_multiplies_in_full_precision(monkeypatch):
-    """On the way there and back; afterwards all products do, even if the training broke off."""
-    precision, kernel, seen = torch.get_float32_matmul_precision, F.scaled_dot_product_attention, []
-
-    def note(where):
-        return lambda _: seen.append((where, precision()))
-
-    def noted(query, *others, **options):
-        seen.append(("attention", precision()))
-        query.register_hook(note("attention's gradient"))
-        return kernel(query, *others, **options)
-
-    monkeypatch.setattr(F, "scaled_dot_product_attention", noted)
-    x = torch.randn(2, 4, 5, 8, generator=torch.Generator().manual_seed(0), requires_grad=True)
-    projected = 2 * x
-    projected.register_hook(note("gradient before"))
-    with suppress(KeyboardInterrupt), tool.rounded_products():
-        heads = F.scaled_dot_product_attention(projected, projected.detach(), projected.detach())
-        note("after")(None)
-        heads.register_hook(note("gradient behind"))
-        (3 * heads).sum().backward()
-        raise KeyboardInterrupt
-    usual, rounded = "highest", "medium"
-    assert seen == [
-        ("attention", usual), ("after", rounded), ("gradient behind", rounded),
-        ("attention's gradient", usual), ("gradient before", rounded),
-    ]  # fmt: skip
-    assert (precision(), F.scaled_dot_product_attention) == (usual, noted)
-    grad = x.grad.clone()
-    x.grad = None
-    (3 * kernel(2 * x, (2 * x).detach(), (2 * x).detach())).sum().backward()
-    equal(grad, x.grad, atol=1e-6)  # float32; nothing here but attention multiplies matrices
-
-
-@pytest.mark.parametrize("option", ["--bfloat16", "--only=seed 1", "--whole=seed 1"])
-def test_options_of_a_training_want_to_know_where(option):
-    command = [sys.executable, ROOT / "experiments" / "trainings.py", FOLDER, option]
-    done = subprocess.run(command, capture_output=True, text=True, env=child())
-    wanted = "error: --whole, --only and --bfloat16 need --train: the directory to train in"
-    assert (done.returncode, wanted in done.stderr) == (2, True)
-
-
 # --- the record ---
 
 
-@recorded
 def test_the_recorded_search_is_that_of_the_recorded_weights():
     found = json.loads((FOLDER / "variations.json").read_text(encoding="utf-8"))
     assert found["search"]["weights"] == record()["files"]["model.safetensors"]
@@ -428,7 +327,6 @@ def test_the_recorded_search_is_that_of_the_recorded_weights():
         assert found["search"]["rows"][tool.AS_IT_IS][score] == pytest.approx(cased[score], abs=5e-4)  # the rounding
 
 
-@recorded
 @with_data
 @pytest.mark.long
 def test_the_recorded_search_comes_again():
