@@ -56,9 +56,9 @@ MODULE, NOTEBOOK, SOURCE = "transformer_lib/adding.py", "book/01_adding.ipynb", 
 def template(tmp_path_factory):
     """A small project with the real tools: one chapter, the module that it writes, and its notebook."""
     folder = tmp_path_factory.mktemp("project")
-    for name in ("tools", "book", "chapters"):
+    for name in ("tools", "tests", "book", "chapters"):
         (folder / name).mkdir()
-    for name in (*ROOT.glob("tools/*.py"), "book/conftest.py", "book/matplotlibrc", "pyproject.toml"):
+    for name in (*ROOT.glob("tools/*.py"), "tests/skips.py", "book/conftest.py", "book/matplotlibrc", "pyproject.toml"):
         shutil.copy(ROOT / name, folder / (ROOT / name).relative_to(ROOT))
     (folder / "book/numbers.json").write_text("[2, 3]")
     (folder / SOURCE).write_text(CHAPTER)
