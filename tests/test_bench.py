@@ -16,14 +16,6 @@ def record(request):
     return json.loads(request.param.read_text(encoding="utf-8"))
 
 
-def test_the_fused_kernel_keeps_memory_in_proportion_to_the_length_and_the_formula_to_its_square(record):
-    kept = {(row["system"], row["length"]): row["bytes"] for row in record["memory"]}
-    for path in ("fused kernel, causal", "fused kernel, key-only mask"):
-        assert kept[path, 8192] == pytest.approx(16 * kept[path, 512], rel=0.01)
-    growth = kept["readable formula", 4096] / kept["readable formula", 2048]
-    assert 3.8 < growth < 4
-
-
 def test_a_record_names_no_path_and_no_machine(record):
     text = json.dumps(record)
     assert not re.search(r"/(home|root|tmp|work|Users)\b|[A-Z]:\\\\", text)

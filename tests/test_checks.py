@@ -232,17 +232,10 @@ def test_every_property_says_what_it_proves_and_what_it_cannot():
 # --- not applicable, and not possible ----------------------------------------------------------------------------
 
 
-class OneHot(nn.Linear):
-    """An embedding as a product with vectors that are 1 once."""
-
-    def forward(self, tokens):
-        return super().forward(F.one_hot(tokens, self.in_features).to(self.weight.dtype))
-
-
 def black_box(source, target, pad):
     """No embedding table, no dropout, no max_len: as black as a box can be."""
     model = ReferenceModel(source, target, pad)
-    model.source_table, model.target_table = (OneHot(size, model.width, bias=False) for size in (source, target))
+    model.source_table, model.target_table = (Table(size, model.width, bias=False) for size in (source, target))
     model.dropout = nn.Identity()
     return model
 
@@ -615,11 +608,6 @@ def test_broken_masks(padding, causal, decoder, failing):
     assert check_masks(padding, causal, decoder).failed == [failing]
 
 
-def added(function):
-    """An encoder layer that joins a sub-layer to its input in another way."""
-    return type("Broken", (EncoderLayer,), {"_add": function})
-
-
 def dropout_after_the_first_norm(layer, x, norm, sublayer):
     x = EncoderLayer._add(layer, x, norm, sublayer)
     return layer.dropout(x) if norm is layer.self_attention_norm else x
@@ -634,22 +622,23 @@ def attention_overwritten(layer, x, *, mask=None):
     return layer._add(x, layer.feed_forward_norm, layer.feed_forward)
 
 
-def called(function):
-    return type("Broken", (EncoderLayer,), {"forward": function})
+def broken(**methods):
+    return spoilt(EncoderLayer, **methods)
 
 
 @pytest.mark.parametrize(("kind", "failing"), [
-    (added(lambda layer, x, norm, f: layer.dropout(norm(x + f(x)))), "dropout before the sum"),
-    (added(lambda layer, x, norm, f: norm(layer.dropout(x + f(x)))), "dropout before the sum"),
-    (added(dropout_after_the_first_norm), "dropout before the sum"),
-    (added(lambda layer, x, norm, f: norm(layer.dropout(f(x)))), "input is carried through"),
-    (added(lambda layer, x, norm, f: norm(x + x + layer.dropout(f(x)))), "input is carried through"),
-    (added(lambda layer, x, norm, f: x + x + layer.dropout(f(norm(x)))), "input is carried through"),
-    (added(twice_once), "input is carried through"),
-    (added(lambda *arguments: 1.0001 * EncoderLayer._add(*arguments)), "input is carried through"),  # above any epsilon
-    (called(attention_overwritten), "tokens hear each other"),
-    (called(lambda layer, x, *, mask=None: EncoderLayer.forward(layer, x)), "mask is obeyed"),
-    (called(lambda layer, x, *, mask=None: EncoderLayer.forward(layer, x - x.mean(dim=0), mask=mask)), "order is free"),
+    (broken(_add=lambda layer, x, norm, f: layer.dropout(norm(x + f(x)))), "dropout before the sum"),
+    (broken(_add=lambda layer, x, norm, f: norm(layer.dropout(x + f(x)))), "dropout before the sum"),
+    (broken(_add=dropout_after_the_first_norm), "dropout before the sum"),
+    (broken(_add=lambda layer, x, norm, f: norm(layer.dropout(f(x)))), "input is carried through"),
+    (broken(_add=lambda layer, x, norm, f: norm(x + x + layer.dropout(f(x)))), "input is carried through"),
+    (broken(_add=lambda layer, x, norm, f: x + x + layer.dropout(f(norm(x)))), "input is carried through"),
+    (broken(_add=twice_once), "input is carried through"),
+    (broken(_add=lambda *given: 1.0001 * EncoderLayer._add(*given)), "input is carried through"),  # above any epsilon
+    (broken(forward=attention_overwritten), "tokens hear each other"),
+    (broken(forward=lambda layer, x, *, mask=None: EncoderLayer.forward(layer, x)), "mask is obeyed"),
+    (broken(forward=lambda layer, x, *, mask=None: EncoderLayer.forward(layer, x - x.mean(dim=0), mask=mask)),
+     "order is free"),
 ])  # fmt: skip
 def test_broken_encoder_layers(kind, failing):
     fails(check_encoder_layer(kind(12, 3, 20), 12), failing)

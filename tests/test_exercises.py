@@ -139,23 +139,15 @@ def test_the_verdict_holds_the_failing_case_and_a_notebook_shows_it_once(capsys)
 
 
 def test_close_compares_shape_kind_and_value():
-    x = torch.tensor([1.0, 2.0])
-    assert close(x, x)
-    assert close(x + 1e-8, x)
-    assert close(x.double(), x)
-    assert close(2, 2.0)
-    assert close((1, x), (1.0, x))
-    assert not close(x + 1e-4, x)
+    x, yes_no = torch.tensor([1.0, 2.0]), torch.tensor([True, False])
+    for pair in ((x, x), (x + 1e-8, x), (x.double(), x), (2, 2.0), ((1, x), (1.0, x)), (yes_no, yes_no)):
+        assert close(*pair)
+    for pair in (
+        (x + 1e-4, x), (x[None], x), (torch.tensor([1.0, torch.nan]), x), (None, x), ((x,), (x, x)),
+        (x, torch.tensor([True, True])), (torch.tensor([1, 0]), yes_no), (True, 1.0), (0.1 + 1e-9, 0.1, 1e-10),
+    ):  # fmt: skip
+        assert not close(*pair)
     assert close(torch.tensor(0.1, dtype=torch.float64), 0.1, 1e-15)  # a Python number has 16 digits
-    assert not close(0.1 + 1e-9, 0.1, 1e-10)
-    assert not close(x[None], x)
-    assert not close(torch.tensor([1.0, torch.nan]), x)
-    assert not close(None, x)
-    assert not close((x,), (x, x))
-    assert not close(x, torch.tensor([True, True]))
-    assert not close(torch.tensor([1, 0]), torch.tensor([True, False]))
-    assert close(torch.tensor([True, False]), torch.tensor([True, False]))
-    assert not close(True, 1.0)
 
 
 def test_show_is_short_and_has_no_addresses():

@@ -58,16 +58,9 @@ def test_the_reference_model_has_every_property(seed):
 
 @pytest.mark.parametrize("slug", CASES)
 def test_the_suite_reports_exactly_what_is_recorded(slug):
+    """With logits of another shape a case would get no report."""
     report = examine(CASES[slug].factory)
     assert set(report.failed) == CASES[slug].failing
-
-
-@pytest.mark.parametrize("slug", CASES)
-def test_no_case_fails_a_check_of_shapes(slug):
-    torch.manual_seed(0)
-    factory = CASES[slug].factory
-    source, target = torch.randint(1, 29, (factory.heads, 7)), torch.randint(1, 29, (factory.heads, 6))
-    assert factory(*SIZES)(source, target).shape == (factory.heads, 6, 29)
 
 
 def sentences(rows, length, seed=0):

@@ -202,11 +202,8 @@ def test_a_store_is_built_once_and_again_when_something_differs(texts, tmp_path,
     del older["made_of"]["hold_out"]
     path.write_text(json.dumps(older))
     expect(8)
-    assert sorted(path.name for path in (tmp_path / "store").iterdir()) == [
-        "store.json",
-        "tokenizer.json",
-        "tokens.npy",
-    ]
+    names = sorted(path.name for path in (tmp_path / "store").iterdir())
+    assert names == ["store.json", "tokenizer.json", "tokens.npy"]
 
 
 def test_bad_texts_are_named_before_anything_is_written(tmp_path, monkeypatch):

@@ -12,17 +12,6 @@ from docutils.core import publish_doctree
 from matplotlib.colors import to_hex
 
 
-@pytest.mark.parametrize("url", ["", theme.PLACEHOLDER, theme.PLACEHOLDER + "/"])
-def test_nothing_leads_to_a_placeholder(url):
-    options = {"repository_url": url, "use_edit_page_button": True}
-    theme.lead_to_the_repository(None, SimpleNamespace(html_theme_options=options, html_context={}))
-    assert not options["use_edit_page_button"]
-    context = shown(url)
-    assert context["header_buttons"] == []
-    assert "og:title" in context["metatags"]
-    assert "og:image" not in context["metatags"]
-
-
 def shown(url, page="book/02_attention"):
     """What a page of the book of this repository gets."""
     app = SimpleNamespace(config=SimpleNamespace(html_title="Book", html_theme_options={"repository_url": url}))
@@ -46,14 +35,19 @@ def test_once_there_is_a_repository_chapters_open_elsewhere_and_links_show_a_pic
     assert shown("https://github.com/Me/mine", "book/index")["header_buttons"] == []
 
 
-def test_the_edit_button_leads_to_the_chapter_in_the_repository_that_the_settings_name():
-    options = {"repository_url": "https://github.com/me/mine", "repository_branch": "dev", "use_edit_page_button": True}
+@pytest.mark.parametrize("url", ["", theme.PLACEHOLDER, theme.PLACEHOLDER + "/", "https://github.com/me/mine"])
+def test_the_edit_button_leads_to_the_chapter_in_the_repository_and_nothing_to_a_placeholder(url):
+    options = {"repository_url": url, "repository_branch": "dev", "use_edit_page_button": True}
     config = SimpleNamespace(html_theme_options=options, html_context={})
     theme.lead_to_the_repository(None, config)
-    assert options["use_edit_page_button"]
-    template = config.html_context["edit_page_url_template"]
-    assert template.startswith("https://github.com/me/mine/edit/dev/{{ file_name if ")
-    assert "replace('book/', 'chapters/')" in template
+    context, real = shown(url), url.endswith("mine")
+    assert options["use_edit_page_button"] == bool(context["header_buttons"]) == real
+    assert "og:title" in context["metatags"]
+    assert ("og:image" in context["metatags"]) == real
+    if real:
+        template = config.html_context["edit_page_url_template"]
+        assert template.startswith("https://github.com/me/mine/edit/dev/{{ file_name if ")
+        assert "replace('book/', 'chapters/')" in template
 
 
 def test_a_page_is_described_by_whole_sentences_of_its_text():

@@ -645,17 +645,6 @@ def test_a_state_of_another_version_is_one_clear_line(change, tmp_path):
     refused(tmp_path, "another version of this library: use another directory")
 
 
-@pytest.mark.parametrize(("name", "texts", "words"), [
-    ("log.jsonl", (b"{\n", b"[1, 2]\n", b"{}\n", None), "is missing or damaged"),
-    ("state.safetensors", (b"", b"text" * 99), "is damaged"),
-])  # fmt: skip
-def test_a_damaged_log_or_state_is_one_clear_line(name, texts, words, tmp_path):
-    train(fresh_model(), PAIRS, replace(CONFIG, steps=3), out=tmp_path)
-    for text in texts:
-        (tmp_path / name).unlink() if text is None else (tmp_path / name).write_bytes(text)
-        refused(tmp_path, rf"{name} {words}")
-
-
 # --- when it goes wrong ---
 
 

@@ -43,10 +43,7 @@ FAILS = {
         "target padding on the left": DENOMINATOR,
         "gradient reaches everything": "the encoder has an output to its vocabulary that is not called",
     },
-    "torchscale": {
-        "source padding on the right": UNMASKED,
-        "source padding on the left": UNMASKED,
-    },
+    "torchscale": {"source padding on the right": UNMASKED, "source padding on the left": UNMASKED},
     "torchscale, mask by mask": {"empty sentences": EMPTY, "target padding on the left": EMPTY},
     "Sockeye": {"every dtype": "it has lowest numbers for float32, float16 and bfloat16 only"},
     "JoeyNMT": {"empty sentences": EMPTY, "target padding on the left": EMPTY},
