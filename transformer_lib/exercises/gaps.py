@@ -45,6 +45,9 @@ def grade_attention(mine: ModuleType) -> None:
             "the scores are not divided by the root of d_k": dots.softmax(dim=-1),
             "the scores are divided by d_k, not by its root": (dots / 9).softmax(dim=-1),
             "the scores are multiplied by the root of d_k; divide by it": (dots * 3).softmax(dim=-1),
+            "the scores are divided by the root of the number of queries, not of d_k": (dots / 4**0.5).softmax(dim=-1),
+            "the scores are divided by the root of the values' width, not of d_k": (dots / 6**0.5).softmax(dim=-1),
+            "the softmax runs over axis 1; it should run over the keys, the last axis": (dots / 3).softmax(dim=1),
             "the scores are divided by the root of the number of keys, not of d_k": (dots / 5**0.5).softmax(dim=-1),
             "the softmax runs over the queries; it should run over the keys, the last axis": (dots / 3).softmax(dim=-2),
             "there is no softmax: the weights are the scores": dots / 3,
@@ -66,6 +69,10 @@ def grade_attention(mine: ModuleType) -> None:
             .masked_fill(mask, -math.inf)
             .softmax(dim=-1),
             "the mask is not used": plain,
+            "one of two fills of the mask means the opposite: is a ~ missing?": (dots / 3)
+            .masked_fill(mask, torch.finfo(dots.dtype).min)
+            .softmax(dim=-1)
+            .masked_fill(~mask, 0.0),
             "weights are set to zero after the softmax, so a row no longer sums to one": after,
             "forbidden scores are set to 0, which is not low: exp(0) is 1": (dots / 3)
             .masked_fill(~mask, 0.0)
@@ -78,6 +85,10 @@ def grade_attention(mine: ModuleType) -> None:
         },
     )
     expect("the output under a mask", mine.attention(q, k, v, mask)[0], low.softmax(dim=-1) @ v)
+    try:
+        mine.attention(q.half(), k.half(), v.half(), mask)
+    except RuntimeError as error:
+        raise Wrong("a constant such as -1e9 does not fit float16: torch.finfo(scores.dtype).min does") from error
     mask[0, 0, 1] = False
     q = q.requires_grad_()
     output, weights = mine.attention(q, k, v, mask)
@@ -161,7 +172,7 @@ def grade_multi_head(mine: ModuleType) -> None:
     keys, values = torch.stack([x[0, 0], 0 * x[0, 0]])[None], torch.stack([x[0, 0], 0 * x[0, 0]])[None]
     scale = layer(x, keys, values)[0, 0, 0].logit().item()
     expect(
-        "the score of a query of ones and a key of ones",
+        "the size of the scores inside the layer",
         scale,
         float(d_k) / math.sqrt(d_k),
         {
@@ -199,17 +210,14 @@ def grade_sinusoidal_table(mine: ModuleType) -> None:
             "sines stand in the first half and cosines in the second: they should alternate": torch.cat(
                 [pairs.sin(), pairs.cos()], dim=1
             ),
-            "sines and cosines are the wrong way round: the sine comes first": turns(pairs)
-            .view(n, -1, 2)
-            .flip(-1)
-            .flatten(1),
+            "sines and cosines are swapped: the sine comes first": turns(pairs).view(n, -1, 2).flip(-1).flatten(1),
             "a sine and its cosine have different speeds: both channels of a pair take 2i": torch.where(
                 torch.arange(d) % 2 == 0, every.sin(), every.cos()
             ),
             "positions count from 1: the first one is 0": sinusoidal_table(n, d, start=1),
             "the angles are multiplied by 10000^(2i/d); divide by it": turns(inverse),
-            "the exponent is twice as large: channel 2i takes 2i / d_model": turns(slow),
-            "the exponent is half as large: channel 2i takes 2i / d_model": turns(
+            "the exponent is twice what it should be: channel 2i takes 2i / d_model": turns(slow),
+            "the exponent is half of what it should be: channel 2i takes 2i / d_model": turns(
                 position * 10000.0 ** (-torch.arange(0, d, 2).double() / 2 / d)
             ),
         },
@@ -285,6 +293,8 @@ def grade_layer_norm(mine: ModuleType) -> None:
             "the mean is not subtracted": x / torch.sqrt(variance + 1e-5),
             "it divides by the root of the mean square; subtract the mean first": x
             / torch.sqrt(x.square().mean(-1, keepdim=True) + 1e-5),
+            "the mean runs over all tokens of a sentence; each token has its own": (x - x.mean((1, 2), keepdim=True))
+            / torch.sqrt(variance + 1e-5),
             "mean and variance run over all tokens of a sentence; each token has its own": F.layer_norm(x, (3, d)),
             "mean and variance run over the sentences of the batch": (x - x.mean(0))
             / torch.sqrt(x.var(0, unbiased=False) + 1e-5),
@@ -294,14 +304,14 @@ def grade_layer_norm(mine: ModuleType) -> None:
             "1e-5 is left out": centred / variance.sqrt(),
         },
     )
-    factors, summands = ([p for p in norm.parameters() if bool((p == start).all())] for start in (1, 0))
-    if len(factors) != 1 or len(summands) != 1:
-        raise Wrong("one learned vector should begin as ones, the factors, and another as zeros, the summands")
+    factors, offsets = ([p for p in norm.parameters() if bool((p == start).all())] for start in (1, 0))
+    if len(factors) != 1 or len(offsets) != 1:
+        raise Wrong("one nn.Parameter should begin as ones, the factors, and another as zeros, the offsets")
     with torch.no_grad():
         factors[0].copy_(random(d, seed=1))
-        summands[0].copy_(random(d, seed=2))
-    right = F.layer_norm(x, (d,), factors[0], summands[0])
-    expect("the result with other factors and summands", norm(x.clone()), right)
+        offsets[0].copy_(random(d, seed=2))
+    right = F.layer_norm(x, (d,), factors[0], offsets[0])
+    expect("the result with other factors and offsets", norm(x.clone()), right)
 
 
 @gap(6, "FeedForward")
@@ -347,6 +357,18 @@ def grade_decoder_layer(mine: ModuleType) -> None:
 def grade_transformer(mine: ModuleType) -> None:
     """Every property of `check` that needs no training."""
     sizes = dict(d_model=16, num_heads=2, d_ff=32, num_layers=2)
+    model, tokens = mine.Transformer(9, 9, 0, **sizes), torch.tensor([[3, 4, 5]])
+    for module in model.modules():
+        for name, value in vars(module).items():
+            if isinstance(value, list | tuple) and any(isinstance(each, nn.Module) for each in value):
+                raise Wrong(f"{name} is a plain list, which hides its layers from the optimiser: use nn.ModuleList")
+    for place, where in ((torch.bfloat16, "in bfloat16"), ("meta", "on another device")):
+        there = tokens.to("meta") if place == "meta" else tokens  # a device without numbers
+        try:
+            model.to(place)(there, there)
+        except RuntimeError as error:
+            advice = "bring the positions to the embeddings with .to(x), and the causal mask to target.device"
+            raise Wrong(f"{where} it does not run: {advice} ({' '.join(str(error).split()):.90})") from error
     first_fault(check_transformer(lambda *vocabularies: mine.Transformer(*vocabularies, **sizes), training=False))
 
 

@@ -66,12 +66,13 @@ def expect(what: str, found: Any, right: Any, wrong: Mapping[str, Any] = {}, tol
             raise Wrong(f"{what} should have shape {tuple(right.shape)}; it has {tuple(found.shape)}")
         if right.dtype == torch.bool and found.dtype != torch.bool:
             raise Wrong(f"{what} should be boolean; its dtype is {found.dtype}")
-        raise Wrong(
-            f"{what} differs from the right one by up to {(found.double() - right.double()).abs().max().item():.2g}"
-        )
+        if right.dtype == torch.bool:
+            raise Wrong(f"{what}: {(found != right).sum().item()} of its {right.numel()} values are wrong")
+        raise Wrong(f"{what}: wrong by up to {(found.double() - right.double()).abs().max().item():.2g}")
     if isinstance(found, list) and isinstance(right, list) and len(found) == len(right) > 10:
         found, right = next((a, b) for a, b in zip(found, right) if a != b)
-    raise Wrong(f"{what} should be {right!r}; it is {found!r:.80}")
+    told = (f"{value:.4g}" if isinstance(value, float) else f"{value!r:.80}" for value in (right, found))
+    raise Wrong("{} should be {}; it is {}".format(what, *told))
 
 
 def random(*shape: int, seed: int = 0) -> Tensor:
@@ -83,7 +84,7 @@ def first_fault(report: Report) -> None:
     """Raise `Wrong` with the first property that a report says is violated."""
     for finding in report.findings:
         if finding.verdict == "fail":
-            raise Wrong(f"{finding.evidence}; likely: {finding.cause}")
+            raise Wrong(f"likely, {finding.cause} (seen: {finding.evidence})")
 
 
 def filled(module: nn.Module, value: float) -> nn.Module:

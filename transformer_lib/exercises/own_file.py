@@ -164,9 +164,22 @@ def grade_file(path: str | Path, chapter: int | None = None) -> dict[int, dict[s
     Raises:
         InputError: the file cannot be read or run.
     """
-    mine = load(path)
+    mine, verdicts = load(path), dict[str, str]()
+    code = {name: text for _, name, text in parts()}
+
+    def verdict(part: Gap) -> str:
+        """That of a part; of one that is made of a wrong part, which one."""
+        if part.name not in verdicts:
+            for other in gaps():
+                if other.name != part.name and re.search(rf"\b{other.name}\(", code[part.name]):
+                    if verdict(other).startswith("failed"):
+                        verdicts[part.name] = f"not attempted: first repair {other.name}"
+                        return verdicts[part.name]
+            verdicts[part.name] = grade_part(part, mine)
+        return verdicts[part.name]
+
     found: dict[int, dict[str, str]] = {}
     for part in gaps():
         if chapter in (None, part.chapter):
-            found.setdefault(part.chapter, {})[part.name] = grade_part(part, mine)
+            found.setdefault(part.chapter, {})[part.name] = verdict(part)
     return found

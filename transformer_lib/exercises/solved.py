@@ -11,10 +11,10 @@ from torch import nn
 
 
 def attention(q, k, v, mask=None):
-    """Let each query read the values, most from where its key fits.
+    """For each query, return a weighted mean of the values: a value weighs more if its key fits the query.
 
     q: (..., n_q, d_k), the queries. k: (..., n_k, d_k), the keys. v: (..., n_k, d_v), the values.
-    mask: boolean, True = may attend, of a shape that fits (..., n_q, n_k); None = every query may attend to every key.
+    mask: boolean, True = may attend, broadcast to (..., n_q, n_k); None = every query may attend to every key.
     Returns the output (..., n_q, d_v) and the weights (..., n_q, n_k). A query that may attend to nothing gets zeros.
     """
     scores = q @ k.transpose(-2, -1) / math.sqrt(q.size(-1))  # (..., n_q, n_k)
@@ -66,7 +66,7 @@ class MultiHeadAttention(nn.Module):
         """Let each token of `query` read from the tokens of `key` and `value`.
 
         query: (batch, n_q, d_model). key and value: (batch, n_k, d_model).
-        mask: boolean, True = may attend, of a shape that fits (batch, num_heads, n_q, n_k); or None.
+        mask: boolean, True = may attend, broadcast to (batch, num_heads, n_q, n_k); or None.
         Returns (batch, n_q, d_model).
         """
         q = split_heads(self.query_projection(query), self.num_heads)  # (batch, num_heads, n_q, d_k)
@@ -80,7 +80,7 @@ class MultiHeadAttention(nn.Module):
 
 
 def sinusoidal_table(length, d_model):
-    """Give each position a vector of sines and cosines.
+    """Return a table with one row of sines and cosines for each position.
 
     Returns (length, d_model), where d_model is even: channel 2i of position p is sin(p / 10000^(2i / d_model)),
     channel 2i + 1 is the cosine of the same angle. Positions count from 0.
@@ -107,7 +107,7 @@ def padding_mask(tokens, pad_id):
 def causal_mask(length):
     """Let position i attend to itself and to the positions before it.
 
-    Returns (1, 1, length, length), boolean: row = query, column = key.
+    Returns (1, 1, length, length), boolean: row = query, column = key. (length, length) fits as well.
     """
     return torch.ones(1, 1, length, length, dtype=torch.bool).tril()
 
@@ -116,10 +116,10 @@ def causal_mask(length):
 
 
 class LayerNorm(nn.Module):
-    """Bring each token's vector to mean 0 and variance 1, then multiply and add learned numbers."""
+    """Bring each token's vector to mean 0 and variance 1, then multiply by learned factors and add learned offsets."""
 
     def __init__(self, d_model):
-        """Make what is learned: d_model factors that begin as 1, and d_model summands that begin as 0."""
+        """Make what is learned: d_model factors that begin as 1, and d_model offsets that begin as 0."""
         super().__init__()
         self.weight = nn.Parameter(torch.ones(d_model))
         self.bias = nn.Parameter(torch.zeros(d_model))
@@ -149,7 +149,7 @@ class EncoderLayer(nn.Module):
     """Self-attention, then a feed-forward network; each is added to what came in."""
 
     def __init__(self, d_model, num_heads, d_ff, dropout=0.1):
-        """Make the two sub-layers, a norm for each, and the dropout for what a sub-layer adds."""
+        """Make the two sub-layers, a norm for each, and one dropout, for the output of a sub-layer."""
         super().__init__()
         self.self_attention = MultiHeadAttention(d_model, num_heads)
         self.feed_forward = FeedForward(d_model, d_ff)
@@ -159,7 +159,7 @@ class EncoderLayer(nn.Module):
     def forward(self, x, mask=None):
         """x: (batch, n, d_model). mask: as in `MultiHeadAttention`. Returns the shape of x.
 
-        The norm may stand before each sub-layer (pre-norm, as here) or after the sum (post-norm, as in the paper).
+        The norm may stand before each sub-layer (pre-norm) or after the sum (post-norm, as in the paper).
         """
         y = self.norm1(x)
         x = x + self.dropout(self.self_attention(y, y, y, mask))
@@ -170,7 +170,7 @@ class DecoderLayer(nn.Module):
     """Self-attention, attention to the memory, a feed-forward network; each is added to what came in."""
 
     def __init__(self, d_model, num_heads, d_ff, dropout=0.1):
-        """Make the three sub-layers, a norm for each, and the dropout for what a sub-layer adds."""
+        """Make the three sub-layers, a norm for each, and one dropout, for the output of a sub-layer."""
         super().__init__()
         self.self_attention = MultiHeadAttention(d_model, num_heads)
         self.cross_attention = MultiHeadAttention(d_model, num_heads)
@@ -208,7 +208,8 @@ class Transformer(nn.Module):
     ):
         """Make two embeddings, `num_layers` layers of each kind, and the map from d_model to the target vocabulary.
 
-        With pre-norm layers each stack ends with one more norm. Embeddings begin with a spread of 1/sqrt(d_model).
+        With pre-norm layers each stack ends with one more norm. The numbers in the embeddings begin with mean 0 and
+        standard deviation 1/sqrt(d_model).
         """
         super().__init__()
         self.pad_id, self.d_model = pad_id, d_model
@@ -239,7 +240,7 @@ class Transformer(nn.Module):
         return self.output(self.decoder_norm(y))
 
     def embed(self, tokens, embedding):
-        """tokens: (batch, length). Returns their embeddings times sqrt(d_model), plus the positions, after dropout."""
+        """tokens: (batch, length); embedding: an nn.Embedding. Returns dropout(rows * sqrt(d_model) + positions)."""
         x = embedding(tokens) * math.sqrt(self.d_model)
         return self.dropout(x + sinusoidal_table(tokens.size(1), self.d_model).to(x))
 
