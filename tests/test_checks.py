@@ -3,6 +3,7 @@
 import json
 import math
 import re
+from functools import partial
 from unittest.mock import patch
 from xml.etree import ElementTree
 
@@ -62,9 +63,7 @@ def one(factory, name, **options):
 @pytest.mark.parametrize("tie", ["none", "target", "all"])
 def test_ours_passes(norm_first, tie):
     for seed in range(3):
-        report = check(
-            lambda *sizes: ours(*sizes, norm_first=norm_first, tie_embeddings=tie), max_len=MAX_LEN, seed=seed
-        )
+        report = check(partial(ours, norm_first=norm_first, tie_embeddings=tie), max_len=MAX_LEN, seed=seed)
         assert {finding.verdict for finding in report.findings} == {"pass"}, report
 
 

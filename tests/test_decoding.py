@@ -286,11 +286,6 @@ def test_a_score_is_the_models_log_probability_over_the_length():
     assert cut > 0
 
 
-def test_a_beam_has_five_slots_unless_it_is_told():
-    model, source = random_model(3), random_source(3)
-    assert beam_search(model, source, **TOKENS) == beam_search(model, source, **TOKENS, beam_size=5)
-
-
 @pytest.mark.parametrize(("beam_size", "rows"), [(1, 6), (2, 70), (5, 6)])
 def test_neighbours_do_not_matter(beam_size, rows):
     model, source = random_model(3), random_source(3, rows=rows)
@@ -303,8 +298,9 @@ def test_neighbours_do_not_matter(beam_size, rows):
         assert [h.score for h in found] == pytest.approx([h.score for h in alone], rel=0, abs=1e-11)
 
 
-def test_a_memory_may_have_one_mask_for_all_sentences(monkeypatch):
+def test_a_beam_has_five_slots_and_a_memory_may_have_one_mask_for_all_sentences(monkeypatch):
     model, source = random_model(3), random_source(3, rows=2)
+    assert beam_search(model, source, **TOKENS) == beam_search(model, source, **TOKENS, beam_size=5)
     encode = model.encode
     monkeypatch.setattr(model, "encode", lambda tokens: Memory(encode(tokens).states, torch.ones(1, 1, 1, 8).bool()))
     together = beam_search(model, source, **TOKENS)
@@ -436,11 +432,12 @@ def test_modes_are_restored_after_an_error():
 
 
 def test_what_it_makes_stands_where_the_source_stands():
-    """Whatever the default device is."""
+    """Whatever the default device is; and a source of int32 is one of int64."""
     model, source = random_model(0), random_source(0)
     wanted = [call() for call in both(model, source)]
     with torch.device("meta"):
         assert [call() for call in both(model, source)] == wanted
+    assert [call() for call in both(model, source.int())] == wanted
 
 
 def test_default_limit_is_each_sentences_own():
@@ -505,12 +502,6 @@ def test_a_source_that_is_none_is_refused(source, message):
     for call in (*both(model, source), lambda: sample_decode(model, source, **TOKENS, seed=0)):
         with pytest.raises(ValueError, match=f"^source must be .*{message}"):
             call()
-
-
-def test_a_source_of_int32_is_one_of_int64():
-    model, source = random_model(0), random_source(0)
-    for call, other in zip(both(model, source), both(model, source.int()), strict=True):
-        assert call() == other()
 
 
 def test_the_largest_length_penalty_overflows_nowhere():

@@ -168,10 +168,9 @@ class Doubled(Transformer):
 
 
 def test_a_model_that_the_engine_does_not_have_is_refused(tmp_path):
-    subclass, more = translator(), translator()
+    subclass, more, less = translator(), translator(), translator()
     subclass.model = Doubled(subclass.model.config)
     more.model.encoder.gate = torch.nn.Linear(3, 3)
-    less = translator()
     less.model.encoder.norm = torch.nn.Identity()
     for model, words in ((subclass, "Doubled"), (more, "encoder.gate.weight"), (less, "encoder.norm.weight")):
         with pytest.raises(InputError, match=words):

@@ -35,18 +35,15 @@ def test_every_case_has_a_place_in_the_chapter():
     assert text.count(")=\n### ") == 25
 
 
-def test_the_cases_that_reports_name_exist():
-    assert {entry.case for entry in [*PROPERTIES, *TRAINED_PROPERTIES]} <= {"", *CASES}
+def test_cases_and_properties_that_others_name_exist():
+    """A property's name is its function's, so renaming one would part it from these."""
+    entries = [*PROPERTIES, *TRAINED_PROPERTIES]
+    assert {entry.case for entry in entries} <= {"", *CASES}
     parts = [*ATTENTION, *MULTI_HEAD, *POSITIONS, *MASKS, *LAYER, *DECODER_LAYER]
     assert {entry.case for entry in parts} <= {"", *CASES} - {"wrong-axis"}  # that one is about a mask on the queries
-
-
-def test_the_names_of_properties_are_those_of_the_suite():
-    """A property's name is its function's, so renaming one would part it from these."""
-    names = {entry.name for entry in PROPERTIES}
-    assert set.union(*(set(entry.failing) for entry in CASES.values())) <= names
+    assert set.union(*(set(entry.failing) for entry in CASES.values())) <= {entry.name for entry in PROPERTIES}
     follows = set(FOLLOWS) | {name for others in FOLLOWS.values() for name in others.split(", ")}
-    assert follows <= names | {entry.name for entry in TRAINED_PROPERTIES}
+    assert follows <= {entry.name for entry in entries}
 
 
 @pytest.mark.parametrize("seed", range(3))

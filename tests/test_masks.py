@@ -1,5 +1,7 @@
 """Masks: written out pair by pair, in the sense that the attention expects."""
 
+import re
+
 import pytest
 import torch
 from hypothesis import given
@@ -44,16 +46,10 @@ def test_any_whole_numbers_will_do(dtype):
 
 @pytest.mark.bad_input
 @pytest.mark.parametrize("make", [padding_mask, decoder_mask])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.complex64, torch.bool])
-def test_tokens_that_are_not_whole_numbers_are_refused(make, dtype):
-    with pytest.raises(ValueError, match=f"{dtype}"):
-        make(torch.ones(2, 3).to(dtype), 0)
-
-
-@pytest.mark.bad_input
-@pytest.mark.parametrize("make", [padding_mask, decoder_mask])
-@pytest.mark.parametrize("shape", [(3,), (1, 2, 3), ()])
-def test_tokens_of_another_rank_are_refused(make, shape):
-    with pytest.raises(ValueError, match=r"\(batch, length\)") as caught:
-        make(torch.ones(shape, dtype=torch.long), 0)
-    assert str(shape) in str(caught.value)
+def test_tokens_of_another_kind_or_rank_are_refused(make):
+    for dtype in (torch.float32, torch.complex64, torch.bool):
+        with pytest.raises(ValueError, match=f"{dtype}"):
+            make(torch.ones(2, 3).to(dtype), 0)
+    for shape in ((3,), (1, 2, 3), ()):
+        with pytest.raises(ValueError, match=rf"\(batch, length\).*{re.escape(str(shape))}"):
+            make(torch.ones(shape, dtype=torch.long), 0)

@@ -182,24 +182,21 @@ SIZES = ("source_vocab_size", "target_vocab_size", "d_model", "num_heads", "d_ff
 
 
 @pytest.mark.bad_input
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        *(({name: 0}, rf"{name} must be at least 1; got 0") for name in SIZES),
-        ({"dropout": 1.0}, "dropout must be at least 0 and below 1; got 1.0"),
-        ({"attention_dropout": float("nan")}, "attention_dropout must be at least 0 and below 1; got nan"),
-        ({"d_model": 12.0}, "d_model must be of type int; got 12.0"),
-        ({"d_model": True}, "d_model must be of type int; got True"),
-        ({"norm_first": 1}, "norm_first must be of type bool; got 1"),
-        ({"dropout": False}, "dropout must be of type float; got False"),
-        ({"tie_embeddings": None}, "tie_embeddings must be of type str; got None"),
-        ({"num_heads": 5}, "d_model must be a multiple of num_heads; got 12 and 5"),
-        ({"pad_id": -1}, r"pad_id.*\(13, 13\).*got -1"),
-        ({"pad_id": 12, "target_vocab_size": 12}, r"pad_id.*\(13, 12\).*got 12"),
-        ({"tie_embeddings": "both"}, "'none', 'target' or 'all'; got 'both'"),
-        ({"tie_embeddings": "all", "target_vocab_size": 14}, r"one joint vocabulary; got sizes \(13, 14\)"),
-    ],
-)
+@pytest.mark.parametrize(("change", "message"), [
+    *(({name: 0}, rf"{name} must be at least 1; got 0") for name in SIZES),
+    ({"dropout": 1.0}, "dropout must be at least 0 and below 1; got 1.0"),
+    ({"attention_dropout": float("nan")}, "attention_dropout must be at least 0 and below 1; got nan"),
+    ({"d_model": 12.0}, "d_model must be of type int; got 12.0"),
+    ({"d_model": True}, "d_model must be of type int; got True"),
+    ({"norm_first": 1}, "norm_first must be of type bool; got 1"),
+    ({"dropout": False}, "dropout must be of type float; got False"),
+    ({"tie_embeddings": None}, "tie_embeddings must be of type str; got None"),
+    ({"num_heads": 5}, "d_model must be a multiple of num_heads; got 12 and 5"),
+    ({"pad_id": -1}, r"pad_id.*\(13, 13\).*got -1"),
+    ({"pad_id": 12, "target_vocab_size": 12}, r"pad_id.*\(13, 12\).*got 12"),
+    ({"tie_embeddings": "both"}, "'none', 'target' or 'all'; got 'both'"),
+    ({"tie_embeddings": "all", "target_vocab_size": 14}, r"one joint vocabulary; got sizes \(13, 14\)"),
+])  # fmt: skip
 def test_a_configuration_out_of_range_is_refused(change, message):
     with pytest.raises(ValueError, match=message):
         replace(small_config(), **change)
@@ -237,17 +234,15 @@ def test_beyond_max_len_both_numbers_are_named():
     assert model(long, long).isfinite().all()
     memory, cache = model.encode(long), KeyValueCache(2)
     model.decode(long, memory, cache=cache)
-    for call in (
-        lambda: model(long, padded_batch((9,))),
-        lambda: model(padded_batch((9,)), long),
-        lambda: model.decode(long[:, :1], memory, cache=cache),
-    ):
+    longer = padded_batch((9,))
+    for call in (lambda: model(long, longer), lambda: model(longer, long),
+                 lambda: model.decode(long[:, :1], memory, cache=cache)):  # fmt: skip
         with pytest.raises(ValueError, match=r"9 positions.*max_len is 8"):
             call()
 
 
 @pytest.mark.bad_input
-def test_bad_tokens_are_refused():
+def test_bad_tokens_and_the_causal_kernel_with_a_cache_are_refused():
     model, source, target = small_model(), padded_batch(), padded_batch((3, 6, 2))
     for call, got in (
         (lambda: model(source, target[:2]), r"\(3, 7\) and \(2, 6\)"),
@@ -257,9 +252,5 @@ def test_bad_tokens_are_refused():
     ):
         with pytest.raises(ValueError, match=got):
             call()
-
-
-def test_the_causal_kernel_goes_with_no_cache():
-    model, source = small_model(), padded_batch()
     with pytest.raises(ValueError, match="is_causal"):
         model.decode(source, model.encode(source), is_causal=True, cache=KeyValueCache(2))

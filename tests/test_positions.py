@@ -71,11 +71,13 @@ def test_learned_positions_start_as_long_as_embeddings():
 
 @pytest.mark.parametrize("encoding", ENCODINGS)
 @pytest.mark.parametrize(("length", "offset", "end"), [(11, 0, 11), (1, 10, 11), (4, 9, 13)])
-def test_beyond_max_len_both_numbers_are_named(encoding, length, offset, end):
+def test_beyond_max_len_both_numbers_are_named_and_no_offset_is_negative(encoding, length, offset, end):
     positions = encoding(6, 10)
     positions(torch.zeros(2, 10, 6))
     with pytest.raises(ValueError, match=rf"{end} positions.*max_len is 10"):
         positions(torch.zeros(2, length, 6), offset=offset)
+    with pytest.raises(ValueError, match="-1"):
+        positions(torch.zeros(2, 1, 6), offset=-1)
 
 
 @pytest.mark.bad_input
@@ -111,9 +113,3 @@ def test_long_sequences_compile_into_one_graph_and_export():
         compiled = torch.compile(positions, backend="eager", fullgraph=True)
         assert torch.equal(compiled(x), positions(x))
         assert torch.equal(torch.export.export(positions, (x,)).module()(x), positions(x))
-
-
-@pytest.mark.parametrize("encoding", ENCODINGS)
-def test_a_negative_offset_is_refused(encoding):
-    with pytest.raises(ValueError, match="-1"):
-        encoding(6, 10)(torch.zeros(2, 1, 6), offset=-1)

@@ -67,26 +67,6 @@ def test_attention_is_the_fused_kernel(s, lead, value_width, density, ones):
 # --- everything that reads tokens --------------------------------------------------------------------------------
 
 
-def attention(s, norm_first):
-    return MultiHeadAttention(s.d_model, s.heads)
-
-
-def encoder_layer(s, norm_first):
-    return EncoderLayer(**config(s, norm_first).layer_arguments())
-
-
-def decoder_layer(s, norm_first):
-    return DecoderLayer(**config(s, norm_first).layer_arguments())
-
-
-def encoder(s, norm_first):
-    return Encoder(config(s, norm_first))
-
-
-def decoder(s, norm_first):
-    return Decoder(config(s, norm_first))
-
-
 def run(module, x, memory, mask=None, memory_mask=None, is_causal=False, need_weights=False):
     """Every kind with the same arguments; those without a memory ignore it."""
     if isinstance(module, MultiHeadAttention):
@@ -96,19 +76,26 @@ def run(module, x, memory, mask=None, memory_mask=None, is_causal=False, need_we
     return module(x, memory, mask=mask, memory_mask=memory_mask, is_causal=is_causal)
 
 
-def make(kind, s, norm_first, dtype=torch.float64):
-    return randomise(kind(s, norm_first)).to(dtype)
+def make(kind, s, norm_first, scale=0.4, dtype=torch.float64):
+    if kind is MultiHeadAttention:
+        module = kind(s.d_model, s.heads)
+    elif kind in (EncoderLayer, DecoderLayer):
+        module = kind(**config(s, norm_first).layer_arguments())
+    else:
+        module = kind(config(s, norm_first))
+    return randomise(module, scale).to(dtype)
 
 
-KINDS = [attention, encoder_layer, decoder_layer, encoder, decoder]
-every_kind = pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
-decoders = pytest.mark.parametrize("kind", [attention, decoder_layer, decoder], ids=lambda kind: kind.__name__)
+KINDS = {MultiHeadAttention: "self_attention", EncoderLayer: "encoder_layer", DecoderLayer: "decoder_layer",
+         Encoder: "encoder", Decoder: "decoder"}  # fmt: skip
+every_kind = pytest.mark.parametrize("kind", KINDS, ids=KINDS.get)
+decoders = pytest.mark.parametrize("kind", [MultiHeadAttention, DecoderLayer, Decoder], ids=KINDS.get)
 
 
 @given(s=problem, density=densities, is_causal=st.booleans(), ones=st.tuples(*[st.booleans()] * 4))
 def test_the_two_paths_of_multi_head_attention_agree(s, density, is_causal, ones):
     """Forward and backward; queries, keys and values differ, unless causality needs them equally many."""
-    layer, shape = make(attention, s, False), (s.batch, s.heads, s.n, s.n if is_causal else s.m)
+    layer, shape = make(MultiHeadAttention, s, False), (s.batch, s.heads, s.n, s.n if is_causal else s.m)
     x = [tokens(s.batch, length, s.d_model) for length in (s.n, shape[3], shape[3])]
     mask = torch.rand([1 if one else size for one, size in zip(ones, shape)]) < density
     options = {"is_causal": True} if is_causal else {"mask": mask}
@@ -176,19 +163,18 @@ def test_padding_changes_no_real_position(kind, s, norm_first, extra, content):
     equal(longer[:, : s.n], run(module, x, memory))
 
 
-@pytest.mark.parametrize(("kind", "need_weights"), [*((kind, False) for kind in KINDS), (attention, True)])
+@pytest.mark.parametrize(("kind", "need_weights"), [*((kind, False) for kind in KINDS), (MultiHeadAttention, True)])
 @given(s=problem, norm_first=orders, dtype=st.sampled_from(DTYPES), is_causal=st.booleans())
 def test_every_dtype_stays_and_is_as_good_as_its_digits(kind, need_weights, s, norm_first, dtype, is_causal):
     """The bound is that of the equivalence ladder."""
-    module = randomise(kind(s, norm_first), 0.25).to(dtype)
+    module = make(kind, s, norm_first, 0.25, dtype)
     x, memory = tokens(s.batch, s.n, s.d_model, dtype=dtype), tokens(s.batch, s.m, s.d_model, dtype=dtype)
     is_causal = is_causal and not isinstance(module, EncoderLayer | Encoder)
     output = run(module, x, memory, is_causal=is_causal, need_weights=need_weights)
     assert output.dtype == dtype
     assert all(gradient.dtype == dtype and gradient.isfinite().all() for gradient in gradients(output, (x, memory)))
     exact = run(module.double(), x.double(), memory.double(), is_causal=is_causal, need_weights=need_weights)
-    name = "self_attention" if kind is attention else kind.__name__
-    longest = roundings(s, dtype)[name]
+    longest = roundings(s, dtype)[KINDS[kind]]
     equal(output.double(), exact, 2 * longest**0.5 * torch.finfo(dtype).eps * exact.abs().amax().clamp(min=1).item())
 
 
@@ -226,7 +212,7 @@ def test_first_and_second_derivatives_of_attention(masked):
 
 @masks
 @pytest.mark.parametrize("norm_first", [False, True], ids=["post-norm", "pre-norm"])
-@pytest.mark.parametrize("kind", [attention, encoder_layer, decoder_layer], ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize("kind", [MultiHeadAttention, EncoderLayer, DecoderLayer], ids=KINDS.get)
 def test_derivatives_by_inputs_and_weights(kind, norm_first, masked):
     module, options = make(kind, SMALL, norm_first), dict(zip(("mask", "memory_mask"), small_masks(masked)))
     names = [name for name, _ in module.named_parameters()]

@@ -63,12 +63,7 @@ def test_a_page_is_described_by_whole_sentences_of_its_text():
 def test_checks_and_wrong_code_are_marked():
     """A fold that begins with "Checked", and each block of code that says that it is wrong; nothing else."""
     folds = [nodes.container(prompt_show=title) for title in ("Checked: they agree", "The code")]
-    codes = [
-        '''def f():\n    """Wrong: it leaks."""''',
-        "x = 1  # wrong: 2",
-        "class A(ReferenceModel):\n    pass",
-        "wrong = 1",
-    ]
+    codes = ['def f():\n    """Wrong: it leaks."""', "x = 1  # wrong: 2", "class A(ReferenceModel): pass", "wrong = 1"]
     document = nodes.document(None, None, "", *folds, cell := nodes.container(nb_element="cell_code"))
     cell += [nodes.literal_block(code, code) for code in codes]
     theme.finish_the_cells(None, document, "page")
@@ -100,9 +95,8 @@ def test_the_front_page_says_what_the_record_says():
     numbers = measured.numbers()
     folder = theme.ROOT / "records/multi30k-en-de"
     record, analysis = (json.loads((folder / f"{name}.json").read_text("utf-8")) for name in ("record", "analysis"))
-    assert float(numbers["bleu"]) == pytest.approx(
-        record["scores"]["test_2016_flickr"]["cased"]["bleu"], rel=0, abs=0.05
-    )
+    cased = record["scores"]["test_2016_flickr"]["cased"]
+    assert float(numbers["bleu"]) == pytest.approx(cased["bleu"], rel=0, abs=0.05)
     assert numbers["device"] == record["device"]
     page = (theme.ROOT / "book/index.md").read_text(encoding="utf-8")
     used = set(re.findall(r"\{\{ (\w+) \}\}", page))

@@ -166,16 +166,13 @@ def test_what_is_trained_is_the_model_as_it_is_called(monkeypatch):
     assert compiled
 
 
-def test_loss_has_no_second_derivative_and_says_so():
+def test_the_loss_has_a_mean_or_a_sum_and_no_second_derivative_and_says_so():
     model = small_model()
+    with pytest.raises(ValueError, match=r"mean.*sum.*got 'summ'"):
+        translation_loss(model, *batch(), reduction="summ")
     loss = translation_loss(model, *batch())
     with pytest.raises(RuntimeError, match="first derivatives only; got create_graph=True"):
         torch.autograd.grad(loss, model.output_projection.weight, create_graph=True)
-
-
-def test_a_reduction_is_mean_or_sum():
-    with pytest.raises(ValueError, match=r"mean.*sum.*got 'summ'"):
-        translation_loss(small_model(), *batch(), reduction="summ")
 
 
 def test_loss_is_taken_in_float32_under_autocast():

@@ -146,14 +146,7 @@ def log(folder, *steps):
     write_log(folder, [{"step": step, "val_loss": 1 / step, "train_loss": 2.0} for step in steps])
 
 
-def test_a_training_that_was_stopped_gives_a_curve_and_no_score(tmp_path, stored):
-    log(tmp_path, 2, 4)
-    tool.add_training(RIVAL, tmp_path, tmp_path, {"device": "a lathe"})
-    found = {"device": "a lathe", "validation": [[2, 0.5], [4, 0.25]]}
-    assert stored[0]["others"] == {"seed 7": "stays", RIVAL: found}
-
-
-def test_a_training_that_lost_its_patience_is_scored(tmp_path, monkeypatch, stored):
+def test_a_stopped_training_has_a_curve_and_one_that_lost_its_patience_scores_too(tmp_path, monkeypatch, stored):
     write_log(tmp_path, [{"step": step, "val_loss": 1.0, "train_loss": 2.0} for step in range(1, 9)])  # of nine
     (tmp_path / "test_2016_flickr.de").write_text("eins\n")
     monkeypatch.setattr(tool, "corpus", lambda *_: ParallelCorpus(["one"], ["eins"]))
@@ -163,8 +156,10 @@ def test_a_training_that_lost_its_patience_is_scored(tmp_path, monkeypatch, stor
     name = "batches of Wu et al., seed 1"
     for patience, scored in ((8, False), (7, True)):
         monkeypatch.setitem(tool.TRAININGS[name]["training"], "patience", patience)
-        tool.add_training(name, tmp_path, tmp_path, {})
+        tool.add_training(name, tmp_path, tmp_path, {"device": "a lathe"})
         found = stored[-1]["others"][name]
+        assert stored[-1]["others"] == {"seed 7": "stays", RIVAL: "older", name: found}
+        assert (found["device"], found["validation"]) == ("a lathe", [[step, 1.0] for step in range(1, 9)])
         assert found.get("scores") == (["ein"] if scored else None)
         assert found.get("further") == ({"another": ["ein"]} if scored else None)
 

@@ -136,14 +136,12 @@ def test_an_answer_is_one_line(monkeypatch, answer):
     assert translator().translate(["a dog runs", "a cat sleeps"]) == ["eins zwei"] * 2
 
 
-@pytest.mark.parametrize("options", [{"batch_size": 0}, {"batch_size": -1}, {"beam_size": 0}])
-def test_sizes_are_positive(options):
+@pytest.mark.parametrize(("name", "value"), [("batch_size", 0), ("batch_size", -1), ("beam_size", 0)])
+def test_sizes_are_positive(name, value):
     """A negative batch size must not answer everything with nothing."""
-    ((name, value),) = options.items()
-    with pytest.raises(ValueError, match=f"{name} .*got.* {value}"):
-        translator().translate(["a dog runs"], **options)
-    with pytest.raises(ValueError, match=f"{name} .*got.* {value}"):
-        translator().translate([" "], **options)
+    for text in ("a dog runs", " "):
+        with pytest.raises(ValueError, match=f"{name} .*got.* {value}"):
+            translator().translate([text], **{name: value})
 
 
 # --- where it looks ---
@@ -272,7 +270,9 @@ def folder(tmp_path):
     return tmp_path / "model"
 
 
-def test_a_directory_that_is_missing_or_a_file(tmp_path):
+def test_a_directory_that_is_missing_or_a_file_or_has_a_tokenizer_of_another_size(folder, tmp_path):
+    Tokenizer.train(["other words"], 262).save(folder / "tokenizer.json")
+    refused([folder, "262", TOKENIZER.vocab_size, "tokenizer"], Translator.from_pretrained, folder)
     refused([tmp_path / "nothing", "train --out"], Translator.from_pretrained, tmp_path / "nothing")
     (tmp_path / "file").write_text("")
     refused([tmp_path / "file"], Translator.from_pretrained, tmp_path / "file")
@@ -322,11 +322,6 @@ def test_a_configuration_may_change_what_the_weights_do_not_depend_on(folder):
     assert sum(buffer.nbytes for buffer in loaded.model.buffers()) < 10**6
     stored = load_file(folder / "model.safetensors")
     assert all(torch.equal(value, stored[name]) for name, value in loaded.model.named_parameters())
-
-
-def test_a_tokenizer_of_another_size(folder):
-    Tokenizer.train(["other words"], 262).save(folder / "tokenizer.json")
-    refused([folder, "262", TOKENIZER.vocab_size, "tokenizer"], Translator.from_pretrained, folder)
 
 
 # --- scores ---

@@ -45,13 +45,6 @@ each_writer = pytest.mark.parametrize("writer", WRITERS.values(), ids=WRITERS)
 # --- equal to Hugging Face's --------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def transformers():
-    import transformers
-
-    return transformers
-
-
 def eager(config):
     """Their readable attention; no dropout."""
     config._attn_implementation = "eager"
@@ -68,8 +61,10 @@ def weights_and_biases(modules):
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_encoder_only_is_hugging_faces_bert(transformers):
+def test_encoder_only_is_hugging_faces_bert():
     """With our ReLU and our epsilon; the segment's embedding goes into the positions."""
+    import transformers
+
     config = transformers.BertConfig(
         vocab_size=V, hidden_size=16, num_hidden_layers=2, num_attention_heads=4, intermediate_size=20,
         hidden_act="relu", layer_norm_eps=1e-5, max_position_embeddings=32, pad_token_id=PAD,
@@ -110,7 +105,9 @@ class Gelu(FeedForward):
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("activation", ["relu", "gelu_new"])
-def test_decoder_only_is_hugging_faces_gpt_2(transformers, activation):
+def test_decoder_only_is_hugging_faces_gpt_2(activation):
+    import transformers
+
     config = transformers.GPT2Config(
         vocab_size=V, n_positions=32, n_embd=16, n_layer=2, n_head=4, n_inner=20, activation_function=activation,
     )  # fmt: skip
@@ -135,8 +132,10 @@ def test_decoder_only_is_hugging_faces_gpt_2(transformers, activation):
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("groups", [4, 2, 1])
-def test_modern_decoder_only_is_hugging_faces_llama(transformers, groups):
+def test_modern_decoder_only_is_hugging_faces_llama(groups):
     """Their rotation pairs channels half a head apart, so the rows of queries and keys change places."""
+    import transformers
+
     config = transformers.LlamaConfig(
         vocab_size=V, hidden_size=16, intermediate_size=20, num_hidden_layers=2, num_attention_heads=4,
         num_key_value_heads=groups, max_position_embeddings=32, rms_norm_eps=1e-6, tie_word_embeddings=False,
@@ -346,7 +345,7 @@ def always(*tokens):
     return model
 
 
-def test_generation_ends_each_row_at_its_end_token():
+def test_generation_ends_each_row_at_its_end_token_and_writes_no_padding_before():
     prompt = torch.tensor([[5], [6]])
     model = always(3, 4, 2, 7, 7)
     assert model.generate(prompt, 5).tolist()[0] == [5, 3, 4, 2, 7, 7]
@@ -356,12 +355,8 @@ def test_generation_ends_each_row_at_its_end_token():
     ends = [row.index(2) if 2 in row else len(row) for row in drawn]
     assert len(set(ends)) > 3  # rows end at different steps
     assert all(set(row[end + 1 :]) <= {PAD} and PAD not in row[: end + 1] for row, end in zip(drawn, ends))
-
-
-def test_generation_never_writes_padding():
-    assert PAD not in always(PAD, PAD, PAD).generate(torch.tensor([[5]]), 3)
-    drawn = always(3).generate(torch.ones(500, 1, dtype=torch.long), 2, seed=0)
-    assert (drawn != PAD).all()
+    assert PAD not in always(PAD, PAD, PAD).generate(prompt[:1], 3)
+    assert (always(3).generate(torch.ones(500, 1, dtype=torch.long), 2, seed=0) != PAD).all()
 
 
 @each_writer
