@@ -27,7 +27,7 @@ def test_an_unexpected_skip_is_an_error_with_test_and_reason(tmp_path, ci, names
     """With several processes, as in CI."""
     for name in ("conftest", *names):
         (tmp_path / f"{name}.py").write_text(TESTS[name], encoding="utf-8")
-    (tmp_path / "pytest.ini").touch()  # so that no file above counts
+    (tmp_path / "pytest.ini").write_text("[pytest]\n", encoding="utf-8")  # so that no file above counts
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "xdist", "-n", "2"]
     environment = os.environ | {"PYTHONPATH": str(ROOT / "tests"), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "CI": ci}
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
