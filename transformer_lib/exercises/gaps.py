@@ -376,7 +376,10 @@ def grade_transformer(mine: ModuleType) -> None:
 def grade_make_batch(mine: ModuleType) -> None:
     """Two rectangles, filled up on the right."""
     pairs = [([5, 6, 2], [1, 7, 2]), ([8, 2], [1, 3, 4, 4, 2]), ([9, 3, 4, 2], [1, 2])]
-    answer = mine.make_batch([(list(a), list(b)) for a, b in pairs], 9)
+    given = [(list(a), list(b)) for a, b in pairs]
+    answer = mine.make_batch(given, 9)
+    if given != pairs:
+        raise Wrong("it changes the lists that it is given: make new ones")
     if not isinstance(answer, tuple | list) or len(answer) != 2:
         raise Wrong("it should return two tensors, source and target")
 
@@ -445,9 +448,12 @@ def grade_learning_rate(mine: ModuleType) -> None:
     known: dict[str, Callable[[int, float, int], float]] = {
         "there is no way up: the rate begins at its peak": lambda s, p, w: p * min(1.0, math.sqrt(w / s)),
         "it does not fall after the peak": lambda s, p, w: p * min(1.0, s / w),
-        "it falls as 1 / step; it should fall as 1 / root of step": lambda s, p, w: p * min(s / w, w / s),
+        "it falls as 1 / step; it should fall as 1 / sqrt(step)": lambda s, p, w: p * min(s / w, w / s),
         "the peak is not used": lambda s, p, w: min(s / w, math.sqrt(w / s)),
         "the larger of the two is taken; the smaller is the rate": lambda s, p, w: p * max(s / w, math.sqrt(w / s)),
+        "the curve should equal peak at step warmup: it lacks the factor sqrt(warmup)": lambda s, p, w: (
+            p * min(s / w, s**-0.5)
+        ),
         "it is not peak at step warmup: multiply by the root of warmup": lambda s, p, w: p * min(s * w**-1.5, s**-0.5),
         "steps count from 0; the first one is 1": lambda s, p, w: p * min((s - 1) / w, math.sqrt(w / max(s - 1, 1))),
     }
@@ -468,14 +474,14 @@ def grade_training_step(mine: ModuleType) -> None:
 
     def run(step: Callable[..., Any]) -> tuple[list[Any], Tensor]:
         model = Bigrams(6, seed=0)
-        optimizer = torch.optim.SGD(model.parameters(), lr=123.0)
+        optimizer = torch.optim.SGD([{"params": [model.table]}, {"params": [model.offset]}], lr=123.0)
         losses = [step(model, optimizer, source.clone(), target.clone(), 0, rate) for rate in (0.5, 0.25)]
         if step is mine.training_step:
             if not model.read:
                 raise Wrong("the model is never called")
             if model.read[0].shape == target.shape:
                 raise Wrong("the model reads the whole target; leave out its last token, which nothing follows")
-        return losses, model.table.detach()
+        return losses, torch.cat([model.table.flatten(), model.offset]).detach()
 
     def step(
         model: Any, optimizer: Any, source: Tensor, target: Tensor, pad_id: int, rate: float, spoilt: str = ""
@@ -530,7 +536,7 @@ def grade_greedy(mine: ModuleType) -> None:
         if isinstance(found, Tensor):
             raise Wrong("it should return a list of token ids; it returns a tensor")
         expect(
-            f"the translation by a model of random numbers (case {seed})",
+            f"the translation by test model {seed}, whose weights are random,",
             found,
             right,
             {
@@ -545,9 +551,13 @@ def grade_greedy(mine: ModuleType) -> None:
 
 
 def search(
-    model: nn.Module, source: Tensor, limit: int, size: int, alpha: float, *, keeps: bool = True, eos: int = 1
-) -> list[int]:
-    """The best translation of beam search; `keeps`: finished ones keep their places; `eos`: how much the end counts."""
+    model: nn.Module, source: Tensor, limit: int, size: int, alpha: float, *,
+    keeps: bool = True, eos: int = 1,
+) -> list[int]:  # fmt: skip
+    """The best translation of beam search.
+
+    Finished ones keep their slots (`keeps`), and the end token counts `eos`.
+    """
     live: list[tuple[float, list[int]]] = [(0.0, [])]
     finished: list[tuple[float, list[int]]] = []
     for length in range(1, limit + 1):
@@ -585,21 +595,21 @@ def grade_beam_search(mine: ModuleType) -> None:
     if found == right:
         return  # the wrong ones take time
     expect(
-        "the best translations of 15 models of random numbers",
+        "the translation by one of 15 test models, whose weights are random,",
         found,
         right,
         {
             "it is greedy: only one beginning is kept": all_of(
                 lambda model, size, alpha: search(model, source, 6, 1, 1.0)
             ),
-            "scores are not divided by length ** length_penalty": all_of(
+            "scores are not divided by length ** length_penalty, or the search ends with the first end": all_of(
                 lambda model, size, _: search(model, source, 6, size, 0.0)
             ),
             "length_penalty is always 1": all_of(lambda model, size, _: search(model, source, 6, size, 1.0)),
             "the end token is not counted in the length": all_of(
                 lambda model, size, alpha: search(model, source, 6, size, alpha, eos=0)
             ),
-            "a finished translation gives its place away; it should keep it": all_of(
+            "a finished hypothesis gives its slot away; it should keep it": all_of(
                 lambda model, size, alpha: search(model, source, 6, size, alpha, keeps=False)
             ),
             "bos_id is part of the result": [[1, *tokens] for tokens in right],

@@ -113,11 +113,13 @@ class Bigrams(nn.Module):
 
     def __init__(self, size: int, seed: int, scale: float = 1.0) -> None:
         super().__init__()
-        self.table = nn.Parameter(scale * random(12, size, size, seed=seed))  # by length and last token
+        table = scale * random(12, size, size, seed=seed)  # by length and last token
+        table[..., 0] -= 20  # padding is never chosen, forbidden or not
+        self.pad_id, self.table, self.offset = 0, nn.Parameter(table), nn.Parameter(torch.zeros(size).double())
         self.read: list[Tensor] = []
 
     def forward(self, source: Tensor, target: Tensor) -> Tensor:
         """Logits (batch, m, V)."""
         self.read.append(target.clone())
         places = torch.arange(target.size(1)) % 12
-        return self.table[places[None, :], target] + 0 * source.sum()
+        return self.table[places[None, :], target] + self.offset + 0 * source.sum()

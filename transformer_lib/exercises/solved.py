@@ -276,8 +276,8 @@ def make_batch(pairs, pad_id):
 def label_smoothed_loss(logits, labels, pad_id, smoothing=0.1):
     """The mean cross-entropy of the real labels, in nats, with part of each label's probability spread over all tokens.
 
-    logits: (batch, m, V). labels: (batch, m), token ids; those that are pad_id do not count.
-    The label gets probability 1 - smoothing, and each of all V tokens, the label among them, smoothing / V more.
+    logits: (batch, m, V). labels: (batch, m), token ids, already shifted; those equal to pad_id do not count.
+    The label gets probability 1 - smoothing, and each of the V tokens, the label included, gets smoothing / V on top.
     """
     log_probs = logits.log_softmax(dim=-1)  # (batch, m, V)
     right = log_probs.gather(-1, labels[..., None])[..., 0]  # (batch, m)
@@ -294,10 +294,11 @@ def learning_rate(step, peak, warmup):
 
 
 def training_step(model, optimizer, source, target, pad_id, rate):
-    """Change the weights once, and return the loss as a number.
+    """Change the weights once, and return the loss before the change, as a number.
 
     source: (batch, n). target: (batch, m), which begins with <bos>: the model reads all but the last token of each
-    target, and predicts all but the first. rate: the learning rate of this step.
+    target, and predicts all but the first. rate: the learning rate of this step. The loss is that of
+    `label_smoothed_loss` with its default smoothing; nothing is clipped, and the caller sets the training mode.
     """
     for group in optimizer.param_groups:
         group["lr"] = rate
@@ -315,7 +316,8 @@ def training_step(model, optimizer, source, target, pad_id, rate):
 def greedy(model, source, bos_id, eos_id, max_length):
     """Translate one sentence: begin with bos_id, and append the most probable token until that is eos_id.
 
-    source: (1, n). Returns a list of at most max_length token ids, without bos_id and eos_id (which counts).
+    source: (1, n). Stops after max_length tokens; eos_id counts as one, bos_id does not. Returns the token ids without
+    bos_id and eos_id. Uses nothing of the model but model(source, tokens), which is in evaluation mode.
     """
     tokens = [bos_id]
     while len(tokens) <= max_length:
@@ -329,11 +331,12 @@ def greedy(model, source, bos_id, eos_id, max_length):
 
 @torch.no_grad()
 def beam_search(model, source, bos_id, eos_id, max_length, beam_size=5, length_penalty=1.0):
-    """Translate one sentence by keeping its `beam_size` best beginnings.
+    """Translate one sentence by keeping its `beam_size` best hypotheses.
 
-    source: (1, n). A finished translation keeps its place among the beam_size. Its score is its log-probability
-    divided by length**length_penalty, where the length counts eos_id. The search ends when no place is left, or after
-    max_length tokens; then what is unfinished is scored only if nothing has finished.
+    source: (1, n). A finished hypothesis keeps its slot until the end. Its score is its log-probability divided by
+    length**length_penalty, where the length counts eos_id. The search ends when no slot is left, or after max_length
+    tokens. If nothing has finished by then, the unfinished hypotheses are scored instead, with length max_length.
+    Stopping early (rule 3 of the chapter) may be left out: it saves time only.
     Returns the tokens with the best score, without bos_id and eos_id.
     """
     live, finished = [(0.0, [])], []
