@@ -115,9 +115,9 @@ def tangle(own: list[Cell]) -> str:
     return "\n\n".join([MARK.format(where), opening, "\n".join(imports), *rest]) + "\n"
 
 
-def _public(own: list[Cell]) -> dict[Path, list[tuple[str, str]]]:
-    """For each chapter the names that it makes public, each with its module: the last listed that defines it."""
-    found = {}
+def _public(own: list[Cell]) -> list[tuple[str, str]]:
+    """The names that the chapters make public, each with its module: the last that its chapter lists for it."""
+    found = []
     for chapter in chapters():
         front = read(chapter).metadata
         wanted, paths = front.get("public", []), front.get("exports", [])
@@ -130,7 +130,7 @@ def _public(own: list[Cell]) -> dict[Path, list[tuple[str, str]]]:
         }
         if missing := [name for name in wanted if name not in defined]:
             sys.exit(f"chapters/{chapter.name}: `public:` names {', '.join(missing)}, which no exported cell defines")
-        found[chapter] = [(name, defined[name]) for name in wanted]
+        found += [(name, defined[name]) for name in wanted]
     return found
 
 
@@ -146,10 +146,9 @@ def package() -> dict[str, str]:
     inits: dict[str, list[tuple[str, str]]] = {f"{PACKAGE}/__init__.py": []}
     for path in paths:
         inits.setdefault(f"{Path(path).parent.as_posix()}/__init__.py", [])
-    for public in _public(own).values():
-        for name, path in public:
-            for folder in {PACKAGE, Path(path).parent.as_posix()}:
-                inits[f"{folder}/__init__.py"].append((name, path))
+    for name, path in _public(own):
+        for folder in {PACKAGE, Path(path).parent.as_posix()}:
+            inits[f"{folder}/__init__.py"].append((name, path))
     for path, public in inits.items():
         if path not in files:
             opening = [MARK.format("the front matter of chapters/*.md"), '"""The public names of this package."""']
