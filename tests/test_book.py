@@ -91,6 +91,28 @@ def test_the_chapters_stand_in_the_order_of_their_numbers_and_pages_in_depth_und
         assert letters == [f"{letter}_" for letter in string.ascii_lowercase[: len(names)]], chapter
 
 
+def leads(page):
+    """The titles and pages that a rendered page's buttons lead to: previous and next."""
+    path = ROOT / "_build/html" / f"{page}.html"
+    soup = BeautifulSoup(path.read_text(encoding="utf-8"), "html.parser")
+    links = [soup.select_one(f".prev-next-area a.{side}") for side in ("left-prev", "right-next")]
+    found = [link and (path.parent / link["href"]).resolve().relative_to(ROOT / "_build/html") for link in links]
+    return [name and name.with_suffix("").as_posix() for name in found]
+
+
+@pytest.mark.skipif(not PAGES, reason="there is no _build/html: run `make book` first")
+def test_next_leads_along_the_main_line_and_pages_in_depth_back_to_their_chapter():
+    walked = ["book/index"]
+    while (after := leads(walked[-1])[1]) is not None:
+        assert leads(after)[0] == walked[-1]
+        walked.append(after)
+    main = [f"book/{page.stem}" for page in MAIN if re.match(r"\d", page.stem)]
+    assert walked == ["book/index", "book/tour", *main, "book/epilogue"]
+    for page in IN_DEPTH:
+        (chapter,) = (main for main in MAIN if main.stem[:2] == page.stem[:2])
+        assert leads(f"book/{page.stem}") == [f"book/{chapter.stem}", None]
+
+
 def test_a_page_shows_the_number_of_its_file():
     """In its title, its figures, its formulas and its exercises: "2.a.1" on 02a_gradient."""
     seen = set()

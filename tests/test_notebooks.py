@@ -21,8 +21,9 @@ def written(tmp_path_factory):
 
 
 @pytest.fixture
-def convert(tmp_path):
+def convert(tmp_path, monkeypatch):
     """Store cells as the notebook of a chapter and write it out: the sources of its cells but the first."""
+    monkeypatch.setattr(notebooks.address, "repository", str)
 
     def convert(*cells):
         path = tmp_path / "02_attention.ipynb"
@@ -95,7 +96,7 @@ def test_bookkeeping_goes_and_its_numbers_stay(convert):
 
 def test_references_are_links_once_there_is_a_repository(convert, monkeypatch):
     assert convert(MARKDOWN("{ref}`ch-masks`")) == ["*Masks*"]
-    monkeypatch.setattr(notebooks, "repository", lambda: "https://github.com/You/a-book")
+    monkeypatch.setattr(notebooks.address, "repository", lambda: "https://github.com/You/a-book")
     assert convert(MARKDOWN("{ref}`ch-masks`")) == [
         "[*Masks*](https://you.github.io/a-book/book/05_masks.html#ch-masks)"
     ]

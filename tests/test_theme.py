@@ -4,6 +4,7 @@ import json
 import re
 from types import SimpleNamespace
 
+import address
 import measured
 import pytest
 import theme
@@ -35,12 +36,33 @@ def test_once_there_is_a_repository_chapters_open_elsewhere_and_links_show_a_pic
     assert shown("https://github.com/Me/mine", "book/index")["header_buttons"] == []
 
 
-@pytest.mark.parametrize("url", ["", theme.PLACEHOLDER, theme.PLACEHOLDER + "/", "https://github.com/me/mine"])
-def test_the_edit_button_leads_to_the_chapter_in_the_repository_and_nothing_to_a_placeholder(url):
-    options = {"repository_url": url, "repository_branch": "dev", "use_edit_page_button": True}
+REMOTES = {
+    "https://github.com/me/mine": "https://github.com/me/mine",
+    "https://github.com/me/mine.git/": "https://github.com/me/mine",
+    "https://me:secret@github.com/me/mine.git": "https://github.com/me/mine",
+    "git@github.com:me/mine.git": "https://github.com/me/mine",
+    "ssh://git@github.com:22/me/mine": "https://github.com/me/mine",
+    "https://gitlab.example/me/group/mine": "https://gitlab.example/me/group/mine",
+    "http://github.com/me/mine": "", "file:///home/me/mine": "", "/home/me/mine": "", "C:/me/mine": "", "": "",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("remote", REMOTES)
+def test_the_address_is_that_of_git_or_of_the_workflow_without_secrets(remote, monkeypatch):
+    monkeypatch.delenv("GITHUB_REPOSITORY", raising=False)
+    monkeypatch.setattr(address.subprocess, "run", lambda *_, **__: SimpleNamespace(stdout=f"{remote}\n"))
+    assert address.repository() == REMOTES[remote]
+    monkeypatch.setenv("GITHUB_REPOSITORY", "Me/theirs")
+    assert address.repository() == "https://github.com/Me/theirs"
+
+
+@pytest.mark.parametrize("url", ["", "https://gitlab.example/me/mine", "https://github.com/me/mine"])
+def test_buttons_lead_to_a_repository_on_github_and_nowhere_without_one(url, monkeypatch):
+    options = {"repository_branch": "dev", "use_edit_page_button": True}
     config = SimpleNamespace(html_theme_options=options, html_context={})
+    monkeypatch.setattr(theme, "repository", lambda: url)
     theme.lead_to_the_repository(None, config)
-    context, real = shown(url), url.endswith("mine")
+    context, real = shown(url), "github.com" in url
     assert options["use_edit_page_button"] == bool(context["header_buttons"]) == real
     assert "og:title" in context["metatags"]
     assert ("og:image" in context["metatags"]) == real

@@ -3,8 +3,8 @@
     python tools/notebooks.py FOLDER
 
 The executed notebooks in book/ are taken apart: formulas stand between $$, admonitions are block quotes, hints and
-solutions unfold, references are text, linked to the published page once `_config.yml` names a repository that
-exists, and measured numbers stand where the cells had put them. Each runs by itself, in any folder.
+solutions unfold, references are text, linked to the published page if the repository has an address on the web, and
+measured numbers stand where the cells had put them. Each runs by itself, in any folder.
 """
 
 import ast
@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 import nbformat
-import yaml
 from execute import FIGURES, code_of, notebook_path
 from export import PACKAGE, ROOT, chapters
 from pybtex.database import parse_file
@@ -24,7 +23,7 @@ from pybtex.richtext import Text
 
 sys.path.append(str(ROOT / "tools/sphinx"))
 
-import theme
+import address
 from measured import glued
 from page_numbers import number_of
 
@@ -32,18 +31,13 @@ START, END = "\0solution\0", "\0end\0"
 FENCE = re.compile(r"(`{3,}|:{3,})(?:\{([\w-]+)\} *(.*)|.*)")
 
 
-@cache
-def repository() -> str:
-    """The address of the repository; empty as long as the one in `_config.yml` is the placeholder."""
-    return theme.repository(yaml.safe_load((ROOT / "_config.yml").read_text(encoding="utf-8"))["repository"]["url"])
-
-
 def linked(text: str, page: str, anchor: str = "") -> str:
     """A link to a page of the published book; only its text if there is no such book."""
-    if not repository():
+    published = address.site(address.repository())
+    if not published:
         return text
     anchor = re.sub(r"[^a-z0-9]+", "-", anchor.lower())
-    return f"[{text}]({theme.site(repository())}/book/{page}.html{'#' * bool(anchor)}{anchor})"
+    return f"[{text}]({published}/book/{page}.html{'#' * bool(anchor)}{anchor})"
 
 
 @cache
@@ -342,7 +336,8 @@ def opening(cells: list[nbformat.NotebookNode]) -> nbformat.NotebookNode:
     code = "\n".join(code for cell in cells if cell.cell_type == "code" for code in [cell.source])
     roots = {match.split(".")[0] for match in re.findall(r"^ *(?:from|import) ([\w.]+)", code, re.MULTILINE)}
     needed = [PACKAGE, *sorted(roots & {"ctranslate2", "matplotlib"})]
-    course = f'"tested-transformer @ git+{repository()}"' if repository() else "FOLDER_OF_THE_COURSE"
+    repository = address.repository()
+    course = f'"tested-transformer @ git+{repository}"' if repository else "FOLDER_OF_THE_COURSE"
     command = " ".join(["%pip install", course, *needed[1:]])
     lines = [
         "# The first cell only says what to install.",

@@ -1,7 +1,7 @@
 """A Sphinx extension: what stands around the text of a page.
 
 The line of chapters is `_toc.yml`, the module of an exported cell is the one that the chapter's front matter names, and
-the buttons that lead to the repository are there once `_config.yml` names one that exists.
+the buttons that lead to the repository are there if it has an address on the web.
 """
 
 import re
@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from address import repository, site
 from docutils import nodes
 from page_numbers import number_of
 from sphinx.application import Sphinx
 from sphinx.config import Config
 
 ROOT = Path(__file__).resolve().parents[2]
-PLACEHOLDER = "https://github.com/tested-transformer/tested-transformer"
 LIBRARY = "book/api"
 WORDS_PER_MINUTE, LINES_PER_MINUTE = 150, 12
 WRONG = re.compile(r'"""Wrong|# wrong|^class \w+\(ReferenceModel\):', re.MULTILINE)  # code that shows a mistake
@@ -44,24 +44,14 @@ def modules(page: str) -> dict[str, str]:
 # --- the buttons that lead to the repository ---------------------------------------------------------------------
 
 
-def repository(url: str) -> str:
-    """The address of the repository; empty as long as it is the placeholder."""
-    url = url.rstrip("/")
-    return "" if url == PLACEHOLDER else url
-
-
-def site(url: str) -> str:
-    """Where GitHub publishes the book of the repository with this address."""
-    owner, name = url.split("/")[-2:]
-    return f"https://{owner.lower()}.github.io/{name}"
-
-
 def launchers(url: str, branch: str, chapter: str) -> list[dict[str, str]]:
     """The buttons that open a chapter as a plain notebook elsewhere.
 
     Binder and Codespaces make the notebooks from the repository; Colab takes them from the branch that
     .github/workflows/publish.yml makes.
     """
+    if not site(url):
+        return []  # these places know only GitHub
     owner, name = url.split("/")[-2:]
     places = {
         "Colab": f"https://colab.research.google.com/github/{owner}/{name}/blob/notebooks/{chapter}.ipynb",
@@ -73,20 +63,18 @@ def launchers(url: str, branch: str, chapter: str) -> list[dict[str, str]]:
 
 def add_launchers(app: Sphinx, page: str, template: str, context: dict[str, Any], doctree: nodes.document) -> None:
     """Put these buttons at the top of a chapter, once there is a repository."""
-    options = app.config.html_theme_options
-    url, chapter = repository(options.get("repository_url", "")), page.removeprefix("book/")
-    if url and (ROOT / "chapters" / f"{chapter}.md").exists():
-        buttons = launchers(url, options.get("repository_branch") or "main", chapter)
+    options, chapter = app.config.html_theme_options, page.removeprefix("book/")
+    buttons = launchers(options["repository_url"], options.get("repository_branch") or "main", chapter)
+    if buttons and (ROOT / "chapters" / f"{chapter}.md").exists():
         group = {"type": "group", "tooltip": "Open as a notebook elsewhere", "icon": "fas fa-rocket"}
         context["header_buttons"].append(group | {"buttons": buttons, "label": "launch-buttons"})
 
 
 def lead_to_the_repository(app: Sphinx, config: Config) -> None:
-    """Make the address of the edit button from that of the repository; leave out every such button before it exists."""
+    """Find the repository's address, and the edit button's from it; without one there is no such button."""
     options = config.html_theme_options
-    url = repository(options.get("repository_url", ""))
-    if not url:
-        options["use_edit_page_button"] = False
+    url = options["repository_url"] = repository()
+    options["use_edit_page_button"] = bool(site(url))
     chapter = "file_name | replace('book/', 'chapters/') | replace('.ipynb', '.md')"  # not the notebook made of it
     name = f"{{{{ file_name if file_name.endswith('.md') else {chapter} }}}}"
     config.html_context |= {
@@ -200,10 +188,10 @@ def complete_the_page(app: Sphinx, page: str, template: str, context: dict[str, 
         "og:title": title,
         "og:description": description(doctree),
     }
-    if url := repository(app.config.html_theme_options.get("repository_url", "")):
+    if published := site(app.config.html_theme_options["repository_url"]):
         tags |= {
-            "og:url": f"{site(url)}/{page}.html",
-            "og:image": f"{site(url)}/_static/card.png",
+            "og:url": f"{published}/{page}.html",
+            "og:image": f"{published}/_static/card.png",
             "og:image:width": "1200",
             "og:image:height": "630",
             "og:image:alt": "Lines lead from the words of an English sentence to those of its German translation.",
@@ -217,6 +205,41 @@ def complete_the_page(app: Sphinx, page: str, template: str, context: dict[str, 
     context["body"] = re.sub("(Solution to)(<a [^>]*>) ", r"\1 \2", context["body"])
     for attribute in (' aria-label="Toggle hidden content"', ' role="doc-biblioentry"', ' role="list"'):
         context["body"] = context["body"].replace(attribute, "")
+
+
+# --- the main line -----------------------------------------------------------------------------------------------
+
+
+@cache
+def main_line() -> list[str]:
+    """The pages that a reader of the whole course reads, in order: all that stand in no group and in no appendix."""
+    contents = yaml.safe_load((ROOT / "_toc.yml").read_text(encoding="utf-8"))
+    *course, _ = contents["parts"]
+    return [contents["root"], *(chapter["file"] for part in course for chapter in part["chapters"])]
+
+
+def chapter_of(page: str) -> str:
+    """The chapter under which a page in depth stands; empty for any other page."""
+    number = number_of(page)
+    return next((other for other in main_line() if len(number) == 2 and number_of(other) == number[:1]), "")
+
+
+def lead_along_the_main_line(
+    app: Sphinx, page: str, template: str, context: dict[str, Any], doctree: nodes.document
+) -> None:
+    """Next and previous lead along the main line, and from a page in depth back to its chapter."""
+
+    def link(other: str) -> dict[str, str]:
+        number = ".".join(map(str, number_of(other)))
+        title = escape(f"{number} {app.env.titles[other].astext()}".strip())
+        return {"link": app.builder.get_relative_uri(page, other), "title": title}
+
+    line = main_line()
+    place = line.index(page) if page in line else None
+    after = line[place + 1 : place + 2] if place is not None else []
+    before = line[place - 1 : place] if place else [chapter] if (chapter := chapter_of(page)) else []
+    for name, found in (("next", after), ("prev", before)):
+        context[name] = link(found[0]) if found else None
 
 
 # --- the figures -------------------------------------------------------------------------------------------------
@@ -235,6 +258,7 @@ def setup(app: Sphinx) -> dict[str, bool]:
     app.connect("doctree-resolved", finish_the_cells)
     app.connect("doctree-resolved", keep_together)
     app.connect("html-page-context", complete_the_page)
+    app.connect("html-page-context", lead_along_the_main_line)
     app.connect("build-finished", darken_the_ink)
     app.connect("html-page-context", add_launchers, priority=502)  # after the theme's own buttons
     return {"parallel_read_safe": True, "parallel_write_safe": True}
