@@ -37,8 +37,9 @@ def add(a, b):
 ```
 
 ```{code-cell} ipython3
-import json
+import json, os
 from transformer_lib.adding import add
+assert not os.environ["TRANSFORMER_LIB_DATA"]
 numbers = json.load(open("numbers.json"))
 print("sum:", add(*numbers))
 ```
@@ -81,7 +82,7 @@ def project(template, tmp_path, monkeypatch):
 
 def run(project, *command):
     """What a command of Python says in a project, or its complaints."""
-    environment = os.environ | {"PYTHONPATH": str(project)}
+    environment = os.environ | {"PYTHONPATH": str(project), "TRANSFORMER_LIB_DATA": str(ROOT)}
     done = subprocess.run([sys.executable, *command], capture_output=True, text=True, cwd=project, env=environment)
     return done.stdout if done.returncode == 0 or "pytest" in command else done.stderr
 

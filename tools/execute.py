@@ -33,6 +33,8 @@ REPRODUCIBLE = {
     "MKL_CBWR": "COMPATIBLE",
     "ONEDNN_MAX_CPU_ISA": "SSE41",
     "PYTHONHASHSEED": "0",
+    "TRANSFORMER_LIB_DATA": "",  # a page that uses data which this machine happens to have would differ elsewhere
+    "XDG_CACHE_HOME": str(ROOT / "_build" / "cache"),
 }
 PATIENCE = 600  # seconds that a busy machine may need to start a kernel, or to hand over an output
 FIGURES = """\
