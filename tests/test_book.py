@@ -243,7 +243,8 @@ def test_chapters_with_graded_exercises_have_their_depth(chapter):
     assert plumbing or ":label: eq-" in text
     assert plumbing or "name: fig-" in text
     assert "```{admonition} Pitfalls\n:class: warning\n" in text.partition("\n## What goes wrong\n")[2]
-    assert re.search(r"^(## |`{3,}\{admonition\} ).*\b(does|do) not (claim|show|promise)", text, re.MULTILINE)
+    limits = r"^(## |`{3,}\{admonition\} )(Limits\b|.*\b(does|do) not (claim|show|promise))"
+    assert re.search(limits, text, re.MULTILINE)
     assert "{cite" in text.partition("\n## Summary\n")[2]
 
 

@@ -217,8 +217,8 @@ def module_list() -> str:
     sections = []
     for chapter in chapters():
         label = re.findall(r"^\((ch-[\w-]+)\)=$", chapter.read_text(encoding="utf-8"), re.MULTILINE)
-        for file in sorted((ROOT / PACKAGE).rglob("*.py")):
-            written_here = f"chapters/{chapter.name}" in file.read_text(encoding="utf-8").partition("\n")[0]
+        for file in sorted((ROOT / PACKAGE).rglob("*.py")):  # a module of several pages, at the first
+            written_here = file.read_text(encoding="utf-8").startswith(f"# Generated from chapters/{chapter.name}")
             if written_here and file.parent.name != "exercises":
                 module = ".".join(file.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
                 directive = f"```{{eval-rst}}\n.. automodule:: {module}\n```"

@@ -53,6 +53,11 @@ class Batch(NamedTuple):
     target: Tensor
 
 
+def _pad(sentences: Sequence[list[int]], pad_id: int) -> Tensor:
+    tensors = [torch.tensor(sentence, dtype=torch.long) for sentence in sentences]
+    return pad_sequence(tensors, batch_first=True, padding_value=pad_id)  # (sentences, longest)
+
+
 def token_batches(
     pairs: Sequence[tuple[list[int], list[int]]],
     batch_tokens: int,
@@ -89,8 +94,3 @@ def token_batches(
     if seed is not None:
         groups.sort(key=lambda _: rng.random())
     return (Batch(*(_pad(side, pad_id) for side in zip(*group))) for group in groups[start:])
-
-
-def _pad(sentences: Sequence[list[int]], pad_id: int) -> Tensor:
-    tensors = [torch.tensor(sentence, dtype=torch.long) for sentence in sentences]
-    return pad_sequence(tensors, batch_first=True, padding_value=pad_id)  # (sentences, longest)

@@ -1,4 +1,4 @@
-# Generated from chapters/08_data.md: edit it there and `make export`, or here and `make sync`.
+# Generated from chapters/08a_bpe.md: edit it there and `make export`, or here and `make sync`.
 
 """Text to tokens and back: byte-pair encoding over bytes."""
 
