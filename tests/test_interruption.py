@@ -314,7 +314,7 @@ def test_one_of_two_processes_dies_and_both_go_on(children, tmp_path):
 @pytest.mark.skipif(not hasattr(torch.cpu.Stream, "record_event"), reason="torch 2.6 shards on GPUs only")
 def test_the_program_that_divides_the_model_trains_the_model_of_one(children, tmp_path):
     """In float64. Two processes save; two and one go on, past a checkpoint that lacks its last file."""
-    cells = jupytext.read(ROOT / "chapters/09g_sharding.md").cells
+    cells = jupytext.read(ROOT / "chapters/09c_devices.md").cells
     (text,) = (cell.source for cell in cells if cell.source.startswith("program = '''"))
     program = {"__name__": "sharded"}
     exec(text, program)

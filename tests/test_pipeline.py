@@ -147,9 +147,9 @@ def test_an_annotated_constant_can_be_public(project):
 def test_several_chapters_write_a_module_together(project):
     second = (project / SOURCE).read_text(encoding="utf-8").replace("add", "sub").replace("[sub]", "[]")
     second = second.replace("subing.py", "adding.py").replace("def sub", "import math\n\n\ndef sub")
-    (project / "chapters/02_more.md").write_text(second, encoding="utf-8")
+    (project / "chapters/02_b.md").write_text(second, encoding="utf-8")
     text = export.package()[MODULE]
-    assert text.startswith(f"# Generated from {SOURCE} and chapters/02_more.md: ")
+    assert text.startswith(f"# Generated from {SOURCE} and chapters/02_b.md: ")
     assert text.index("import math") < text.index("def add") < text.index("def sub")
 
 

@@ -104,7 +104,9 @@ def names(node: ast.stmt) -> list[str]:
 def tangle(own: list[Cell]) -> str:
     """The text of a module from its cells: its docstring, its imports, and the rest."""
     pages = list(dict.fromkeys(f"chapters/{cell.chapter.name}" for cell in own))
-    where = " and ".join(pages) if len(pages) < 3 else f"{pages[0]} and {len(pages) - 1} more"
+    where = " and ".join(pages)
+    if len(pages) > 2 or len(MARK.format(where)) > 120:
+        where = f"{pages[0]} and {len(pages) - 1} more"
     opening, imports, rest = "", [], []
     for number, cell in enumerate(own):
         others = parts(cell.source, f"a cell of chapters/{cell.chapter.name} for {cell.module}")

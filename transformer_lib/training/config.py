@@ -1,4 +1,4 @@
-# Generated from chapters/09_training.md: edit it there and `make export`, or here and `make sync`.
+# Generated from chapters/09_training.md and 1 more: edit it there and `make export`, or here and `make sync`.
 
 """How to train: the settings of a run, its learning rate, its optimiser."""
 
@@ -28,6 +28,14 @@ def inverse_sqrt_schedule(step: int, *, peak: float, warmup: int) -> float:
     if step < 1 or warmup < 1:
         raise ValueError(f"step and warmup count from 1; got step {step} and warmup {warmup}")
     return peak * min(step / warmup, math.sqrt(warmup / step))
+
+
+def adamw(model: nn.Module, config: TrainingConfig) -> torch.optim.AdamW:
+    """AdamW with the epsilon of Vaswani et al. 2017, section 5.3; only matrices decay, and what is frozen stays out."""
+    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    matrices, vectors = ([p for p in trained if (p.dim() > 1) is wanted] for wanted in (True, False))
+    groups: list[dict] = [{"params": matrices}, {"params": vectors, "weight_decay": 0.0}]
+    return torch.optim.AdamW(groups, betas=config.adam_betas, eps=1e-9, weight_decay=config.weight_decay, fused=True)
 
 
 @dataclass(frozen=True)
@@ -100,11 +108,3 @@ class TrainingConfig:
         if self.steps and self.cooldown_steps:
             rate *= min(1.0, max(0, self.steps - step) / self.cooldown_steps)
         return rate
-
-
-def adamw(model: nn.Module, config: TrainingConfig) -> torch.optim.AdamW:
-    """AdamW with the epsilon of Vaswani et al. 2017, section 5.3; only matrices decay, and what is frozen stays out."""
-    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    matrices, vectors = ([p for p in trained if (p.dim() > 1) is wanted] for wanted in (True, False))
-    groups: list[dict] = [{"params": matrices}, {"params": vectors, "weight_decay": 0.0}]
-    return torch.optim.AdamW(groups, betas=config.adam_betas, eps=1e-9, weight_decay=config.weight_decay, fused=True)

@@ -1,4 +1,4 @@
-# Generated from chapters/09d_processes.md: edit it there and `make export`, or here and `make sync`.
+# Generated from chapters/09c_devices.md: edit it there and `make export`, or here and `make sync`.
 
 """Several processes that train one model: who is who, and what they tell each other."""
 
@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 import torch
 import torch.distributed as dist
@@ -38,6 +38,11 @@ def process_group(device: str) -> Iterator[str]:
         yield device
     finally:
         dist.destroy_process_group()
+
+
+def gradients_stay(module: nn.Module, wanted: bool) -> AbstractContextManager[None]:
+    """Inside the block, if wanted, the gradients of what `wrap_for_ddp` made stay in their process and add up."""
+    return module.no_sync() if wanted and isinstance(module, DistributedDataParallel) else nullcontext()
 
 
 def wrap_for_ddp(module: nn.Module) -> nn.Module:

@@ -1,4 +1,4 @@
-# Generated from chapters/09_training.md: edit it there and `make export`, or here and `make sync`.
+# Generated from chapters/09_training.md and 1 more: edit it there and `make export`, or here and `make sync`.
 
 """The loss of a translation: cross-entropy over real tokens."""
 
@@ -16,6 +16,64 @@ from transformer_lib.model import Transformer, evaluation
 from transformer_lib.training.distributed import all_reduce_sum, rank_and_world_size
 
 Pairs = Sequence[tuple[list[int], list[int]]]
+
+
+def translation_loss(
+    model: Transformer,
+    source: Int[Tensor, "batch n"],
+    target: Int[Tensor, "batch m"],
+    *,
+    label_smoothing: float = 0.0,
+    reduction: str = "mean",
+) -> Float[Tensor, ""]:
+    """Cross-entropy of each real target token, given the ones before it (Vaswani et al. 2017, section 5.4).
+
+    Args:
+        model: the model; it is called as a module, with its hooks. In training on a CPU its encoder and decoder are,
+            and the loss reads the weight of its `output_projection`, if that is a linear map without a bias.
+        source: (batch, source length), padded on the right.
+        target: (batch, target length), each row <bos> … <eos>, padded on the right. It is shifted here.
+        label_smoothing: share of the target probability that is spread over the whole vocabulary.
+        reduction: "mean" or "sum", over real tokens.
+
+    Returns:
+        A scalar, in nats.
+
+    Raises:
+        ValueError: `reduction` is neither "mean" nor "sum".
+    """
+    if reduction not in ("mean", "sum"):
+        raise ValueError(f'reduction must be "mean" or "sum"; got {reduction!r}')
+    inputs, labels = target[:, :-1], target[:, 1:]  # (batch, target length - 1)
+    if torch.is_grad_enabled() and _fits_in_pieces(model.output_projection):
+        return _loss_in_pieces(model, source, inputs, labels, label_smoothing, reduction)
+    logits = model(source, inputs, is_causal=True).flatten(0, 1)  # (batch · (target length - 1), vocabulary)
+    ignored = model.config.pad_id  # a GPU would have to wait for the number of real tokens, so padding goes on
+    return F.cross_entropy(
+        logits, labels.flatten(), ignore_index=ignored, label_smoothing=label_smoothing, reduction=reduction
+    )
+
+
+def validation_loss(model: Transformer, pairs: Pairs, batch_tokens: int) -> float:
+    """The mean loss of a real token of `pairs`, in nats, without dropout and label smoothing.
+
+    Of several processes each computes its share of the batches; all must call it, and all get the same.
+    """
+    device, pad_id = next(model.parameters()).device, model.config.pad_id
+    total, count = torch.zeros((), dtype=torch.float64, device=device), 0
+    rank, world = rank_and_world_size()
+    with evaluation(model):
+        for batch in islice(token_batches(pairs, batch_tokens, pad_id=pad_id), rank, None, world):
+            source, target = (side.to(device, non_blocking=True) for side in batch)
+            total += translation_loss(model, source, target, reduction="sum")
+            count += real_targets(batch.target, pad_id)
+    loss, tokens = all_reduce_sum(total.item(), count)
+    return loss / tokens
+
+
+def real_targets(target: Int[Tensor, "batch m"], pad_id: int) -> int:
+    """The number of target tokens that are predicted: all but the first column and the padding."""
+    return int((target[:, 1:] != pad_id).sum())
 
 
 class _CrossEntropy(torch.autograd.Function):
@@ -46,62 +104,21 @@ class _CrossEntropy(torch.autograd.Function):
         return grads[0] * grad_hidden, grads[0] * grad_weight, None, None
 
 
-def translation_loss(
+def _fits_in_pieces(project: nn.Module) -> bool:
+    """Whether a model's last map is one that `_CrossEntropy` computes: linear, without a bias, on a CPU."""
+    return type(project) is nn.Linear and project.bias is None and project.weight.device.type == "cpu"
+
+
+def _loss_in_pieces(
     model: Transformer,
     source: Int[Tensor, "batch n"],
-    target: Int[Tensor, "batch m"],
-    *,
-    label_smoothing: float = 0.0,
-    reduction: str = "mean",
+    inputs: Int[Tensor, "batch steps"],
+    labels: Int[Tensor, "batch steps"],
+    smoothing: float,
+    reduction: str,
 ) -> Float[Tensor, ""]:
-    """Cross-entropy of each real target token, given the ones before it (Vaswani et al. 2017, section 5.4).
-
-    Args:
-        model: the model; it is called as a module, with its hooks. In training on a CPU its encoder and decoder are,
-            and the loss reads the weight of its `output_projection`, if that is a linear map without a bias.
-        source: (batch, source length), padded on the right.
-        target: (batch, target length), each row <bos> … <eos>, padded on the right. It is shifted here.
-        label_smoothing: share of the target probability that is spread over the whole vocabulary.
-        reduction: "mean" or "sum", over real tokens.
-
-    Returns:
-        A scalar, in nats.
-
-    Raises:
-        ValueError: `reduction` is neither "mean" nor "sum".
-    """
-    if reduction not in ("mean", "sum"):
-        raise ValueError(f'reduction must be "mean" or "sum"; got {reduction!r}')
-    inputs, labels = target[:, :-1], target[:, 1:]
-    project, pad_id = model.output_projection, model.config.pad_id
-    plain = type(project) is nn.Linear and project.bias is None
-    if plain and torch.is_grad_enabled() and project.weight.device.type == "cpu":
-        hidden, real = model.hidden_states(source, inputs, is_causal=True), labels != pad_id
-        hidden, labels = hidden[real], labels[real]  # (real tokens, d), (real tokens,)
-        total = _CrossEntropy.apply(hidden, project.weight, labels, label_smoothing)
-        return total if reduction == "sum" else total / len(labels)
-    # A GPU would have to wait for the number of real tokens, so padding goes on, too.
-    logits, labels = model(source, inputs, is_causal=True).flatten(0, 1), labels.flatten()
-    return F.cross_entropy(logits, labels, ignore_index=pad_id, label_smoothing=label_smoothing, reduction=reduction)
-
-
-def validation_loss(model: Transformer, pairs: Pairs, batch_tokens: int) -> float:
-    """The mean loss of a real token of `pairs`, in nats, without dropout and label smoothing.
-
-    Of several processes each computes its share of the batches; all must call it, and all get the same.
-    """
-    device, pad_id = next(model.parameters()).device, model.config.pad_id
-    total, count = torch.zeros((), dtype=torch.float64, device=device), 0
-    rank, world = rank_and_world_size()
-    with evaluation(model):
-        for batch in islice(token_batches(pairs, batch_tokens, pad_id=pad_id), rank, None, world):
-            source, target = (side.to(device, non_blocking=True) for side in batch)
-            total += translation_loss(model, source, target, reduction="sum")
-            count += real_targets(batch.target, pad_id)
-    loss, tokens = all_reduce_sum(total.item(), count)
-    return loss / tokens
-
-
-def real_targets(target: Int[Tensor, "batch m"], pad_id: int) -> int:
-    """The number of target tokens that are predicted: all but the first column and the padding."""
-    return int((target[:, 1:] != pad_id).sum())
+    """What `translation_loss` returns, with no more than 256 rows of logits at a time."""
+    hidden, real = model.hidden_states(source, inputs, is_causal=True), labels != model.config.pad_id
+    hidden, labels = hidden[real], labels[real]  # (real tokens, d), (real tokens,)
+    total = _CrossEntropy.apply(hidden, model.output_projection.weight, labels, smoothing)
+    return total if reduction == "sum" else total / len(labels)

@@ -1,4 +1,4 @@
-# Generated from chapters/09_training.md: edit it there and `make export`, or here and `make sync`.
+# Generated from chapters/09_training.md and 3 more: edit it there and `make export`, or here and `make sync`.
 
 """One step of the training: over one or more batches, by one or more processes."""
 
@@ -7,45 +7,19 @@ from __future__ import annotations
 import math
 import zlib
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from functools import partial
 
 import torch
 from torch import Tensor, nn
-from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 from torch.utils.checkpoint import checkpoint
 
 from transformer_lib.data import Batch
 from transformer_lib.model import Transformer
 from transformer_lib.training.config import TrainingConfig
-from transformer_lib.training.distributed import rank_and_world_size
+from transformer_lib.training.distributed import gradients_stay, rank_and_world_size
 from transformer_lib.training.loss import translation_loss
-
-
-@contextmanager
-def activation_checkpointing(model: Transformer, wanted: bool = True) -> Iterator[None]:
-    """Inside the block, if wanted, each layer keeps its input only and computes the rest again in the backward pass."""
-    layers = [*model.encoder.layers, *model.decoder.layers] if wanted else []
-    for layer in layers:
-        layer.forward = partial(checkpoint, layer.forward, use_reentrant=False)
-    try:
-        yield
-    finally:
-        for layer in layers:
-            del layer.forward  # the class's own again
-
-
-class LossModule(nn.Module):
-    """The summed loss of a batch, as a module: DistributedDataParallel wraps modules, and watches their `forward`."""
-
-    def __init__(self, model: Transformer, label_smoothing: float = 0.0) -> None:
-        super().__init__()
-        self.model, self.label_smoothing = model, label_smoothing
-
-    def forward(self, source: Tensor, target: Tensor) -> Tensor:
-        """The loss of all real targets, in nats: a scalar, from source (batch, n) and target (batch, m)."""
-        return translation_loss(self.model, source, target, label_smoothing=self.label_smoothing, reduction="sum")
 
 
 def train_step(
@@ -69,19 +43,60 @@ def train_step(
     device = next(loss.parameters()).device
     optimizer.zero_grad()
     parts = []
-    with torch.random.fork_rng([device] if device.type == "cuda" else []):  # what the program draws goes on afterwards
-        torch.manual_seed(zlib.crc32(f"{config.seed} {step} {rank}".encode()))
+    with randomness_of(device, config.seed, step, rank):
         for number, batch in enumerate(batches, start=1):
             source, target = (side[rank::world].to(device, non_blocking=True) for side in batch)  # this process's rows
-            last = number == len(batches)  # with it the gradients travel, once a step
-            with loss.no_sync() if isinstance(loss, DistributedDataParallel) and not last else nullcontext():
-                with torch.autocast("cuda", torch.bfloat16, enabled=device.type == "cuda"):
+            with gradients_stay(loss, number < len(batches)):  # they travel once a step, with the last batch
+                with half_precision(device):
                     parts.append(loss(source, target) / tokens)
                 (parts[-1] * world).backward()  # because `wrap_for_ddp` takes the mean over the processes
     norm = nn.utils.clip_grad_norm_(loss.parameters(), config.clip_norm or math.inf)
     for group in optimizer.param_groups:
         group["lr"] = config.learning_rate(step)
-    bad = (~norm.isfinite()).float()
-    optimizer.found_inf = bad.maximum(getattr(optimizer, "found_inf", bad))  # type: ignore[attr-defined]
+    stay_if_not_finite(optimizer, norm)
     optimizer.step()
     return torch.stack([sum(part.detach() for part in parts), norm])
+
+
+@contextmanager
+def activation_checkpointing(model: Transformer, wanted: bool = True) -> Iterator[None]:
+    """Inside the block, if wanted, each layer keeps its input only and computes the rest again in the backward pass."""
+    layers = [*model.encoder.layers, *model.decoder.layers] if wanted else []
+    for layer in layers:
+        layer.forward = partial(checkpoint, layer.forward, use_reentrant=False)
+    try:
+        yield
+    finally:
+        for layer in layers:
+            del layer.forward  # the class's own again
+
+
+def half_precision(device: torch.device) -> torch.autocast:
+    """Inside the block a GPU multiplies matrices in bfloat16; a CPU computes as before."""
+    return torch.autocast("cuda", torch.bfloat16, enabled=device.type == "cuda")
+
+
+def stay_if_not_finite(optimizer: Optimizer, norm: Tensor) -> None:
+    """From the first norm on that is not finite, no step of a fused optimiser moves a weight."""
+    bad = (~norm.isfinite()).float()
+    optimizer.found_inf = bad.maximum(getattr(optimizer, "found_inf", bad))  # type: ignore[attr-defined]
+
+
+class LossModule(nn.Module):
+    """The summed loss of a batch, as a module: DistributedDataParallel wraps modules, and watches their `forward`."""
+
+    def __init__(self, model: Transformer, label_smoothing: float = 0.0) -> None:
+        super().__init__()
+        self.model, self.label_smoothing = model, label_smoothing
+
+    def forward(self, source: Tensor, target: Tensor) -> Tensor:
+        """The loss of all real targets, in nats: a scalar, from source (batch, n) and target (batch, m)."""
+        return translation_loss(self.model, source, target, label_smoothing=self.label_smoothing, reduction="sum")
+
+
+@contextmanager
+def randomness_of(device: torch.device, seed: int, step: int, rank: int) -> Iterator[None]:
+    """Inside the block these three numbers decide what is drawn; what the program draws goes on afterwards."""
+    with torch.random.fork_rng([device] if device.type == "cuda" else []):
+        torch.manual_seed(zlib.crc32(f"{seed} {step} {rank}".encode()))
+        yield
