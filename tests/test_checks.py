@@ -268,6 +268,7 @@ def test_a_model_that_runs_in_one_dtype_only_is_still_examined():
     (lambda *sizes: Adapted(ours(*sizes), lambda model, *xs: (model(*xs), 0)), TypeError, "tuple"),
     (lambda *sizes: Adapted(ours(*sizes), lambda model, *xs: model(*xs)[:, -1]), ValueError, "target length"),
     (lambda *sizes: Adapted(ours(*sizes), lambda model, source: 0), TypeError, "positional"),
+    (lambda *sizes: Adapted(ours(*sizes), lambda m, s, t: m(s + 0 * t, t)), RuntimeError, r"equally long.*\(length, "),
 ])  # fmt: skip
 def test_what_cannot_run_gets_no_report(factory, error, words):
     with pytest.raises(error, match=words):

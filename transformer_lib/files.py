@@ -15,8 +15,9 @@ class InputError(ValueError):
 
 
 def one_line(error: BaseException) -> str:
-    """Somebody else's error in one short line, to be quoted in ours."""
-    return f"{type(error).__name__}: {' '.join(str(error).split())[:120]}"
+    """Somebody else's error in one short line, to be quoted in ours, with our notes on it."""
+    said = f"{type(error).__name__}: {' '.join(str(error).split())[:120]}"
+    return "; ".join([said, *getattr(error, "__notes__", [])])
 
 
 @contextmanager

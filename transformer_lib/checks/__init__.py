@@ -4,6 +4,7 @@
 
 import warnings
 from collections.abc import Callable, Collection
+from contextlib import suppress
 from typing import Any
 
 import torch
@@ -93,10 +94,25 @@ def check_transformer(
                 raise ValueError(
                     f"the factory must set every parameter; got memory as it was in {', '.join(empty[:3])}"
                 )
-            model.logits(first, *model.pair())  # a model that cannot run is no finding
+            if not _first_call(model, first).isfinite().all():  # then no property would say more
+                evidence = "short sentences without any padding get logits that are NaN or infinite"
+                cause = "a mask that forbids everything, such as a padding mask in the opposite convention"
+                on_finding(finding := Finding("finite answers", "fail", evidence, cause))
+                return Report((finding,))
             return examine(model, properties, on_finding, FOLLOWS, on_start)
         finally:
             torch.set_num_threads(threads)
+
+
+def _first_call(model: ModelUnderTest, module: torch.nn.Module) -> torch.Tensor:
+    """The logits for short sentences; a model that cannot run is no finding, and raises."""
+    try:
+        return model.logits(module, *model.pair())
+    except Exception as error:
+        with suppress(Exception):
+            model.logits(module, *model.pair(3, 7, 7))
+            error.add_note("it runs if source and target are equally long: are its tokens (length, batch)?")
+        raise
 
 
 def assert_transformer(factory: Factory, **options: Any) -> None:

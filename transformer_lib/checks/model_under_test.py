@@ -19,7 +19,7 @@ from torch.nn.parameter import UninitializedParameter
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from transformer_lib.checks.report import Outcome
+from transformer_lib.checks.report import NotApplicable, Outcome
 
 Factory = Callable[[int, int, int], nn.Module]
 LONGEST = 12  # tokens in the longest sentence that a property uses
@@ -189,12 +189,16 @@ class ModelUnderTest(UnderTest):
     def gradients(
         self, source: Tensor, target: Tensor, rows: int | None = None, module: nn.Module | None = None
     ) -> dict[str, Tensor | None]:
-        """The gradient of `loss` over the first rows, by the name of the parameter."""
+        """The gradient of `loss` over the first rows, by the name of the parameter; not applicable if it has none."""
         module = self.module if module is None else module
         module.zero_grad(set_to_none=True)
-        self.loss(module(source, target)[:rows]).backward()
+        loss = self.loss(module(source, target)[:rows])
+        if loss.requires_grad:
+            loss.backward()
         found = {name: p.grad for name, p in module.named_parameters() if p.requires_grad}
         module.zero_grad(set_to_none=True)
+        if all(gradient is None for gradient in found.values()):
+            raise NotApplicable("nothing in the model gets a gradient")
         return found
 
     @cached_property
@@ -310,16 +314,20 @@ class ModelUnderTest(UnderTest):
 
 
 def plain_tensors(module: nn.Module, call: Callable[[], Tensor] | None = None) -> list[str]:
-    """The attributes, of a module and all inside it, that are tensors but neither parameters nor buffers.
+    """The attributes, of a module and all inside it, that hold tensors which are neither parameters nor buffers.
 
     Args:
         module: the module.
         call: if given, only those count that matter: spoilt, they change what it returns, or it raises.
     """
     found, before = [], None if call is None else call()
+    own = {*map(id, module.parameters()), *map(id, module.buffers())}  # torch's LSTM also keeps them in a list
     for name, owner in module.named_modules():
         for key, value in list(vars(owner).items()):
-            if key in {"_parameters", "_buffers", "_modules"} or not (spoilt := _spoilt(value)):
+            held = value if isinstance(value, list | tuple) else [value]
+            if key in {"_parameters", "_buffers", "_modules"} or own.issuperset(map(id, held)):
+                continue
+            if not (spoilt := _spoilt(value)):
                 continue
             matters = True
             if call is not None and before is not None:

@@ -7,12 +7,14 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
+from operator import attrgetter
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
+from torch.utils._pytree import tree_leaves
 
 from transformer_lib.checks.model_under_test import (
     LONGEST,
@@ -115,11 +117,12 @@ def source_sensitivity(model: ModelUnderTest) -> Outcome:
 
 @register_property(PROPERTIES, "a causal mask on cross-attention, or only a part of the memory is handed on")
 def memory_is_whole(model: ModelUnderTest) -> Outcome:
-    """Each vector of the memory hears the tokens beside its own, and is heard at each target position.
+    """The memory's vectors hear tokens on both sides; each is heard somewhere, and each target position hears some.
 
     Proves: the encoder reads in both directions, and cross-attention reaches every place. The memory is the last
     output of a module that has a vector for each source token, mixes them, matters, and does not depend on the target.
-    Cannot: judge a model without such a module, or see further than the neighbours.
+    Cannot: judge a model without such a module, or see further than the neighbours. It does not ask every place to hear
+    every other: a sparse attention leaves some out.
     """
     places = torch.arange(7)
     source = model.tokens(1, 7).repeat(8, 1)
@@ -127,7 +130,9 @@ def memory_is_whole(model: ModelUnderTest) -> Outcome:
     targets = [model.tokens(1, 6, target=True).expand(8, -1) for _ in range(2)]
     states, again = (model.states(source, target, 7) for target in targets)
     for call, memory in reversed(states.items()):
-        beside = [max_difference(memory[j, k], memory[7, k]) for i in range(6) for j, k in ((i + 1, i), (i, i + 1))]
+        after = [max_difference(memory[i + 1, i], memory[7, i]) for i in range(6)]  # what the token to the right moves
+        before = [max_difference(memory[i, i + 1], memory[7, i + 1]) for i in range(6)]
+        beside = [max(after), max(before)]
         if max_difference(again.get(call, memory[:0]), memory) > 0 or max(beside) <= model.tolerance:
             continue
 
@@ -139,14 +144,19 @@ def memory_is_whole(model: ModelUnderTest) -> Outcome:
             vectors[places, places] = torch.randn(7, new.size(-1), generator=model.generator).to(new)
             return new
 
-        with every_output(spoil):
-            logits = model(source[7:].expand(8, -1), targets[0])
-        moves = [max_difference(logits[j, i], logits[7, i]) for j in range(7) for i in range(6)]
+        drawn = []
+        for _ in range(6):  # a sparse attention need not hear each vector for each target
+            with every_output(spoil):
+                drawn.append(model(source[7:].expand(8, -1), model.tokens(1, 6, target=True).expand(8, -1)))
+        logits = torch.stack(drawn, dim=2)  # (8, 6 positions, 6 targets, vocabulary)
+        table = [[max_difference(logits[j, i], logits[7, i]) for i in range(6)] for j in range(7)]
+        moves = [*map(max, table), *map(max, zip(*table))]
         if max(moves) > model.tolerance:
-            words = "the least that a source token moves the vector beside it is"
+            words = "the least that source tokens on one side move the vectors beside them is"
             if not (outcome := model.more_than_rounding(beside, words))[0]:
                 return *outcome, "the encoder hears one side only: a causal mask in it"
-            return model.more_than_rounding(moves, "the least that a vector of the memory moves a position's logits is")
+            words = "the least that a vector of the memory moves logits, or that a position hears of any, is"
+            return model.more_than_rounding(moves, words)
     raise NotApplicable("no module puts out one vector for each source token, of all tokens together")
 
 
@@ -345,6 +355,9 @@ def _swapped(model: ModelUnderTest, length: int, *, target: bool) -> Tensor:
 def positions_matter(model: ModelUnderTest) -> Outcome:
     """Swapping two source tokens changes the logits; swapping two target tokens, what self-attention says after them.
 
+    A running mean, or a sparse attention, need not hear a swap. So it is enough if a target that repeats one word gets
+    other logits at each place: without positions they would all be equal.
+
     Proves: order is seen on both sides, also far apart and behind the end of a table. Cannot: show that positions are
     right; nor judge the target apart from the logits, where no module puts out a vector for each of its tokens.
     """
@@ -357,7 +370,9 @@ def positions_matter(model: ModelUnderTest) -> Outcome:
         states = model.states(model.tokens(1, 5).expand(len(rows), -1), rows, length).values()
         mixed = (state for state in states if max_difference(state[1, 1:], state[0, 1:]) > model.tolerance)
         if (state := next(mixed, None)) is not None:
-            moves += [max_difference(swapped[-1], state[0, -1]) for swapped in state[2:]]
+            heard = min(max_difference(swapped[-1], state[0, -1]) for swapped in state[2:])
+            repeated = model(model.tokens(1, 5), model.tokens(1, 1, target=True).expand(1, length))[0]
+            moves.append(max(heard, min(max_difference(*both) for both in itertools.pairwise(repeated))))
     return model.more_than_rounding(moves, "the least that swapping two tokens moves what should hear it is")
 
 
@@ -451,7 +466,9 @@ def empty_sentences(model: ModelUnderTest) -> Outcome:
     source, target = model.pair()
     more_source, more_target = (torch.cat([t, model.padding(1, t.size(1))]) for t in (source, target))
     moved = max_difference(model(more_source, more_target)[:3], model(source, target))
-    alone, together = model.gradients(source, target), model.gradients(more_source, more_target, rows=3)
+    alone = together = dict[str, Tensor | None]()
+    with suppress(NotApplicable):
+        alone, together = model.gradients(source, target), model.gradients(more_source, more_target, rows=3)
     spoilt = sum(g is not None and not g.isfinite().all().item() for g in together.values())
     if spoilt:
         return False, f"{spoilt} of {len(together)} parameters get a gradient that is not finite"
@@ -715,6 +732,10 @@ def gradient_reaches_everything(model: ModelUnderTest) -> Outcome:
     that nobody chose or a far distance, gets more sentences, other seeds and a longer one. A matrix that is constant
     must get one as it was built, in the first steps. Cannot: say that a part does its work.
     """
+    try:
+        model.gradients(*model.pair())
+    except NotApplicable as reason:
+        return False, str(reason), "requires_grad is False, or forward runs under no_grad() or inference_mode()"
     if stuck := _stuck_at_the_start(model):
         cause = "matrices start at a constant and block each other's gradient"
         return False, f"{len(stuck)} constant matrices get no gradient in the first steps, such as {stuck[0]}", cause
@@ -850,12 +871,8 @@ def every_dtype(model: ModelUnderTest) -> Outcome:
         source[0, -2:] = model.pad_id
     with LowerPrecision() as lower:
         references = [model.logits(single, *pair) for pair in pairs]
-    if lower.found:
-        return (
-            False,
-            f"in float32, some of it is computed in {', '.join(map(str, lower.found))}",
-            "a cast to half precision",
-        )
+    if half := ", ".join(str(dtype) for dtype in lower.found if dtype.itemsize < 4):
+        return False, f"in float32, some of it is computed in {half}", "a cast to half precision"
     for dtype, allowed in ((torch.float64, 2e-5), (torch.bfloat16, 0.3), (torch.float16, 0.05)):
         name = str(dtype).removeprefix("torch.")
         try:
@@ -884,26 +901,35 @@ def state_dict_is_complete(model: ModelUnderTest) -> Outcome:
     return moved == 0, f"after loading, logits differ by {model.describe(moved) if moved else 0}"
 
 
+def _on_meta(value: object) -> bool:
+    return isinstance(value, Tensor) and value.is_meta
+
+
 @register_property(PROPERTIES, "a tensor is a plain attribute, or is made in forward without device=", "buffer")
 def buffers_move_along(model: ModelUnderTest) -> Outcome:
     """What the output depends on is a parameter or a buffer, and the model runs on another device.
+
+    A tensor that a call makes anew on the other device is no fault, such as a mask kept for each device.
 
     Proves: what modules keep moves, and, on the device `meta`, that sums and embeddings in `forward` meet nothing made
     on the CPU. Cannot: see the latter in matrix products, which do not compare devices there, nor at all if the model
     looks at values, which `meta` has not.
     """
     source, target = model.pair()
-    plain = plain_tensors(model.module, lambda: model(source, target))
-    if plain:
-        return False, f"plain tensors: {', '.join(plain[:3])}"
-    moved = "the model runs on another device"
+    plain, module = plain_tensors(model.module, lambda: model(source, target)), model.build()
+    model.logits(module, source, target)
+    moved, failure = "the model runs on another device", ""
     try:
         with register_module_forward_pre_hook(indices_beside_table):
-            model.logits(model.build().to("meta"), *(tokens.to("meta") for tokens in model.pair()))
+            model.logits(module.to("meta"), source.to("meta"), target.to("meta"))
+        plain = [name for name in plain if not any(map(_on_meta, tree_leaves(attrgetter(name)(module))))]  # made anew
     except Exception as error:
-        if "not on the expected device" in str(error):
-            return False, f"moved to another device, it does not run: {one_line(error)}"
+        failure = one_line(error)
         moved = "no other device was tried, as the model looks at values"
+    if plain:
+        return False, f"plain tensors: {', '.join(plain[:3])}"
+    if "not on the expected device" in failure:
+        return False, f"moved to another device, it does not run: {failure}"
     return True, f"every tensor that matters is a parameter or a buffer; {moved}"
 
 
@@ -939,6 +965,8 @@ def _shifted_right(model: ModelUnderTest, labels: Tensor) -> Tensor:
 def _training(model: ModelUnderTest, batch: Batch) -> Iterator[tuple[nn.Module, float]]:
     """Train a fresh module; after every 200 steps of Adam, the module and its mean loss over the last twenty."""
     module = model.build().float()
+    if not any(parameter.requires_grad for parameter in module.parameters()):
+        raise NotApplicable("nothing in the model gets a gradient")
     optimizer = torch.optim.Adam([p for p in module.parameters() if p.requires_grad], lr=PEAK, betas=(0.9, 0.98))
     for block in itertools.count():
         losses = []
