@@ -1,4 +1,4 @@
-# Generated from chapters/00c_sources.md: edit it there and `make export`, or here and `make sync`.
+# Generated from chapters/00b_sources.md: edit it there and `make export`, or here and `make sync`.
 
 """Exercises that check themselves: a grader yields properties of an answer, small cases first."""
 

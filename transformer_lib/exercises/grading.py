@@ -1,4 +1,4 @@
-# Generated from chapters/00c_sources.md: edit it there and `make export`, or here and `make sync`.
+# Generated from chapters/00b_sources.md: edit it there and `make export`, or here and `make sync`.
 
 """What the graders of the reader's own parts have in common: what is right, and which wrong answer was given."""
 
