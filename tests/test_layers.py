@@ -13,7 +13,7 @@ from torch import nn
 from transformer_lib.layers import DecoderLayer, EncoderLayer, FeedForward
 from transformer_lib.masks import causal_mask
 from transformer_lib.multi_head import MultiHeadAttention
-from transformer_lib.variants import SwiGLU, rotary
+from transformer_lib.variants import GroupedQueryAttention, SwiGLU, rotary
 
 both_layers = pytest.mark.parametrize("kind", [EncoderLayer, DecoderLayer])
 SUBLAYERS = {EncoderLayer: ["self_attention", "feed_forward"]}
@@ -103,10 +103,10 @@ def test_a_layer_is_the_papers_unless_it_is_told(kind):
 @both_layers
 def test_a_layer_is_made_of_the_components_that_it_is_told(kind, norm_first):
     """And computes what they compute."""
-    parts = {"attention": partial(MultiHeadAttention, num_groups=1, positions=rotary), "feed_forward": SwiGLU}
+    parts = {"attention": partial(GroupedQueryAttention, num_groups=1, positions=rotary), "feed_forward": SwiGLU}
     parts["norm"] = partial(nn.RMSNorm, eps=1e-3)
     if kind is DecoderLayer:
-        parts["cross_attention"] = partial(MultiHeadAttention, num_groups=3, bias=False)
+        parts["cross_attention"] = partial(GroupedQueryAttention, num_groups=3, bias=False)
     layer, x, memory = make(kind, norm_first, **parts), tokens(2, 5), tokens(2, 7)
     expected = x
     for name in SUBLAYERS[kind]:

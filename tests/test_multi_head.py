@@ -104,17 +104,6 @@ def test_with_a_cache_a_mask_covers_the_cached_keys_and_one_token_needs_none(nee
         layer(x[:, :1], x[:, :1], x[:, :1], mask=mask[:, :, :1, :6], cache=cache)
 
 
-def test_positions_count_from_the_first_token_of_the_sentence():
-    """Queries and keys of a call alike, and after those that are cached."""
-    offsets, x = [], tokens(2, 5, 12)
-    layer = attention(positions=lambda heads, offset: offsets.append(offset) or heads)
-    layer(x, x, x)
-    cache = KeyValueCache(1).layers[0].self_attention
-    for part in x.split([3, 2], dim=1):
-        layer(part, part, part, cache=cache)
-    assert offsets == [0, 0, 0, 0, 3, 3]
-
-
 def test_one_channel_is_wide_enough():
     layer, x = attention(1, 1, bias=False), torch.randn(3, 1, 1, dtype=torch.float64)  # a single key: its value
     equal(layer(x, x, x)[0], x * layer.in_projection.weight[2] * layer.out_projection.weight[0])

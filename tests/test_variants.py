@@ -17,7 +17,7 @@ from transformer_lib.layers import EncoderLayer, FeedForward
 from transformer_lib.masks import causal_mask
 from transformer_lib.model import Encoder
 from transformer_lib.multi_head import MultiHeadAttention
-from transformer_lib.variants import DecoderOnly, EncoderOnly, ModernDecoderOnly, mask_tokens
+from transformer_lib.variants import DecoderOnly, EncoderOnly, GroupedQueryAttention, ModernDecoderOnly, mask_tokens
 from transformer_lib.variants.modern_blocks import SwiGLU, rotary
 
 PAD, MASK, V = 0, 12, 13
@@ -461,7 +461,7 @@ def test_swiglu_is_its_formula_and_as_large_as_promised():
 
 
 def rotary_attention():
-    return MultiHeadAttention(24, 6, bias=False, num_groups=2, positions=rotary)
+    return GroupedQueryAttention(24, 6, bias=False, num_groups=2, positions=rotary)
 
 
 def full_attention(grouped):
@@ -477,7 +477,7 @@ def full_attention(grouped):
 
 @pytest.mark.parametrize(("heads", "groups"), [(4, 4), (4, 2), (4, 1), (6, 3), (6, 2)])
 def test_grouped_queries_are_full_attention_with_repeated_keys(heads, groups):
-    grouped = randomise(MultiHeadAttention(24, heads, bias=False, num_groups=groups)).double()
+    grouped = randomise(GroupedQueryAttention(24, heads, bias=False, num_groups=groups)).double()
     full, x = full_attention(grouped), torch.randn(2, 7, 24, dtype=torch.float64, requires_grad=True)
     random = torch.rand(2, heads, 7, 7) < 0.5
     for options in ({}, {"is_causal": True}, {"mask": random}, {"mask": torch.zeros(1, 1, 1, 7, dtype=torch.bool)}):
@@ -501,10 +501,21 @@ def test_the_kernel_reads_the_cache_itself_and_no_copy_for_each_head():
     assert key.shape == value.shape == (2, 2, 1, 4)  # two groups, six heads
 
 
+def test_positions_count_from_the_first_token_of_the_sentence():
+    """Queries and keys of a call alike, and after those that are cached."""
+    offsets, x = [], torch.randn(2, 5, 12, dtype=torch.float64)
+    layer = GroupedQueryAttention(12, 3, positions=lambda heads, offset: offsets.append(offset) or heads).double()
+    layer(x, x, x)
+    cache = KeyValueCache(1).layers[0].self_attention
+    for part in x.split([3, 2], dim=1):
+        layer(part, part, part, cache=cache)
+    assert offsets == [0, 0, 0, 0, 3, 3]
+
+
 def test_groups_and_positions_refuse_what_does_not_fit():
     for groups in (5, 4, 0):
         with pytest.raises(ValueError, match=f"multiple of num_groups; got 6 and {groups}"):
-            MultiHeadAttention(24, 6, num_groups=groups)
+            GroupedQueryAttention(24, 6, num_groups=groups)
     layer, x = rotary_attention(), torch.randn(2, 5, 24)
     with pytest.raises(ValueError, match="equal queries and keys"):
         layer(x, x + 1, x)

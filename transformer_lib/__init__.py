@@ -34,6 +34,7 @@ from transformer_lib.training.loss import translation_loss
 from transformer_lib.training.state import load_state, save_state
 from transformer_lib.translation import Translator, evaluate_bleu
 from transformer_lib.variants.families import DecoderOnly, EncoderOnly, mask_tokens
+from transformer_lib.variants.grouped_attention import GroupedQueryAttention
 from transformer_lib.variants.modern_blocks import SwiGLU, rotary
 from transformer_lib.variants.modern_decoder import ModernDecoderOnly
 
@@ -46,6 +47,7 @@ __all__ = [
     "EncoderLayer",
     "EncoderOnly",
     "FeedForward",
+    "GroupedQueryAttention",
     "Hypothesis",
     "InputError",
     "KeyValueCache",

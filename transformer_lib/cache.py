@@ -1,4 +1,4 @@
-# Generated from chapters/03_multi_head.md: edit it there and `make export`, or here and `make sync`.
+# Generated from chapters/10_decoding.md: edit it there and `make export`, or here and `make sync`.
 
 """A key-value cache: what a decoder has projected so far, so that it need not be projected again."""
 
@@ -12,15 +12,15 @@ from torch import Tensor
 
 @dataclass(eq=False)
 class KeysAndValues:
-    """The keys and values that one attention has projected so far, each (rows, heads, length, d_k).
+    """The keys and values that one attention has projected so far, each (rows, heads, length, d_k)."""
 
-    Args:
-        static: True for attention to the memory: what is put in first stays, and nothing is added.
-    """
-
-    static: bool = False
     key: Float[Tensor, "rows heads length d_k"] | None = None
     value: Float[Tensor, "rows heads length d_k"] | None = None
+
+    @property
+    def length(self) -> int:
+        """How many of each are stored."""
+        return 0 if self.key is None else self.key.size(2)
 
     def update(
         self, key: Float[Tensor, "rows heads new d_k"], value: Float[Tensor, "rows heads new d_k"]
@@ -28,7 +28,7 @@ class KeysAndValues:
         """Append those of new positions, each (rows, heads, new, d_k), and return all."""
         if self.key is None or self.value is None:
             self.key, self.value = key, value
-        elif not self.static:
+        elif key.size(2):
             self.key = torch.cat([self.key, key], dim=2)  # (rows, heads, length + new, d_k)
             self.value = torch.cat([self.value, value], dim=2)  # (rows, heads, length + new, d_k)
         return self.key, self.value
@@ -59,13 +59,12 @@ class KeyValueCache:
     def __init__(self, num_layers: int) -> None:
         if num_layers < 1:
             raise ValueError(f"a cache needs at least one decoder layer; got num_layers={num_layers}")
-        self.layers = [LayerCache(KeysAndValues(), KeysAndValues(static=True)) for _ in range(num_layers)]
+        self.layers = [LayerCache(KeysAndValues(), KeysAndValues()) for _ in range(num_layers)]
 
     @property
     def length(self) -> int:
         """How many target positions are stored; the next token stands at this position, counted from 0."""
-        key = self.layers[0].self_attention.key
-        return 0 if key is None else key.size(2)
+        return self.layers[0].self_attention.length
 
     def select(self, rows: Int[Tensor, " rows"], *, memory: bool = True) -> None:
         """Make row i of the cache what row rows[i] was: leave rows out, repeat them, change their order.

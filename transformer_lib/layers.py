@@ -147,6 +147,8 @@ class DecoderLayer(_ResidualLayer):
             (batch, target length, d_model).
         """
         own, other = (None, None) if cache is None else (cache.self_attention, cache.cross_attention)
+        if other is not None and other.length:
+            memory = memory[:, :0]  # its keys and values are in the cache already
         x = self._add(
             x,
             self.self_attention_norm,

@@ -4,8 +4,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import torch
 import torch.nn.functional as F
 from jaxtyping import Bool, Float
@@ -13,6 +11,45 @@ from torch import Tensor, nn
 
 from transformer_lib.attention import check_mask, scaled_dot_product_attention
 from transformer_lib.cache import KeysAndValues
+
+Tokens = Float[Tensor, "batch length d_model"]
+Heads = Float[Tensor, "batch heads length d_k"]
+Queries = Float[Tensor, "batch n_q d_model"]
+Keys = Float[Tensor, "batch n_k d_model"]  # and values
+Mask = Bool[Tensor, "#batch #heads #n_q #n_all"]
+Weights = Float[Tensor, "batch heads n_q n_all"]
+
+
+def check_arguments(
+    query: Queries, key: Keys, value: Keys, num_heads: int, mask: Mask | None, is_causal: bool,
+    cache: KeysAndValues | None,
+) -> None:  # fmt: skip
+    """Refuse arguments of `MultiHeadAttention.forward` that do not fit together.
+
+    Raises:
+        TypeError: the mask is not boolean.
+        ValueError: key and value differ in length, the mask does not fit, or `is_causal` comes with a mask, a cache or
+            two different lengths.
+    """
+    queries, keys, values = query.size(1), key.size(1), value.size(1)
+    if is_causal and (mask is not None or cache is not None):
+        raise ValueError("is_causal=True goes neither with a mask nor with a cache: put causality into the mask")
+    if keys != values:  # a fused kernel may not notice
+        raise ValueError(f"keys and values come in pairs; got {keys} keys and {values} values")
+    if is_causal and queries != keys:
+        raise ValueError(f"is_causal=True needs as many queries as keys; got {queries} and {keys}")
+    if mask is not None:
+        check_mask(mask, (query.size(0), num_heads, queries, keys + (0 if cache is None else cache.length)))
+
+
+def split_heads(x: Tokens, num_heads: int) -> Heads:
+    """Cut the vector of each token into heads, and move the heads next to the batch."""
+    return x.unflatten(2, (num_heads, -1)).transpose(1, 2)  # (b, n, d_model) -> (b, n, h, d_k) -> (b, h, n, d_k)
+
+
+def merge_heads(x: Heads) -> Tokens:
+    """Put what the heads found side by side again."""
+    return x.transpose(1, 2).flatten(2)  # (b, h, n, d_k) -> (b, n, h, d_k) -> (b, n, d_model)
 
 
 class MultiHeadAttention(nn.Module):
@@ -23,29 +60,18 @@ class MultiHeadAttention(nn.Module):
         num_heads: number of heads; each is d_k = d_model / num_heads wide.
         dropout: probability of dropping an attention weight while training.
         bias: whether the four projections have biases.
-        num_groups: number of key and value heads, each shared by as many query heads (Ainslie et al. 2023, section
-            2.2); None = one for each query head. A cache holds (batch, groups, length, d_k).
-        positions: called as positions(x, offset=…) with the queries and with the keys (batch, heads, length, d_k) of
-            self-attention, `offset` being the position of the first one; None = no positions.
 
     Raises:
-        ValueError: `d_model` is not a positive multiple of `num_heads`, or `num_heads` not one of `num_groups`.
+        ValueError: `d_model` is not a positive multiple of `num_heads`.
     """
 
-    def __init__(
-        self, d_model: int, num_heads: int, *, dropout: float = 0.0, bias: bool = True,
-        num_groups: int | None = None, positions: Callable[..., Tensor] | None = None,
-    ) -> None:  # fmt: skip
+    def __init__(self, d_model: int, num_heads: int, *, dropout: float = 0.0, bias: bool = True) -> None:
         super().__init__()
-        num_groups = num_heads if num_groups is None else num_groups
         if d_model < 1 or num_heads < 1 or d_model % num_heads:
             raise ValueError(f"d_model must be a positive multiple of num_heads; got {d_model} and {num_heads}")
-        if num_groups < 1 or num_heads % num_groups:
-            raise ValueError(f"num_heads must be a positive multiple of num_groups; got {num_heads} and {num_groups}")
-        self.d_model, self.num_heads, self.num_groups, self.dropout = d_model, num_heads, num_groups, dropout
-        self.d_k, self.positions = d_model // num_heads, positions
-        self.widths = [heads * self.d_k for heads in (num_heads, num_groups, num_groups)]  # of queries, keys, values
-        self.in_projection = nn.Linear(d_model, sum(self.widths), bias=bias)  # rows: queries, keys, values
+        self.d_model, self.num_heads, self.d_k, self.dropout = d_model, num_heads, d_model // num_heads, dropout
+        self.widths = [d_model, d_model, d_model]  # the rows of in_projection: for queries, for keys, for values
+        self.in_projection = nn.Linear(d_model, 3 * d_model, bias=bias)
         self.out_projection = nn.Linear(d_model, d_model, bias=bias)
         for weight in (*self.in_projection.weight.split(self.widths), self.out_projection.weight):
             nn.init.xavier_uniform_(weight)
@@ -53,17 +79,18 @@ class MultiHeadAttention(nn.Module):
             nn.init.zeros_(self.in_projection.bias)
             nn.init.zeros_(self.out_projection.bias)
 
+    def project(self, query: Queries, key: Keys, value: Keys) -> tuple[Float[Tensor, "batch _ _"], ...]:
+        """Make the queries, keys and values of all heads, each (batch, length, width)."""
+        if query is key and key is value:  # self-attention: one product makes all three
+            return self.in_projection(query).split(self.widths, dim=-1)
+        weights = self.in_projection.weight.split(self.widths)
+        biases = [None] * 3 if self.in_projection.bias is None else self.in_projection.bias.split(self.widths)
+        return tuple(F.linear(x, W, b) for x, W, b in zip((query, key, value), weights, biases))
+
     def forward(
-        self,
-        query: Float[Tensor, "batch n d_model"],
-        key: Float[Tensor, "batch m d_model"],
-        value: Float[Tensor, "batch m d_model"],
-        *,
-        mask: Bool[Tensor, "#batch #heads #n #keys"] | None = None,
-        is_causal: bool = False,
-        cache: KeysAndValues | None = None,
-        need_weights: bool = False,
-    ) -> tuple[Float[Tensor, "batch n d_model"], Float[Tensor, "batch heads n keys"] | None]:
+        self, query: Queries, key: Keys, value: Keys, *, mask: Mask | None = None, is_causal: bool = False,
+        cache: KeysAndValues | None = None, need_weights: bool = False,
+    ) -> tuple[Queries, Weights | None]:  # fmt: skip
         """Attend from `query` to `key` and `value`.
 
         Args:
@@ -72,8 +99,8 @@ class MultiHeadAttention(nn.Module):
             value: (batch, key length, d_model).
             mask: boolean, True = may attend, broadcastable to (batch, heads, query length, key length), four
                 dimensions. A query that may attend to nothing gets zeros before the output projection.
-            is_causal: query i may attend to keys 0 … i; instead of a mask.
-            cache: keys and values of earlier calls; the new ones are added, unless it is static and filled.
+            is_causal: query i may attend to the keys up to i; instead of a mask.
+            cache: keys and values of earlier calls; the new ones are added.
             need_weights: also return the weights, by the readable formula instead of the fused kernel.
 
         Returns:
@@ -81,68 +108,17 @@ class MultiHeadAttention(nn.Module):
 
         Raises:
             TypeError: the mask is not boolean.
-            ValueError: key and value differ in length, the mask does not fit, `is_causal` comes with a mask, a cache
-                or two different lengths, or an attention with positions gets other keys than queries.
+            ValueError: the arguments do not fit together (`check_arguments`).
         """
-        if is_causal and (mask is not None or cache is not None):
-            raise ValueError("is_causal=True goes neither with a mask nor with a cache: put causality into the mask")
-        if self.positions is not None and not (key is query or torch.equal(key, query)):
-            raise ValueError("positions are for self-attention: expected equal queries and keys; got others")
-        if cache is not None and cache.static and cache.key is not None and cache.value is not None:
-            (q,), k, v = self._heads(query, 0, 1), cache.key, cache.value
-        else:  # q, k and v are (b, h or g, n or m, d_k)
-            if query is key and key is value:
-                q, k, v = self._heads(query, 0, 3)
-            elif key is value:
-                (q,), (k, v) = self._heads(query, 0, 1), self._heads(key, 1, 3)
-            else:
-                (q,), (k,), (v,) = self._heads(query, 0, 1), self._heads(key, 1, 2), self._heads(value, 2, 3)
-            if self.positions is not None:
-                offset = 0 if cache is None or cache.key is None else cache.key.size(2)
-                q, k = self.positions(q, offset=offset), self.positions(k, offset=offset)
-            if cache is not None:
-                k, v = cache.update(k, v)  # those in the cache come first
-        if k.size(2) != v.size(2):  # a fused kernel may not notice
-            raise ValueError(f"keys and values come in pairs; got {k.size(2)} keys and {v.size(2)} values")
-        shape = (q.size(0), self.num_heads, q.size(2), k.size(2))  # (b, h, n, m)
-        if is_causal and shape[2] != shape[3]:
-            raise ValueError(f"is_causal=True needs as many queries as keys; got {shape[2]} and {shape[3]}")
-        if mask is not None:
-            check_mask(mask, shape)
-        heads, weights = self._attend(q, k, v, mask, is_causal, need_weights)  # (b, h, n, d_k), (b, h, n, m)
-        return self.out_projection(heads.transpose(1, 2).flatten(2)), weights  # (b, n, h, d_k) -> (b, n, d_model)
-
-    def _heads(
-        self, x: Float[Tensor, "batch length d_model"], start: int, stop: int
-    ) -> list[Float[Tensor, "batch _ length d_k"]]:
-        """Project x by the blocks start … stop of the input projection, and cut each block into heads."""
-        if (start, stop) == (0, 3):
-            x = self.in_projection(x)
-        else:
-            rows = slice(sum(self.widths[:start]), sum(self.widths[:stop]))
-            bias = None if self.in_projection.bias is None else self.in_projection.bias[rows]
-            x = F.linear(x, self.in_projection.weight[rows], bias)
-        blocks = x.split_with_sizes(self.widths[start:stop], dim=-1)  # (b, n, width) each
-        return [block.unflatten(-1, (-1, self.d_k)).transpose(1, 2) for block in blocks]  # (b, h or g, n, d_k) each
-
-    def _attend(
-        self,
-        q: Float[Tensor, "batch heads n d_k"],
-        k: Float[Tensor, "batch groups m d_k"],
-        v: Float[Tensor, "batch groups m d_k"],
-        mask: Bool[Tensor, "#batch #heads #n #m"] | None,
-        is_causal: bool,
-        need_weights: bool,
-    ) -> tuple[Float[Tensor, "batch heads n d_k"], Float[Tensor, "batch heads n m"] | None]:
-        """What the heads find, and their weights if they are asked for."""
-        dropout, sharing = self.dropout if self.training else 0.0, q.size(1) // k.size(1)  # heads for each group
-        if not need_weights:
-            heads = F.scaled_dot_product_attention(
-                q, k, v, mask, dropout_p=dropout, is_causal=is_causal, enable_gqa=sharing > 1
-            )
-            return heads, None
-        if is_causal:
-            mask = torch.ones(q.size(2), k.size(2), dtype=torch.bool, device=q.device).tril()[None, None]
-        if sharing > 1:  # the formula has a key for each head
-            k, v = (x.repeat_interleave(sharing, dim=1) for x in (k, v))  # (b, h, m, d_k)
-        return scaled_dot_product_attention(q, k, v, mask, dropout=dropout)
+        check_arguments(query, key, value, self.num_heads, mask, is_causal, cache)
+        q, k, v = (split_heads(x, self.num_heads) for x in self.project(query, key, value))  # (b, h, n, d_k) each
+        if cache is not None:
+            k, v = cache.update(k, v)  # those of earlier calls come first
+        dropout = self.dropout if self.training else 0.0
+        if need_weights:
+            if is_causal:
+                mask = torch.ones(q.size(2), k.size(2), dtype=torch.bool, device=q.device).tril()[None, None]
+            found, weights = scaled_dot_product_attention(q, k, v, mask, dropout=dropout)
+        else:  # the same in one fused operation
+            found, weights = F.scaled_dot_product_attention(q, k, v, mask, dropout, is_causal), None
+        return self.out_projection(merge_heads(found)), weights

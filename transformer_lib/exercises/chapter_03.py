@@ -2,9 +2,6 @@
 
 """The graders of chapter 03."""
 
-import math
-from collections.abc import Callable
-
 import torch
 from torch import Tensor
 
@@ -21,7 +18,7 @@ def _is_like(answer: object, wanted: Tensor) -> bool:
 
 
 def grade_03_2(answer: Answer) -> Checks:
-    """With the packed weight the exported class equals a loop over heads."""
+    """With the packed weight the library's class equals a loop over heads."""
     generator = torch.Generator().manual_seed(0)
     for h, d_k in ((1, 1), (1, 2), (2, 1), (2, 2), (3, 2)):
         d_model = h * d_k
@@ -37,59 +34,7 @@ def grade_03_2(answer: Answer) -> Checks:
             yield "the class equals the loop over heads", close(layer(x, x, x)[0], torch.cat(heads, dim=-1))
 
 
-Reshape = Callable[[Tensor], Tensor]
-
-
-def _layer(d_model: int, split: Reshape, merge: Reshape) -> Reshape:
-    """Self-attention with random weights that splits and merges its heads in the given way."""
-    generator = torch.Generator().manual_seed(0)
-    weights = torch.randn(4, d_model, d_model, generator=generator, dtype=torch.float64) / math.sqrt(d_model)
-
-    def layer(x: Tensor) -> Tensor:
-        q, k, v = (split(x @ W) for W in weights[:3])
-        return merge(scaled_dot_product_attention(q, k, v)[0]).reshape(x.shape) @ weights[3]
-
-    return layer
-
-
 def grade_03_3(answer: Answer) -> Checks:
-    """Right layers pass the reader's test, layers that split or merge wrongly fail it."""
-    for n, d_model, h in ((2, 2, 2), (3, 4, 2), (4, 6, 3), (3, 9, 3), (9, 10, 3)):
-
-        def right_split(x: Tensor, h: int = h) -> Tensor:
-            return x.unflatten(-1, (h, -1)).transpose(0, 1)
-
-        def wrong_split(x: Tensor, h: int = h) -> Tensor:
-            return x.reshape(h, len(x), -1)
-
-        def odd_split(x: Tensor, h: int = h) -> Tensor:
-            return x.reshape(-1, h, x.size(1) // h).transpose(0, 1)
-
-        def one_head(x: Tensor) -> Tensor:
-            return x[None]
-
-        def right_merge(x: Tensor) -> Tensor:
-            return x.transpose(0, 1)
-
-        def wrong_merge(x: Tensor) -> Tensor:
-            return x
-
-        layers = [("one head", one_head, right_merge, True)]
-        if d_model % h:
-            layers += [(f"{h} heads that do not divide {d_model}", odd_split, right_merge, False)]
-        else:
-            layers += [
-                (f"{h} heads", right_split, right_merge, True),
-                (f"{h} heads and the wrong merge", right_split, wrong_merge, False),
-                (f"{h} heads and the wrong split", wrong_split, right_merge, False),
-                (f"{h} heads, the wrong split and the wrong merge", wrong_split, wrong_merge, False),
-            ]
-        for name, split, merge, right in layers:
-            claim = f"a layer with {name} is {'' if right else 'not '}self-attention"
-            yield claim, close(answer(_layer(d_model, split, merge), n, d_model), right)
-
-
-def grade_03_4(answer: Answer) -> Checks:
     """The layer with the new bias alone equals the layer with both old ones."""
     generator = torch.Generator().manual_seed(0)
     for h, d_k in ((1, 1), (1, 2), (2, 1), (2, 2), (2, 4)):

@@ -2,7 +2,16 @@
 """The public names of this package."""
 
 from transformer_lib.variants.families import DecoderOnly, EncoderOnly, mask_tokens
+from transformer_lib.variants.grouped_attention import GroupedQueryAttention
 from transformer_lib.variants.modern_blocks import SwiGLU, rotary
 from transformer_lib.variants.modern_decoder import ModernDecoderOnly
 
-__all__ = ["DecoderOnly", "EncoderOnly", "ModernDecoderOnly", "SwiGLU", "mask_tokens", "rotary"]
+__all__ = [
+    "DecoderOnly",
+    "EncoderOnly",
+    "GroupedQueryAttention",
+    "ModernDecoderOnly",
+    "SwiGLU",
+    "mask_tokens",
+    "rotary",
+]

@@ -9,8 +9,8 @@ from functools import partial
 from torch import nn
 
 from transformer_lib.model import TransformerConfig
-from transformer_lib.multi_head import MultiHeadAttention
 from transformer_lib.variants.families import DecoderOnly
+from transformer_lib.variants.grouped_attention import GroupedQueryAttention
 from transformer_lib.variants.modern_blocks import SwiGLU, rotary
 
 
@@ -38,7 +38,7 @@ class ModernDecoderOnly(DecoderOnly):
         super().__init__(
             config,
             learned_positions=False,  # attention itself knows them
-            attention=partial(MultiHeadAttention, bias=False, num_groups=num_groups, positions=rotary),
+            attention=partial(GroupedQueryAttention, bias=False, num_groups=num_groups, positions=rotary),
             feed_forward=SwiGLU,
             norm=partial(nn.RMSNorm, eps=1e-6),
         )
