@@ -9,6 +9,14 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+# `*batch` stands for any leading dimensions, and `#` before a name for a size that may also be 1.
+Queries = Float[Tensor, "*batch n_q d_k"]
+Keys = Float[Tensor, "*batch n_k d_k"]
+Values = Float[Tensor, "*batch n_k d_v"]
+Mask = Bool[Tensor, "#*batch #n_q #n_k"]
+Weights = Float[Tensor, "*batch n_q n_k"]
+Output = Float[Tensor, "*batch n_q d_v"]
+
 
 def check_mask(mask: Tensor, shape: tuple[int, ...]) -> None:
     """Refuse a mask that is not boolean or does not fit scores of this shape.
@@ -28,13 +36,8 @@ def check_mask(mask: Tensor, shape: tuple[int, ...]) -> None:
 
 
 def scaled_dot_product_attention(
-    query: Float[Tensor, "*batch n d_k"],
-    key: Float[Tensor, "*batch m d_k"],
-    value: Float[Tensor, "*batch m d_v"],
-    mask: Bool[Tensor, "#*batch #n #m"] | None = None,
-    *,
-    dropout: float = 0.0,
-) -> tuple[Float[Tensor, "*batch n d_v"], Float[Tensor, "*batch n m"]]:
+    query: Queries, key: Keys, value: Values, mask: Mask | None = None, *, dropout: float = 0.0
+) -> tuple[Output, Weights]:
     """Look up values by the similarity of queries and keys (Vaswani et al. 2017, section 3.2.1).
 
     Args:
@@ -53,11 +56,11 @@ def scaled_dot_product_attention(
         TypeError: the mask is not boolean.
         ValueError: the mask does not fit the scores.
     """
-    scores = query @ key.transpose(-2, -1) / math.sqrt(query.size(-1))  # (…, n, m)
+    scores = query @ key.transpose(-2, -1) / math.sqrt(query.size(-1))  # (…, n_q, n_k)
     if mask is None:
         weights = scores.softmax(dim=-1)
     else:
         check_mask(mask, scores.shape)
-        scores = scores.masked_fill(~mask, torch.finfo(scores.dtype).min)
-        weights = scores.softmax(dim=-1).masked_fill(~mask, 0.0)
-    return F.dropout(weights, dropout) @ value, weights
+        scores = scores.masked_fill(~mask, torch.finfo(scores.dtype).min)  # so low that the softmax makes it 0
+        weights = scores.softmax(dim=-1).masked_fill(~mask, 0.0)  # zeros also where nothing is allowed
+    return F.dropout(weights, dropout) @ value, weights  # (…, n_q, d_v), (…, n_q, n_k)

@@ -43,31 +43,6 @@ def grade_02_3(answer: Answer) -> Checks:
 
 
 def grade_02_4(answer: Answer) -> Checks:
-    """The new dot products are the negative half squared distances, up to a number for each query."""
-    generator = torch.Generator().manual_seed(0)
-    cases = [(torch.tensor([[1.0]]), torch.tensor([[1.0], [3.0]]))]
-    for n, m, d in ((2, 3, 2), (3, 5, 4)):
-        cases += [(torch.randn(n, d, generator=generator), torch.randn(m, d, generator=generator))]
-    for query, key in ((q.double(), k.double()) for q, k in cases):
-        new = answer(query.clone(), key.clone())
-        yield "there are new queries and new keys", isinstance(new, tuple | list) and len(new) == 2
-        queries, keys = new
-        matrices = all(isinstance(part, Tensor) and part.dim() == 2 for part in (queries, keys))
-        yield "they are matrices of the same width", matrices and queries.size(1) == keys.size(1)
-        yield "there are as many as before", (len(queries), len(keys)) == (len(query), len(key))
-        scores, wanted = queries.double() @ keys.double().T, -torch.cdist(query, key).square() / 2
-        yield "the largest score belongs to the nearest key", bool((scores.argmax(dim=1) == wanted.argmax(dim=1)).all())
-        differences, wanted = (s - s.mean(dim=1, keepdim=True) for s in (scores, wanted))
-        yield "scores differ as half the squared distances do", close(differences, wanted)
-        one_query, same_keys = answer(query[:1].clone(), key.clone())
-        yield "a new query does not depend on other queries", close(one_query, queries[:1])
-        yield "a new key does not depend on the queries", close(same_keys, keys)
-        same_queries, one_key = answer(query.clone(), key[:1].clone())
-        yield "a new query does not depend on the keys", close(same_queries, queries)
-        yield "a new key does not depend on other keys", close(one_key, keys[:1])
-
-
-def grade_02_5(answer: Answer) -> Checks:
     """Weights of small, large, unequal and masked scores; never NaN."""
 
     def right(scores: Tensor, mask: Tensor) -> bool:
