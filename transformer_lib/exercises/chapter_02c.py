@@ -1,6 +1,6 @@
-# Generated from chapters/02d_meaning.md: edit it there and `make export`, or here and `make sync`.
+# Generated from chapters/02c_meaning.md: edit it there and `make export`, or here and `make sync`.
 
-"""The grader of chapter 02d."""
+"""The grader of chapter 02c."""
 
 import torch
 from torch import Tensor
@@ -8,7 +8,7 @@ from torch import Tensor
 from transformer_lib.exercises import Answer, Checks, close
 
 
-def grade_02d_1(answer: Answer) -> Checks:
+def grade_02c_1(answer: Answer) -> Checks:
     """Other weights, as good as the first, one of them zero, with the same output."""
     generator = torch.Generator().manual_seed(0)
     cases = [torch.tensor([[1.0], [2.0], [4.0]]), torch.cartesian_prod(*[torch.tensor([1.0, -1.0])] * 2)]
