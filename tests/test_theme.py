@@ -107,6 +107,15 @@ def test_the_page_has_the_figures_in_a_darker_grey_than_notebooks(tmp_path):
     assert figure.read_text("utf-8") == "<path style='fill: #404040'/><path style='fill: #0072b2'/>"
 
 
+def test_the_small_map_marks_the_chapter_s_boxes_and_is_one_picture():
+    drawn = theme.small_map("book/05_masks")
+    assert re.findall(r'class="here"><rect[^>]*/><text[^>]*>([^<]*)<', drawn) == ["masked self-attention"]
+    assert "This chapter: masked self-attention." in drawn
+    assert "<a " not in drawn
+    assert theme.small_map("book/06_layers").count('class="here"') == 9
+    assert theme.small_map("book/01_recurrence") == ""
+
+
 def test_times_add_up():
     assert [measured.hours(minutes) for minutes in (80, 160, 555, 870, 1365)] == ["1½", "2½", "9½", "15", "23"]
     found = measured.times()
@@ -125,6 +134,9 @@ def test_the_front_page_says_what_the_record_says():
     assert {"bleu", "bleu_half", "papers", "minutes", "device", "hours"} <= used <= numbers.keys()
     other_draws = analysis["interval"]["cased"][1]
     assert float(numbers["bleu_half"]) == pytest.approx(other_draws, rel=0, abs=0.15)
+    verdict = re.search(r"^02-1: failed: (.*)$", page, re.MULTILINE)[1]
+    known = (theme.ROOT / "tests/answers/wrong.tsv").read_text(encoding="utf-8").splitlines()[1:]
+    assert any(verdict.endswith(row.rpartition("\t")[2]) for row in known)
     del record["others"]["torch.nn.Transformer"]
     assert measured.scores(record, analysis)["bleu_of_torch"] == ""
 

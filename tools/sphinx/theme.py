@@ -158,6 +158,20 @@ def where_you_are(app: Sphinx, page: str, doctree: nodes.document) -> str:
     return f'<nav class="chapters d-print-none" aria-label="Chapters"><ol>{"".join(groups)}</ol></nav>{said}'
 
 
+@cache
+def small_map(page: str) -> str:
+    """The map of the model with this chapter's boxes marked, as a picture; empty if it has none."""
+    drawing = (ROOT / "book/_static/map.svg").read_text(encoding="utf-8")
+    boxes = re.findall(rf'<a href="{page.removeprefix("book/")}\.html">.*?<text[^>]*>(.*?)</text>', drawing)
+    if not boxes:
+        return ""
+    here = f"The map of the model. This chapter: {', '.join(dict.fromkeys(boxes))}."
+    drawing = drawing.replace(f'<a href="{page.removeprefix("book/")}.html">', '<g class="here">')
+    drawing = re.sub(r"<a [^>]*>", "<g>", drawing).replace("</a>", "</g>").replace("map-tip", "map-here-tip")
+    drawing = re.sub(r'role="group" aria-label="[^"]*"', f'role="img" aria-label="{here}"', drawing)
+    return f'<figure class="you-are-here d-print-none">{drawing}<figcaption>You are here</figcaption></figure>'
+
+
 def in_line(paragraph: nodes.paragraph) -> bool:
     """Whether a paragraph is one of the text itself, and not in a box, a list, a table or a cell."""
     above = paragraph.parent
@@ -201,7 +215,9 @@ def complete_the_page(app: Sphinx, page: str, template: str, context: dict[str, 
     lines.append(f'<meta name="description" content="{escape(tags["og:description"] or title, quote=True)}" />')
     context["metatags"] = context.get("metatags", "") + "\n".join(lines)
     if number_of(page):
-        context["body"] = context["body"].replace("</h1>", "</h1>" + where_you_are(app, page, doctree), 1)
+        context["body"] = context["body"].replace(
+            "</h1>", "</h1>" + where_you_are(app, page, doctree) + small_map(page), 1
+        )
     context["body"] = re.sub("(Solution to)(<a [^>]*>) ", r"\1 \2", context["body"])
     for attribute in (' aria-label="Toggle hidden content"', ' role="doc-biblioentry"', ' role="list"'):
         context["body"] = context["body"].replace(attribute, "")

@@ -3,7 +3,6 @@
 """The graders of chapter 00."""
 
 import torch
-from torch import Tensor
 
 from transformer_lib.exercises import Answer, Checks, close
 
