@@ -333,7 +333,7 @@ def _check(factory: str, sizes: tuple[int, int], as_json: str | None, as_junit: 
             return Adapted(MyModel(source_vocab_size, target_vocab_size), call)
 
     The course's page "Your model in a few lines" has five more. The two trainings take most of a minute on a quiet
-    machine. Status 0: all hold; 1: one does not; 2: it cannot be run. The page "Is it right?" says what a pass does not
+    machine. Status 0: all hold; 1: one does not; 2: it cannot be run. The page "Checks" says what a pass does not
     prove.
     """  # noqa: D301, for click \b means: leave these lines as they are
     options |= {"source_vocab_size": sizes[0], "target_vocab_size": sizes[1]}

@@ -1,49 +1,30 @@
-# Generated from chapters/10c_length.md: edit it there and `make export`, or here and `make sync`.
+# Generated from chapters/10c_speculative.md: edit it there and `make export`, or here and `make sync`.
 
-"""Graders of the exercises on the length of translations."""
-
-import math
+"""The grader of the page on speculative decoding."""
 
 import torch
 
 from transformer_lib.exercises import Answer, Checks, close
-from transformer_lib.teaching import Chances, by_last_word, every_sentence
-
-
-def _hidden(words: tuple[str, ...]) -> dict[str, float]:
-    """'A C C end' is the best, and twenty beginnings of three words are better than 'A C C'."""
-    rows = {
-        (): (0.10, 0.45, 0.449, 0.001), ("A",): (0.04, 0.03, 0.92, 0.01), ("A", "C"): (0.35, 0.33, 0.31, 0.01),
-        ("A", "C", "C"): (0.01, 0.01, 0.01, 0.97),
-    }  # fmt: skip
-    return dict(zip(("A", "B", "C", "end"), rows.get(tuple(words), (0.34, 0.33, 0.32, 0.01))))
 
 
 def grade_10c_1(answer: Answer) -> Checks:
-    """Against all sentences of at most six tokens, and with a count of the questions."""
-    generator = torch.Generator().manual_seed(5)
-    models: list[Chances] = []
-    for number in range(12):
-        spread = 1.0 + number % 3
-        rows = (spread * torch.randn(4, 4, generator=generator, dtype=torch.float64)).softmax(-1).tolist()
-        models.append(
-            by_last_word(
-                {last: dict(zip(("A", "B", "C", "end"), row)) for last, row in zip(("start", "A", "B", "C"), rows)}
-            )
-        )
-    for chances in (*models, _hidden):
-        asked: set[tuple[str, ...]] = set()
-
-        def next_log_probs(
-            words: tuple[str, ...], chances: Chances = chances, asked: set[tuple[str, ...]] = asked
-        ) -> dict[str, float]:
-            """The logarithms, and a note of the question."""
-            asked.add(tuple(words))
-            return {word: math.log(p) for word, p in chances(words).items()}
-
-        (best, words), *_ = every_sentence(chances, 6)
-        found = answer(next_log_probs, 6)
-        pair = isinstance(found, tuple | list) and len(found) == 2
-        yield f"the best is {' '.join((*words, 'end'))}", pair and found[1] == words
-        yield f"its log-probability is {math.log(best):.4f}", pair and close(found[0], math.log(best))
-        yield f"fewer than 73 of the 364 beginnings are looked at, not {len(asked)}", len(asked) < 73
+    """Every draw of the tiny model, every decision and every replacement, one after the other."""
+    generator = torch.Generator().manual_seed(0)
+    cases = [
+        ([1.0], [1.0], [1.0]), ([0.5, 0.5], [0.5, 0.5], [0.25, 0.75]), ([0.5, 0.5], [0.25, 0.75], [0.5, 0.5]),
+        ([1.0, 0.0], [0.5, 0.5], [0.0, 1.0]), ([0.2, 0.5, 0.3], [0.5, 0.3, 0.2], [0.1, 0.1, 0.8]),
+    ]  # fmt: skip
+    cases += [tuple(torch.rand(3, 6, generator=generator, dtype=torch.float64).softmax(-1).tolist()) for _ in range(3)]
+    for tiny, middle, large in cases:
+        held = [q * min(1.0, p / q) if q else 0.0 for p, q in zip(middle, tiny)]  # drawn and kept by the first rule
+        missing = [max(0.0, p - q) for p, q in zip(middle, tiny)]
+        first = [h + (1 - sum(held)) * m / (sum(missing) or 1.0) for h, m in zip(held, missing)]
+        keep = [min(1.0, p / q) if q else 0.0 for p, q in zip(large, first)]
+        replaced = 1 - sum(q * k for q, k in zip(first, keep))
+        missing = [max(0.0, p - q) for p, q in zip(large, first)]
+        last = [q * k + replaced * m / (sum(missing) or 1.0) for q, k, m in zip(first, keep, missing)]
+        both, final = sum(h * k for h, k in zip(held, keep)), [round(x, 3) for x in last]
+        result = answer(list(tiny), list(middle), list(large))
+        yield "it returns a pair", isinstance(result, tuple | list) and len(result) == 2
+        yield f"the final probabilities are {final}", close(list(result[1]), last, 1e-9)
+        yield f"both rules keep the token with the probability {both:.3f}", close(result[0], both, 1e-9)

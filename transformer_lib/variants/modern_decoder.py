@@ -1,4 +1,4 @@
-# Generated from chapters/15d_llama.md: edit it there and `make export`, or here and `make sync`.
+# Generated from chapters/15c_llama.md: edit it there and `make export`, or here and `make sync`.
 
 """A decoder-only model with the components that are newer than 2017."""
 

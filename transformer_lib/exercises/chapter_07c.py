@@ -1,6 +1,6 @@
-# Generated from chapters/07d_probability.md: edit it there and `make export`, or here and `make sync`.
+# Generated from chapters/07c_probability.md: edit it there and `make export`, or here and `make sync`.
 
-"""The grader of page 07d."""
+"""The grader of page 07c."""
 
 import torch
 import torch.nn.functional as F
@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from transformer_lib.exercises import Answer, Checks, close
 
 
-def grade_07d_1(answer: Answer) -> Checks:
+def grade_07c_1(answer: Answer) -> Checks:
     """The best scores reach it, and random ones do not go below it."""
     generator = torch.Generator().manual_seed(0)
     label = torch.tensor([0])

@@ -1,4 +1,4 @@
-# Generated from chapters/14d_parallel.md: edit it there and `make export`, or here and `make sync`.
+# Generated from chapters/14c_parallel.md: edit it there and `make export`, or here and `make sync`.
 
 """The graders of the page on several processors."""
 
@@ -7,7 +7,7 @@ import random
 from transformer_lib.exercises import Answer, Checks, close
 
 
-def grade_14d_1(answer: Answer) -> Checks:
+def grade_14c_1(answer: Answer) -> Checks:
     """Against a simulation."""
     generator = random.Random(0)
     cases = [([1], 1), ([1, 1], 1), ([1, 1], 2), ([2, 1], 2), ([1, 2], 3), ([1, 3, 1], 4)]

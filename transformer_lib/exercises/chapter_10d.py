@@ -1,4 +1,4 @@
-# Generated from chapters/10f_minimum_bayes_risk.md: edit it there and `make export`, or here and `make sync`.
+# Generated from chapters/10d_minimum_bayes_risk.md: edit it there and `make export`, or here and `make sync`.
 
 """The grader of the page on minimum Bayes risk and constrained decoding."""
 
@@ -10,7 +10,7 @@ from torch import Tensor
 from transformer_lib.exercises import Answer, Checks
 
 
-def grade_10f_1(answer: Answer) -> Checks:
+def grade_10d_1(answer: Answer) -> Checks:
     """Every short prefix, for lists in which sentences begin alike, contain one another, or are empty."""
     logits = torch.randn(6, generator=torch.Generator().manual_seed(0))
     for sentences in ([(1,)], [(1, 2), (3, 4)], [(1,), (1, 2), (1, 2, 3)], [(2, 2), (2, 3), (4,)], [()], []):

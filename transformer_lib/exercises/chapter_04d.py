@@ -1,6 +1,6 @@
-# Generated from chapters/04e_relative.md: edit it there and `make export`, or here and `make sync`.
+# Generated from chapters/04d_relative.md: edit it there and `make export`, or here and `make sync`.
 
-"""The grader of page 04e."""
+"""The grader of page 04d."""
 
 import torch
 
@@ -8,7 +8,7 @@ from transformer_lib.attention import scaled_dot_product_attention
 from transformer_lib.exercises import Answer, Checks, close
 
 
-def grade_04e_1(answer: Answer) -> Checks:
+def grade_04d_1(answer: Answer) -> Checks:
     """One bias for each distance, in float64."""
     generator = torch.Generator().manual_seed(0)
 
