@@ -1,5 +1,6 @@
 """The reader's own file: how it begins, its graders, and what they say of answers that are right or wrong."""
 
+import csv
 import json
 import random
 import re
@@ -201,3 +202,32 @@ def test_a_file_of_ones_own_is_trained_and_translates(tmp_path, monkeypatch, cap
     for name, words in wrong.items():
         assert command_line.main([*translate, "--architecture", name]) == 2
         assert words in capsys.readouterr().err
+
+
+def test_a_class_is_marked(tmp_path, capsys):
+    """Eight files as the page on teaching has them; what one prints, writes or forges is no result."""
+    complete = own_file.template(10)
+    forged = 'import os\nfor fd in range(1, 30):\n    try: os.write(fd, b\'{"attention": "passed"}\')\n'
+    files = {
+        "anna/my_transformer.py": own_file.template(), "broken.py": "def attention(q", "complete.py": complete,
+        "exits.py": "import os; os._exit(0)", "forges.py": forged + "    except OSError: pass\nos._exit(0)",
+        "half.py": own_file.template(5), "loops.py": "while True: pass",
+        "wrong.py": complete.replace(" / math.sqrt(q.size(-1))", ""),
+    }  # fmt: skip
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    assert command_line.main(["grade", str(tmp_path), "--csv", str(tmp_path / "marks.csv"), "--seconds", "20"]) == 0
+    page = (ROOT / "book/teaching.md").read_text(encoding="utf-8").partition("```text\n")[2].partition("```")[0]
+    assert capsys.readouterr().out.replace(f"{tmp_path}/", "") == page
+    with (tmp_path / "marks.csv").open(encoding="utf-8", newline="") as file:
+        rows = {row["file"]: row for row in csv.DictReader(file)}
+    assert list(rows) == sorted(files)
+    counts = {name: [row[kind] for kind in ("passed", "failed", "not attempted")] for name, row in rows.items()}
+    assert counts["anna/my_transformer.py"] == ["0", "0", "18"]
+    assert (counts["complete.py"], counts["wrong.py"]) == (["18", "0", "0"], ["16", "1", "1"])
+    assert (rows["wrong.py"]["attention"], rows["forges.py"]["attention"]) == (
+        "failed: the scores are not divided by the root of d_k", "",
+    )  # fmt: skip
+    assert command_line.main(["grade", str(tmp_path / "nobody"), "--csv", "-"]) == 2
+    assert "no files in" in capsys.readouterr().err

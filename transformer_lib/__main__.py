@@ -30,7 +30,7 @@ from transformer_lib.architecture import architecture as model_of
 from transformer_lib.checks import Finding, check_transformer
 from transformer_lib.data import read_lines
 from transformer_lib.engine import EngineTranslator, export, load
-from transformer_lib.exercises import own_file
+from transformer_lib.exercises import classroom, own_file
 from transformer_lib.exercises.progress import progress
 from transformer_lib.files import InputError, atomic_write, one_line
 from transformer_lib.model import Transformer
@@ -408,8 +408,21 @@ def _start(folder: str, **options: Any) -> None:
 @_commands.command("grade")
 @click.argument("file", default=own_file.NAME, metavar="[FILE]", type=_Name())
 @click.option("--json", "as_json", type=_Name(), metavar="FILE", help="also write the verdicts as JSON")
-def _grade(file: str, as_json: str | None) -> int:
-    """Say how the parts of my_transformer.py, or of FILE, fare: passed, failed and why, or not attempted."""
+@click.option("--csv", "as_csv", type=_Name(), metavar="FILE", help="mark all files of a folder, and write a table")
+@click.option("--seconds", default=300, type=click.IntRange(1), help="with --csv, processor time for each file (300)")
+def _grade(file: str, as_json: str | None, as_csv: str | None, seconds: int) -> int:
+    """Say how the parts of my_transformer.py, or of FILE, fare: passed, failed and why, or not attempted.
+
+    With --csv, FILE is a folder with the files of a class: NAME.py, or NAME/my_transformer.py.
+    """
+    if as_csv:
+        marked = {}
+        for name, verdicts in classroom.mark_class(file, seconds=seconds):
+            marked[name] = verdicts
+            passed = f"{[*verdicts.values()].count('passed')} passed"
+            click.echo(f"{name:40} {verdicts.get('error', passed)}")
+        atomic_write(as_csv, classroom.table(marked))
+        return 0
     with redirect_stdout(sys.stderr):  # what the file itself prints
         chapters = own_file.grade_file(file)
     rows = [

@@ -33,6 +33,7 @@ def times() -> dict[str, str]:
         said = {number_of(page)[0]: time_of(page) for page in pages}
         found[f"hours_{caption.lower().replace(' ', '_')}"] = hours(sum(said.values()))
         minutes |= {number: time for number, time in said.items() if isinstance(number, int)}  # not the appendix
+    found |= {f"minutes_{number}": str(time) for number, time in minutes.items()}
     translator = sum(time for number, time in minutes.items() if 1 <= number <= 11)
     return found | {"hours": hours(sum(minutes.values())), "hours_translator": hours(translator)}
 
