@@ -284,6 +284,18 @@ def tolerances_left_out(code):
             yield node.lineno, ast.unparse(node)
 
 
+def test_formulas_have_the_letters_of_the_notation():
+    """W^Q and not W_Q, d and not d_model; the tokens that are no words are <bos>, <eos> and <pad>."""
+    for path in CHAPTERS:
+        text = re.sub(
+            r"^(`{3,})\{code-cell\}.*?^\1$", "", path.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE
+        )
+        formulas = re.findall(r"^```\{math\}\n.*?^```$|(?<![\\$`])\$[^$`\n]+\$", text, re.DOTALL | re.MULTILINE)
+        assert len(formulas) > 0 or path not in MAIN[1:18]
+        assert [formula for formula in formulas if re.search(r"W_[QKVO]\b|d_\\text\{model\}", formula)] == [], path.stem
+        assert not re.search(r"<start>|<end>|`(BOS|EOS|PAD)`", text), path.stem
+
+
 def test_every_comparison_states_both_tolerances():
     assert len(list(tolerances_left_out("torch.allclose(a, b, rtol=0)\nmath.isclose(a, b)"))) == 2
     assert not list(tolerances_left_out("torch.allclose(a, b, rtol=0, atol=1e-9)"))
