@@ -112,6 +112,8 @@ def test_next_leads_along_the_main_line_and_pages_in_depth_back_to_their_chapter
     for page in IN_DEPTH:
         (chapter,) = (main for main in MAIN if main.stem[:2] == page.stem[:2])
         assert leads(f"book/{page.stem}") == [f"book/{chapter.stem}", None]
+        label = re.search(r"^\((ch-[\w-]+)\)=$", chapter.read_text("utf-8"), re.MULTILINE)[1]
+        assert page.read_text("utf-8").endswith(f"\n**Back to** {{ref}}`{label}`\n")
 
 
 def test_a_page_shows_the_number_of_its_file():
