@@ -43,7 +43,7 @@ REMOTES = {
     "git@github.com:me/mine.git": "https://github.com/me/mine",
     "ssh://git@github.com:22/me/mine": "https://github.com/me/mine",
     "https://gitlab.example/me/group/mine": "https://gitlab.example/me/group/mine",
-    "http://github.com/me/mine": "", "file:///home/me/mine": "", "/home/me/mine": "", "C:/me/mine": "", "": "",
+    "http://github.com/me/mine": "", "file:///mine": "", "/mine": "", "../mine": "", "C:/me/mine": "", "": "",
 }  # fmt: skip
 
 

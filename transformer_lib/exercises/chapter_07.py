@@ -2,7 +2,6 @@
 
 """The graders of chapter 07."""
 
-from copy import deepcopy
 from functools import cache
 
 import torch
@@ -86,45 +85,3 @@ def grade_07_3(answer: Answer) -> Checks:
         yield claim, close(got, torch.tensor(expected), 0)
     got = answer(_Recitation(1, [[3], [4]]), 2, 1, 2, 0, 0)
     yield "it writes at most max_new tokens", close(got, torch.empty(2, 0))
-
-
-def grade_07_4(answer: Answer) -> Checks:
-    """Against the model on each sentence alone, one step at a time; and the sentences encoded are counted."""
-    for source, targets, pad_id in (
-        ([5], [[1, 2]], 0), ([5, 6], [[1, 3, 2]], 0), ([5, 6], [[1, 3, 2], [1, 4, 2]], 0),
-        ([5, 6, 7], [[1, 3, 4, 2], [1, 2, 0, 0]], 0), ([5, 6, 0], [[1, 2, 0, 0], [1, 7, 2, 0], [1, 7, 5, 2]], 0),
-        ([5, 0, 3], [[1, 0, 4, 2], [1, 2, 3, 3]], 3),
-    ):  # fmt: skip
-        model, tokens, totals = _model(pad_id), torch.tensor([source]), []
-        for target in targets:
-            real = [token for token in target if token != pad_id]
-            logits = [model(tokens, torch.tensor([real[:i]]))[0, -1] for i in range(1, len(real))]
-            totals.append(sum(x.log_softmax(dim=-1)[word].item() for x, word in zip(logits, real[1:])))
-        encoded: list[int] = []
-        with model.encoder.register_forward_hook(lambda *call, encoded=encoded: encoded.append(len(call[2]))):
-            got = answer(model, tokens, torch.tensor(targets))
-        expected = torch.tensor(totals, dtype=torch.float64)
-        yield "each number is the log-probability of a target, padding left out", close(got, expected, 1e-9)
-        yield "one source is encoded, once", sum(encoded) == 1
-
-
-def grade_07_5(answer: Answer) -> Checks:
-    """Two steps of plain gradient descent, against steps whose loss is summed label by label."""
-    for source, target, pad_id in (
-        ([[5, 6]], [[1, 7, 2]], 0), ([[5, 6], [4, 0]], [[1, 7, 2], [1, 2, 0]], 0),
-        ([[5, 6, 4], [4, 3, 3]], [[1, 7, 5, 2], [1, 0, 2, 3]], 3),
-    ):  # fmt: skip
-        model, twin = deepcopy(_model(pad_id)), deepcopy(_model(pad_id))
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
-        for step in ("the first step", "the second step"):
-            log_p = twin(torch.tensor(source), torch.tensor(target)).log_softmax(dim=-1)
-            pairs = [(b, i) for b, row in enumerate(target) for i in range(len(row) - 1) if row[i + 1] != pad_id]
-            loss = -torch.stack([log_p[b, i, target[b][i + 1]] for b, i in pairs]).mean()
-            gradients = torch.autograd.grad(loss, list(twin.parameters()))
-            with torch.no_grad():
-                for parameter, gradient in zip(twin.parameters(), gradients):
-                    parameter.sub_(0.5 * gradient)
-            got = answer(model, optimizer, torch.tensor(source), torch.tensor(target))
-            yield "the loss is the mean over the labels that are not padding", close(got, loss.item(), 1e-9)
-            moved = zip(model.parameters(), twin.parameters())
-            yield f"{step} moves the parameters by its own gradient, once", all(close(p, q, 1e-9) for p, q in moved)

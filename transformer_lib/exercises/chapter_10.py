@@ -49,18 +49,3 @@ def grade_10_3(answer: Answer) -> Checks:
         hit = found.finished and tuple(WORDS[token] for token in found.tokens) == words
         claim = f"{size} slots {'find' if wanted else 'miss'} the best sentence, {' '.join((*words, 'end'))}"
         yield claim, hit == wanted
-
-
-def grade_10_4(answer: Answer) -> Checks:
-    """The smallest set, found by trying all numbers of tokens."""
-    generator = torch.Generator().manual_seed(4)
-    lists = [[1.0], [0.75, 0.25], [0.25, 0.75], [0.5, 0.5], [0.25, 0.5, 0.25], [0.125, 0.5, 0.25, 0.125]]
-    lists += [torch.rand(6, generator=generator, dtype=torch.float64).softmax(-1).tolist() for _ in range(3)]
-    for p in lists:
-        order = sorted(range(len(p)), key=lambda token: (-p[token], token))
-        for top_p in (0.1, 0.5, 0.6, 0.75, 0.9):
-            count = next(n for n in range(1, len(p) + 1) if sum(p[token] for token in order[:n]) >= top_p)
-            total = sum(p[token] for token in order[:count])
-            wanted = [x / total if token in order[:count] else 0.0 for token, x in enumerate(p)]
-            claim = f"the share {top_p} needs {count} of the tokens"
-            yield claim, close(answer(list(p), top_p), wanted)
