@@ -360,7 +360,7 @@ def test_docstrings_do_not_lose_the_first_words_of_returns():
 
 
 def test_readme_sets_up_with_two_commands():
-    section = read("README.md").partition("\n## Set-up\n")[2].partition("\n## ")[0]
+    section = read("README.md").partition("\n## Set-up to change the course\n")[2].partition("\n## ")[0]
     (block,) = blocks(section, "sh")
     assert [line.partition("#")[0].strip() for line in block.splitlines()] == ["make book", "make test"]
 
