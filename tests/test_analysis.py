@@ -31,9 +31,6 @@ def pairs():
     return [*ids, (ids[1][0], ids[0][1])]
 
 
-# --- scores ---
-
-
 def test_statistics_are_what_bleu_adds_up():
     said = ["ein Hund läuft schnell .", "zwei Hunde"]
     meant = ["ein Hund läuft langsam .", "zwei Katzen und zwei Hunde"]
@@ -81,9 +78,6 @@ def test_the_ten_are_taken_by_rank():
     assert analysis.spaced([0.5] * 300) == list(range(0, 100, 10))  # ties: in the order of the file
 
 
-# --- calibration ---
-
-
 def test_calibration_bins():
     confidence = torch.tensor([0.0, 0.24, 0.25, 0.6, 0.99, 1.0])
     right = torch.tensor([False, True, True, False, True, False])
@@ -101,9 +95,6 @@ def test_guesses_are_those_of_each_real_next_token():
             expected.append((round(row.max().item(), 4), row.argmax().item() == label))
     confidence, right = analysis.best_guesses(model, pairs())
     assert sorted((round(c, 4), r) for c, r in zip(confidence.tolist(), right.tolist())) == sorted(expected)
-
-
-# --- attention ---
 
 
 @pytest.mark.parametrize("text", ["ein kleiner Hund, läuft!", "Ölgötze", "\u6f22 dog"])
@@ -148,9 +139,6 @@ def test_agreement_tells_the_row_that_predicts_from_the_row_that_reads(monkeypat
     assert found["predicting"] == [[0.5, 0.5]]
     assert found["off the diagonal"]["predicting"] == [[0.0, 0.0]]
     assert found["off the diagonal"]["links"] == 1
-
-
-# --- heads ---
 
 
 @pytest.mark.parametrize("norm_first", [False, True])

@@ -259,8 +259,7 @@ RIGHT = {
     "experts": Experts,
     "experts that nobody chose are not called": spoilt(Experts, skips=True),
     "a list with places for modules that are not needed": spoilt(
-        built=lambda m: setattr(m, "unused", nn.ModuleList([None, None]))
-    ),
+        built=lambda m: setattr(m, "unused", nn.ModuleList([None, None]))),
     "sub-layers begin at zero": ReZero,
     "no norm, and a bounded activation": spoilt(ReZero, feed=lambda m, part, x: part["down"](part["up"](x).tanh())),
     "a bias for each distance": RelativeBias,
@@ -269,24 +268,17 @@ RIGHT = {
         nn.Sequential(OneHot(size), nn.Linear(size, m.heads, bias=False)) for size in (63, 32)))),
     "positions begin at zero": spoilt(
         built=lambda m: setattr(m, "learned", nn.Parameter(torch.zeros(m.max_len, m.width))),
-        place=lambda m, length: m.learned[:length],
-    ),
+        place=lambda m, length: m.learned[:length]),
     "one map of queries and keys": SharedMap,
     "a second name": TWO_NAMES,
     "a table with two names, which is the output's weight too": spoilt(built=lambda m: [
-        setattr(m, "once_more", m.target_table), setattr(m.output, "weight", m.target_table.weight)
-    ]),
-    "layers left out in training": spoilt(
-        encoder_layer=lambda m, layer, x, mask:
-            x if m.training and random.random() < 0.3 else R.encoder_layer(m, layer, x, mask)
-    ),
+        setattr(m, "once_more", m.target_table), setattr(m.output, "weight", m.target_table.weight)]),
+    "layers left out in training": spoilt(encoder_layer=lambda m, layer, x, mask:
+            x if m.training and random.random() < 0.3 else R.encoder_layer(m, layer, x, mask)),
     "stochastic depth": spoilt(  # Huang et al. 2016
-        drop=lambda m, x: x * (torch.rand(len(x), 1, 1, device=x.device) < 0.8 if m.training else 0.8)
-    ),
-    "a window": spoilt(
-        encoder_layer=lambda m, layer, x, mask: R.encoder_layer(m, layer, x, mask & near(x)),
-        target_mask=lambda m, target: R.target_mask(m, target).triu(-2),
-    ),
+        drop=lambda m, x: x * (torch.rand(len(x), 1, 1, device=x.device) < 0.8 if m.training else 0.8)),
+    "a window": spoilt(encoder_layer=lambda m, layer, x, mask: R.encoder_layer(m, layer, x, mask & near(x)),
+        target_mask=lambda m, target: R.target_mask(m, target).triu(-2)),
     "one layer": spoilt(depth=1),
     "one head": spoilt(heads=1),
     "registers": spoilt(  # each sentence begins with two learned vectors, which the memory keeps: Darcet et al. 2023
@@ -299,29 +291,23 @@ RIGHT = {
     "pre-norm by RMS": spoilt(PreNorm, norm=nn.RMSNorm, last=nn.RMSNorm),
     "SwiGLU": spoilt(  # a product of two maps: Shazeer 2020
         PreNorm, lambda m: [layer["feed"].update({"gate": nn.Linear(m.width, m.inner)}) for layer in every_layer(m)],
-        feed=lambda m, part, x: part["down"](F.silu(part["gate"](part["norm"](x))) * part["up"](part["norm"](x))),
-    ),
+        feed=lambda m, part, x: part["down"](F.silu(part["gate"](part["norm"](x))) * part["up"](part["norm"](x)))),
     "attention beside the feed-forward network": spoilt(  # GPT-J, PaLM
-        PreNorm,
-        encoder_layer=lambda m, layer, x, mask:
-            x + m.drop(m.attend(layer["self"], x, x, mask) + m.feed(layer["feed"], x)),
-    ),
+        PreNorm, encoder_layer=lambda m, layer, x, mask:
+            x + m.drop(m.attend(layer["self"], x, x, mask) + m.feed(layer["feed"], x))),
     "an activation inside the first map": spoilt(
         built=lambda m: [layer["feed"].update({"up": ReLULinear(m.width, m.inner)}) for layer in every_layer(m)],
-        feed=lambda m, part, x: part["down"](part["up"](x)),
-    ),
+        feed=lambda m, part, x: part["down"](part["up"](x))),
     "an output map of low rank": spoilt(built=lambda m: [
         part.update({"o": nn.Sequential(nn.Linear(m.width, 4), nn.Linear(4, m.width))})
-        for layer in every_layer(m) for part in layer.values() if "o" in part
-    ]),
+        for layer in every_layer(m) for part in layer.values() if "o" in part]),
     "one map of keys and values": MultiQuery,
     "one attention to memory and target": OneAttention,
     "a running mean": spoilt(decoder_layer=running_mean),
     "the three best keys": spoilt(weights=three_best),
     "a table made in float64": spoilt(place=lambda m, n: R.place(m, n).double().to(m.output.weight)),
     "torch's recurrent network": spoilt(
-        embed=after_a_gru, built=lambda m: setattr(m, "gru", nn.GRU(m.width, m.width, batch_first=True))
-    ),
+        embed=after_a_gru, built=lambda m: setattr(m, "gru", nn.GRU(m.width, m.width, batch_first=True))),
     "a mask for each device": spoilt(target_mask=kept_mask),
     "DataParallel": lambda *sizes: nn.DataParallel(R(*sizes)),
 }  # fmt: skip
@@ -490,154 +476,102 @@ WRONG = {  # the model, a property that fails, what its cause says; or the model
     "half detached": (spoilt(weights=half_detached), "gradient is the derivative", "detach()"),
     "tied through data": (spoilt(reset=tied_through_data), "parameters shared on purpose", "moves them twice"),
     "causal everywhere": (  # also in the encoder and to the memory: early positions do not hear the end
-        spoilt(
-            source_mask=lambda m, source: R.source_mask(m, source) & up_to(source, source),
+        spoilt(source_mask=lambda m, source: R.source_mask(m, source) & up_to(source, source),
             target_mask=lambda m, target: m.source_mask(target),
             decoder_layer=lambda m, layer, x, memory, mask, memory_mask:
-                R.decoder_layer(m, layer, x, memory, mask, up_to(x, memory) & memory_mask[:, :, -1:]),
-        ),
-        "source sensitivity", "causal mask on cross-attention",
-    ),
+                R.decoder_layer(m, layer, x, memory, mask, up_to(x, memory) & memory_mask[:, :, -1:])),
+        "source sensitivity", "causal mask on cross-attention"),
     "a causal encoder": (
         spoilt(encoder_layer=lambda m, layer, x, mask: R.encoder_layer(m, layer, x, mask & up_to(x, x))),
-        "memory is whole", "one side only",
-    ),
+        "memory is whole", "one side only"),
     "position i reads the memory up to i": (  # which the encoder has mixed, so all is heard in some way
         spoilt(decoder_layer=lambda m, layer, x, memory, mask, memory_mask:
                R.decoder_layer(m, layer, x, memory, mask, up_to(x, memory) & memory_mask)),
-        "memory is whole", "cross-attention",
-    ),
-    "peeks in training": (
-        spoilt(target_mask=lambda m, t: m.source_mask(t) if m.training else R.target_mask(m, t)),
-        "causality", "in training mode",
-    ),
-    "peeks in evaluation": (
-        spoilt(target_mask=lambda m, t: R.target_mask(m, t) if m.training else m.source_mask(t)),
-        "causality", "in training mode only",
-    ),
+        "memory is whole", "cross-attention"),
+    "peeks in training": (spoilt(target_mask=lambda m, t: m.source_mask(t) if m.training else R.target_mask(m, t)),
+        "causality", "in training mode"),
+    "peeks in evaluation": (spoilt(target_mask=lambda m, t: R.target_mask(m, t) if m.training else m.source_mask(t)),
+        "causality", "in training mode only"),
     "a mask of 8": (spoilt(target_mask=sees_all(lambda m: 8)), "causality", "causal mask"),
     "a mask of a number that the suite can see": (
         spoilt(built=lambda m: setattr(m, "limit", 20), target_mask=sees_all(lambda m: m.limit)),
-        "causality", "causal mask",
-    ),
+        "causality", "causal mask"),
     "a source cut at 8": (
-        spoilt(forward=lambda m, s, t: R.forward(m, s[:, :8], t)), "source sensitivity, positions matter", "",
-    ),
-    "another padding_idx": (
-        spoilt(built=lambda m: setattr(
+        spoilt(forward=lambda m, s, t: R.forward(m, s[:, :8], t)), "source sensitivity, positions matter", ""),
+    "another padding_idx": (spoilt(built=lambda m: setattr(
             m, "source_table", nn.Embedding(m.source_table.num_embeddings, m.width, padding_idx=1))),
-        "gradient reaches everything", "padding_idx",
-    ),
+        "gradient reaches everything", "padding_idx"),
     "padding is 0": (lambda s, t, pad: R(s, t, 0), "sizes and padding are those asked for", "fixed"),
     "sizes swapped": (lambda s, t, pad: R(t, s, pad), "sizes and padding are those asked for", "swapped"),
-    "padding is below the words": (
-        spoilt(source_mask=lambda m, source: (source > m.pad_id)[:, None, None, :]),
-        "sizes and padding are those asked for", "fixed",
-    ),
+    "padding is below the words": (spoilt(source_mask=lambda m, source: (source > m.pad_id)[:, None, None, :]),
+        "sizes and padding are those asked for", "fixed"),
     "divided by the padded length": (DividedByLength, "source padding on the right", "padded length"),
-    "a mask on the wrong axis": (
-        spoilt(target_mask=lambda m, t: up_to(t, t) & m.source_mask(t).transpose(-2, -1)),
-        "target padding on the left", "wrong axis",
-    ),
-    "clipped words": (
-        spoilt(forward=lambda m, s, t: R.forward(m, s.clamp(max=m.source_table.num_embeddings - 2), t)),
-        "tokens are told apart", "cut off",
-    ),
-    "no residual": (
-        spoilt(add=lambda m, part, x, y: part["norm"](y) if "up" in part else R.add(m, part, x, y)),
-        "layers have residual connections", "missing",
-    ),
+    "a mask on the wrong axis": (spoilt(target_mask=lambda m, t: up_to(t, t) & m.source_mask(t).transpose(-2, -1)),
+        "target padding on the left", "wrong axis"),
+    "clipped words": (spoilt(forward=lambda m, s, t: R.forward(m, s.clamp(max=m.source_table.num_embeddings - 2), t)),
+        "tokens are told apart", "cut off"),
+    "no residual": (spoilt(add=lambda m, part, x, y: part["norm"](y) if "up" in part else R.add(m, part, x, y)),
+        "layers have residual connections", "missing"),
     "an old residual": (OldResidual, "layers have residual connections", "before attention"),
-    "words dropped in place": (
-        spoilt(forward=lambda m, s, t: R.forward(
+    "words dropped in place": (spoilt(forward=lambda m, s, t: R.forward(
             m, s.masked_fill_(torch.rand(s.shape, device=s.device) < 0.1, m.pad_id) if m.training else s, t)),
-        "calls leave no trace", "in place",
-    ),
+        "calls leave no trace", "in place"),
     "seeds": (
-        spoilt(forward=lambda m, s, t: (torch.manual_seed(0), R.forward(m, s, t))[1]), "calls leave no trace", "seed",
-    ),
+        spoilt(forward=lambda m, s, t: (torch.manual_seed(0), R.forward(m, s, t))[1]), "calls leave no trace", "seed"),
     "dropout without its scale": (
-        spoilt(built=lambda m: setattr(m, "dropout", Unscaled(0.1))), "dropout in training", "differ in scale",
-    ),
+        spoilt(built=lambda m: setattr(m, "dropout", Unscaled(0.1))), "dropout in training", "differ in scale"),
     "kept for dropped": (
-        spoilt(built=lambda m: setattr(m, "dropout", nn.Dropout(0.9))), "dropout in training", "share to keep",
-    ),
-    "drops logits": (
-        spoilt(forward=lambda m, s, t: m.drop(R.forward(m, s, t))), "logits not probabilities", "dropout",
-    ),
+        spoilt(built=lambda m: setattr(m, "dropout", nn.Dropout(0.9))), "dropout in training", "share to keep"),
+    "drops logits": (spoilt(forward=lambda m, s, t: m.drop(R.forward(m, s, t))), "logits not probabilities", "dropout"),
     "logits cut at zero": (
-        spoilt(forward=lambda m, s, t: R.forward(m, s, t).relu()), "logits not probabilities", "ReLU",
-    ),
-    "frozen": (
-        spoilt(built=lambda m: m.source_table.weight.requires_grad_(False)),
-        "gradient reaches everything", "requires_grad",
-    ),
+        spoilt(forward=lambda m, s, t: R.forward(m, s, t).relu()), "logits not probabilities", "ReLU"),
+    "frozen": (spoilt(built=lambda m: m.source_table.weight.requires_grad_(False)),
+        "gradient reaches everything", "requires_grad"),
     "multiplied by positions": (  # the sine of the first is 0, so every other channel of the first token is
         spoilt(embed=lambda m, tokens, table: m.drop(table(tokens) * 4 * m.place(tokens.size(1)))),
-        "gradient reaches everything", "multiplied by zeros",
-    ),
+        "gradient reaches everything", "multiplied by zeros"),
     "multiplied away": (  # used, but its gradient is exactly 0
-        spoilt(
-            built=lambda m: setattr(m, "gate", nn.Linear(2, 1)),
-            forward=lambda m, s, t: R.forward(m, s, t) + 0 * m.gate(torch.ones_like(m.gate.weight[0])),
-        ),
-        "gradient reaches everything", "",
-    ),
+        spoilt(built=lambda m: setattr(m, "gate", nn.Linear(2, 1)),
+            forward=lambda m, s, t: R.forward(m, s, t) + 0 * m.gate(torch.ones_like(m.gate.weight[0]))),
+        "gradient reaches everything", ""),
     "a dead head": (
         spoilt(join=lambda m, x: R.join(m, x * (torch.arange(m.heads, device=x.device) > 0)[:, None, None])),
-        "gradient reaches everything", "not used",
-    ),
+        "gradient reaches everything", "not used"),
     "a feed-forward network that begins at zero": (
-        spoilt(built=zero_feed), "gradient reaches everything", "block each other",
-    ),
+        spoilt(built=zero_feed), "gradient reaches everything", "block each other"),
     "a linear feed-forward network": (
         spoilt(feed=lambda m, part, x: part["down"](m.drop(part["up"](x)))), "feed forward is not linear", "activation",
     ),
     "averaged heads": (spoilt(weights=of_all_heads), "heads attend separately", "averaged"),
     "no last norm": (spoilt(PreNorm, last=nn.Identity), "a norm stands at the end", "without a norm"),
-    "a target without positions": (
-        spoilt(embed=lambda m, tokens, table:
+    "a target without positions": (spoilt(embed=lambda m, tokens, table:
                R.embed(m, tokens, table) if table is m.source_table else m.drop(4 * table(tokens))),
-        "positions matter", "missing",
-    ),
+        "positions matter", "missing"),
     "a period of four": (
         spoilt(place=lambda m, length: m.positions[torch.arange(length, device=m.positions.device) % 4]),
-        "positions matter", "repeat",
-    ),
-    "beyond the table all places are the same": (
-        spoilt(place=lambda m, length:
+        "positions matter", "repeat"),
+    "beyond the table all places are the same": (spoilt(place=lambda m, length:
                m.positions[torch.arange(length, device=m.positions.device).clamp(max=m.max_len - 1)]),
-        "positions matter", "end too soon",
-    ),
-    "scores in half": (
-        spoilt(weights=lambda m, scores, mask: R.weights(m, scores.half(), mask).to(scores.dtype)),
-        "every dtype", "half",
-    ),
+        "positions matter", "end too soon"),
+    "scores in half": (spoilt(weights=lambda m, scores, mask: R.weights(m, scores.half(), mask).to(scores.dtype)),
+        "every dtype", "half"),
     "off in half": (
-        adapted(lambda m, s, t: m(s, t) * (1.025 if m.output.weight.dtype == torch.float16 else 1)), "every dtype", "",
-    ),
+        adapted(lambda m, s, t: m(s, t) * (1.025 if m.output.weight.dtype == torch.float16 else 1)), "every dtype", ""),
     "made on the CPU": (adapted(lambda m, s, t: m(s, t) + torch.zeros(t.size(1), 1)), "buffers move along", ""),
     "positions asked from the CPU": (  # the device `meta` lets a table be read with indices that lie elsewhere
-        spoilt(
-            built=lambda m: setattr(m, "more", nn.Embedding(32, m.output.out_features)),
-            forward=lambda m, s, t: R.forward(m, s, t) + m.more(torch.arange(t.size(1))),
-        ),
-        "buffers move along", "",
-    ),
+        spoilt(built=lambda m: setattr(m, "more", nn.Embedding(32, m.output.out_features)),
+            forward=lambda m, s, t: R.forward(m, s, t) + m.more(torch.arange(t.size(1)))), "buffers move along", ""),
     "cut": (adapted(lambda m, s, t: m(s, t[:, :32])), "too long raises", ""),  # a wrong shape is no refusal
     "divided by the length": (adapted(lambda m, s, t: m(s, t) / t.size(1)), "target padding on the right", ""),
     "shifted again": (adapted(lambda m, s, t: m(s, F.pad(t, (1, -1), value=1))),
                       "present seen, tokens are told apart, target padding on the left", ""),
     "a mask that stays behind": (
-        spoilt(target_mask=lambda m, t: kept_mask(m, t, "cpu")), "buffers move along", "plain attribute"
-    ),
+        spoilt(target_mask=lambda m, t: kept_mask(m, t, "cpu")), "buffers move along", "plain attribute"),
     "all frozen": (spoilt(built=lambda m: m.requires_grad_(False)), "gradient reaches everything", ""),
     "no gradient": (spoilt(forward=torch.inference_mode()(R.forward)), "gradient reaches everything", ""),
     "looks ahead": (adapted(looks_ahead), "causality, batch independence", ""),
-    "reads the sentence before": (
-        adapted(reads_the_sentence_before),
-        "target padding on the right, target padding on the left, batch independence", "",
-    ),
+    "reads the sentence before": (adapted(reads_the_sentence_before),
+        "target padding on the right, target padding on the left, batch independence", ""),
 }  # fmt: skip
 
 

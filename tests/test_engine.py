@@ -157,9 +157,6 @@ def test_eight_bits_are_a_quarter_and_leave_the_model_as_it_was(trained, exporte
     assert "Hund" in EngineTranslator(tmp_path / "int8").translate(SENTENCES[:1])[0]
 
 
-# --- what is refused ---
-
-
 class Doubled(Transformer):
     """The parameters of a Transformer, and another computation."""
 

@@ -85,20 +85,15 @@ def _no_pickle_no_hang_no_flood(monkeypatch):
 
 EMOJI, ARABIC, COMBINING = "👩‍👩‍👧🦘", "كلب\u200f ينام", "e\u0301\u0300\u0327" * 5
 odd_text = st.lists(
-    st.one_of(
-        st.sampled_from([EMOJI, ARABIC, COMBINING, "\0", "\u2028", "\u2029", "\x85", "\ufeff", "\r", "\x0c", " ",
+    st.one_of(st.sampled_from([EMOJI, ARABIC, COMBINING, "\0", "\u2028", "\u2029", "\x85", "\ufeff", "\r", "\x0c", " ",
                          "a dog", "<eos>", "<pad>", "ß", "\U0010ffff", "\ufffd", "dog " * 30, "q" * 200]),
-        st.text(max_size=8),
-    ),
+        st.text(max_size=8)),
     max_size=4,
 ).map("".join)  # fmt: skip
 odd_bytes = st.lists(
-    st.one_of(
-        st.binary(max_size=12),
-        odd_text.map(str.encode),
+    st.one_of(st.binary(max_size=12), odd_text.map(str.encode),
         st.sampled_from([b"\n", b"\n", b"\r", b"\r\n", b"a", "\u2028".encode(), b"\xef\xbb\xbf"]),
-        st.sampled_from([b"\xed\xa0\x80", b"\xff\xfe", b"\xc0\x80", b"\xf4\x90\x80\x80"]),
-    ),
+        st.sampled_from([b"\xed\xa0\x80", b"\xff\xfe", b"\xc0\x80", b"\xf4\x90\x80\x80"])),
     max_size=6,
 ).map(b"".join)  # fmt: skip
 
@@ -121,8 +116,7 @@ odd_values = st.one_of(
     st.none(), st.booleans(), st.integers(), st.floats(), odd_text,
     st.sampled_from([
         0, -1, 1, 2, 10**6, 2**31, 2**40, 2**63, 2**64, 10**30, -(10**30), 1e308, -0.0, 0.5, float("nan"), float("inf"),
-        HUGE, DEEP, DEEPER, "", "x" * 3000, [], {}, [[]], {"a": 1}, [1, 2], "8", "float32", "F32", "I64", "F64",
-    ]),
+        HUGE, DEEP, DEEPER, "", "x" * 3000, [], {}, [[]], {"a": 1}, [1, 2], "8", "float32", "F32", "I64", "F64"]),
 )  # fmt: skip
 
 
@@ -376,19 +370,13 @@ PLACES = ["model", "text", "file", "file/below", "empty", "nothing", ".", "/", "
           "no:no"]  # fmt: skip
 NUMBERS = ["0", "1", "2", "-1", "1e9", "1e-300", "nan", "inf", "0x10", "1_0", "９", "9" * 5000, " 3 ", str(2**63)]
 OPTIONS = {
-    "train": {
-        "--corpus": "empty", "--source": "text", "--target": "text", "--out": "new", "--preset": "tiny",
-        "--minutes": "1", "--steps": "1", "--seed": "0", "--device": "cpu", "--resume": None,
-    },
+    "train": {"--corpus": "empty", "--source": "text", "--target": "text", "--out": "new", "--preset": "tiny",
+        "--minutes": "1", "--steps": "1", "--seed": "0", "--device": "cpu", "--resume": None},
     "translate": {"--model": "model", "--beam": "1", "--device": "cpu"},
-    "evaluate": {
-        "--model": "model", "--corpus": "empty", "--split": "train", "--source": "text", "--target": "text",
-        "--beam": "1", "--device": "cpu",
-    },
-    "check": {
-        "--json": "-", "--junit": "-", "--max-len": "20", "--pad-id": "0", "--seed": "1", "--sizes": "29",
-        "--no-training": None,
-    },
+    "evaluate": {"--model": "model", "--corpus": "empty", "--split": "train", "--source": "text", "--target": "text",
+        "--beam": "1", "--device": "cpu"},
+    "check": {"--json": "-", "--junit": "-", "--max-len": "20", "--pad-id": "0", "--seed": "1", "--sizes": "29",
+        "--no-training": None},
 }  # fmt: skip
 
 

@@ -170,9 +170,6 @@ def test_a_second_run_into_the_same_place_is_refused(ranks, resume, children, wh
     ends_like(whole, out)
 
 
-# --- asked to stop -----------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(("number", "stops"), [(signal.SIGINT, [2, 5]), (signal.SIGTERM, [3, 7])])
 def test_a_signal_lets_the_step_finish_and_saves(number, stops, whole, tmp_path):
     """In the middle of these steps. The log has the undisturbed run's rows and no others."""
@@ -258,8 +255,6 @@ def test_an_ignored_signal_stays_ignored_and_another_thread_may_train(whole, tmp
     assert [timeless(log) for log in logs] == [whole.log] * 2
 
 
-# --- several processes -------------------------------------------------------------------------------------------
-
 JOB = {
     "config": {"steps": 9, "evaluate_every": 4, "accumulate": 3, "average": 2, "batch_tokens": 30, "recompute": True},
     "model": {"norm_first": True, "tie_embeddings": "all"},
@@ -342,9 +337,6 @@ def test_the_program_that_divides_the_model_trains_the_model_of_one(children, tm
         load_weights(tmp_path / name / "model.safetensors", again)
         for ours, theirs in zip(again.parameters(), model.parameters(), strict=True):
             torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-9)
-
-
-# --- the command line --------------------------------------------------------------------------------------------
 
 
 @pytest.fixture

@@ -78,17 +78,14 @@ def test_the_file_begins_once_and_grows_where_it_lacks_a_part(tmp_path):
 
 @pytest.mark.parametrize(
     ("text", "words"),
-    [
-        (None, "not attempted: there is no my_transformer.py here"),
+    [(None, "not attempted: there is no my_transformer.py here"),
         ("def attention(q:\n", "failed: my_transformer.py, line 1: .*; mend this line first"),
         ("1 / 0\n", "failed: my_transformer.py cannot be run: ZeroDivisionError"),
-        ("import sys\nsys.exit()\n", "failed: my_transformer.py cannot be run: SystemExit"),
-        ("\0", "failed: "),
+        ("import sys\nsys.exit()\n", "failed: my_transformer.py cannot be run: SystemExit"), ("\0", "failed: "),
         ("", "failed: attention: there is no attention in the file"),
         ("def attention(*_):\n    raise NotImplementedError", "not attempted: attention"),
         ("def attention(*_):\n    raise SystemExit", "failed: attention: it raised SystemExit"),
-        ("def attention(*_):\n    return None", "failed: attention: it should return two things"),
-    ],
+        ("def attention(*_):\n    return None", "failed: attention: it should return two things")],
 )  # fmt: skip
 def test_a_notebook_grades_the_file_beside_it(tmp_path, monkeypatch, capsys, text, words):
     monkeypatch.chdir(tmp_path)

@@ -66,9 +66,6 @@ def lines(split):
     return (FOLDER / f"{split}.{record()['target']}").read_text(encoding="utf-8").removesuffix("\n").split("\n")
 
 
-# --- how a record is made ---
-
-
 @with_data
 @pytest.mark.parametrize("language", ["de", "en"])
 def test_the_form_that_papers_score_is_that_of_the_dataset(language):
@@ -189,9 +186,6 @@ def test_the_last_chapter_keeps_what_it_trained_scores_it_and_sets_it_beside_the
     assert (first, recorded) == (f"    the first sentence: {answers[0]}", "    the first sentence: Ein Hund.")
 
 
-# --- the record: every file as it was written ---
-
-
 def test_no_file_was_changed_added_or_lost():
     others = {path.name: path.read_bytes() for path in FOLDER.iterdir() if path.name != "record.json"}
     assert {name: hashlib.sha256(text).hexdigest() for name, text in others.items()} == record()["files"]
@@ -228,9 +222,6 @@ def test_the_model_is_small():
     assert path.stat().st_size <= 15_000_000
     assert {value.dtype for value in load_file(path).values()} == {torch.float16}
     assert "*.safetensors binary" in (ROOT / ".gitattributes").read_text().splitlines()
-
-
-# --- the record: the same scores again ---
 
 
 def stored_and_here(split):
@@ -285,9 +276,6 @@ def test_the_untrained_model_has_the_recorded_scores():
     for way in ("cased", "papers"):
         for score in ("bleu", "chrf"):
             assert abs(found[way][score] - record()["baselines"]["untrained model"][way][score]) <= 0.05
-
-
-# --- the record: of the dataset no more than ten sentences ---
 
 
 def texts(value):

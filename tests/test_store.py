@@ -241,9 +241,6 @@ def test_an_epoch_needs_as_much_memory_for_many_pairs_as_for_few(tmp_path):
     assert peaks[1] - peaks[0] < 2 * (sizes[1] - sizes[0])
 
 
-# --- the command line --------------------------------------------------------------------------------------------
-
-
 @pytest.fixture
 def run(monkeypatch, tmp_path):
     """Train on the texts from the command line: its status, its output, the last of its error lines."""
@@ -287,9 +284,6 @@ def test_large_texts_get_a_store_in_the_run(run, tmp_path, monkeypatch):
     names = {name: {path.name for path in (tmp_path / name).iterdir()} for name in ("small", "large")}
     assert names["large"] == names["small"] | {"store"}
     assert (tmp_path / "small" / "tokenizer.json").read_bytes() == (tmp_path / "large" / "tokenizer.json").read_bytes()
-
-
-# --- long --------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.long

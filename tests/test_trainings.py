@@ -27,8 +27,6 @@ from transformer_lib.training import TrainingConfig, inverse_sqrt_schedule
 from transformer_lib.training.loss import translation_loss
 from transformer_lib.translation import Translator, evaluate_bleu
 
-# --- PyTorch's model ---
-
 RIVAL = "torch.nn.Transformer"
 
 
@@ -78,9 +76,6 @@ def test_dropout_in_the_same_places(monkeypatch):
     assert inner == [0.0] * 6
 
 
-# --- the changes ---
-
-
 def test_unscaled_embeddings_lack_the_root_and_nothing_else():
     config = small_config(d_model=12)
     ours, other = randomise(Transformer(config)).double().eval(), tool.Unscaled(config).double().eval()
@@ -127,9 +122,6 @@ def test_every_change_is_one_that_the_library_knows(name):
 
     as_it_is, changed = settings({}), settings((tool.TRAININGS | tool.WHOLE)[name])
     assert sum(a != b for a, b in zip(as_it_is, changed, strict=True)) == (name != tool.AS_IT_IS)
-
-
-# --- a whole training ---
 
 
 @pytest.fixture
@@ -206,9 +198,6 @@ def test_the_other_direction_is_learnt_from_its_own_corpus(tmp_path, monkeypatch
     monkeypatch.setattr(tool, "train_translator", lambda *_, **__: None)
     tool.retrain({"source": "en", "target": "de", "seed": 0}, tool.WHOLE["German to English"], tmp_path, 9)
     assert asked == [("de", "en", "train"), ("de", "en", "val")]
-
-
-# --- the table ---
 
 
 def test_rows_are_what_sacrebleu_says():
@@ -308,9 +297,6 @@ def test_search_and_training_on_the_toy_corpus(tmp_path, monkeypatch):
     assert both["training"] == found["training"]
     assert list(both["training in bfloat16"]["rows"]) == [tool.AS_IT_IS, "no averaging"]
     assert (precisions[0], precisions[-1]) == ("highest", "medium")
-
-
-# --- the record ---
 
 
 def test_the_recorded_search_is_that_of_the_recorded_weights():
