@@ -1,4 +1,4 @@
-# Generated from chapters/11_translation.md: edit it there and `make export`, or here and `make sync`.
+# Generated from chapters/11_translation.md and 1 more: edit it there and `make export`, or here and `make sync`.
 
 """A translator: a model, its tokenizer, and the scores of what it says."""
 
@@ -21,26 +21,6 @@ from transformer_lib.decoding import beam_search
 from transformer_lib.files import InputError, atomic_write, one_line, user_cache
 from transformer_lib.model import Transformer, TransformerConfig, evaluation
 from transformer_lib.serialization import load_weights, save_weights
-
-SHIPPED = ("multi30k-en-de",)
-
-
-def shipped(name: str) -> Path:
-    """The path of a file or directory that comes with the course, such as `multi30k-en-de` or `bench.json`.
-
-    It is looked for in the checkout that this package lies in, then in the `user_cache`.
-
-    Raises:
-        InputError: it is in neither place.
-    """
-    path = Path(__file__).parents[1] / "records" / name
-    if not path.exists():
-        path = user_cache() / name
-    if not path.exists():
-        raise InputError(
-            f"{name} comes with the course, not with the package: copy records/{name} of the course to {path}"
-        )
-    return path
 
 
 class Attention(NamedTuple):
@@ -218,18 +198,9 @@ class Translator:
             predicted = [*best.tokens, eos] if best.finished else best.tokens  # (m)
         else:
             (predicted,) = self._encode([translation])
-        recorded: list[Tensor] = []
-        with ExitStack() as hooks, evaluation(self.model):
-            for name, module in self.model.decoder.named_modules():
-                if name.endswith(".cross_attention"):
-                    before = module.register_forward_pre_hook(
-                        lambda _, args, options: (args, options | {"need_weights": True}), with_kwargs=True
-                    )
-                    after = module.register_forward_hook(lambda _, args, output: recorded.append(output[1][0]))
-                    hooks.callback(before.remove)
-                    hooks.callback(after.remove)
-            self.model(source, torch.tensor([[bos, *predicted[:-1]]], device=self.device))
-        return Attention(self._pieces(source[0].tolist()), self._pieces(predicted), torch.stack(recorded).cpu())
+        read = torch.tensor([[bos, *predicted[:-1]]], device=self.device)  # (1, m)
+        weights = cross_attention_weights(self.model, source, read).cpu()
+        return Attention(self._pieces(source[0].tolist()), self._pieces(predicted), weights)
 
     def _encode(self, texts: Sequence[str]) -> list[list[int]]:
         """The tokens of each text. Of one that is too long, the beginning and the end token, with a warning."""
@@ -243,29 +214,6 @@ class Translator:
     def _pieces(self, tokens: list[int]) -> list[str]:
         eos = self.tokenizer.eos_id
         return ["<eos>" if token == eos else self.tokenizer.decode([token]).strip() or "␣" for token in tokens]
-
-
-def _read_config(folder: Path) -> TransformerConfig:
-    if not folder.is_dir():
-        raise InputError(f"there is no model directory {folder}: name what `train --out` wrote")
-    try:
-        return TransformerConfig(**json.loads((folder / "config.json").read_text(encoding="utf-8")))
-    except FileNotFoundError as error:
-        raise InputError(f"{folder} is no model directory: it has no config.json") from error
-    except (OSError, TypeError, ValueError, RecursionError) as error:
-        raise InputError(f"{folder / 'config.json'} is not a model's configuration ({one_line(error)})") from error
-
-
-def _require_plausible(config: TransformerConfig, weights: Path) -> None:
-    """Raise an InputError before a wrong number in config.json asks for more memory than there is."""
-    layers, widths = config.num_encoder_layers + config.num_decoder_layers, 4 * config.d_model + 2 * config.d_ff
-    fewest = config.d_model * (config.source_vocab_size + layers * widths)  # not all parameters, but most
-    if weights.is_file() and fewest > weights.stat().st_size:  # a parameter takes a byte at the very least
-        raise InputError(f"{weights} belongs to a model of another configuration: it is too small for config.json")
-    if config.max_len > 2**20:
-        raise InputError(
-            f"{weights.with_name('config.json')}: expected max_len of at most {2**20}; got {config.max_len}"
-        )
 
 
 def evaluate_bleu(hypotheses: Sequence[str], references: Sequence[str]) -> dict[str, float | str]:
@@ -302,3 +250,63 @@ def evaluate_bleu(hypotheses: Sequence[str], references: Sequence[str]) -> dict[
         "signature": str(bleu.get_signature()),
         "chrf_signature": str(chrf.get_signature()),
     }
+
+
+def cross_attention_weights(model: Transformer, source: Tensor, target: Tensor) -> Tensor:
+    """Run the model on a source (1, n) and a target (1, m), and return its weights (layers, heads, m, n)."""
+    recorded: list[Tensor] = []
+    with ExitStack() as hooks, evaluation(model):
+        for name, module in model.decoder.named_modules():
+            if name.endswith(".cross_attention"):
+                before = module.register_forward_pre_hook(
+                    lambda _, args, options: (args, options | {"need_weights": True}), with_kwargs=True
+                )
+                after = module.register_forward_hook(lambda _, args, output: recorded.append(output[1][0]))
+                hooks.callback(before.remove)
+                hooks.callback(after.remove)
+        model(source, target)
+    return torch.stack(recorded)
+
+
+def _read_config(folder: Path) -> TransformerConfig:
+    if not folder.is_dir():
+        raise InputError(f"there is no model directory {folder}: name what `train --out` wrote")
+    try:
+        return TransformerConfig(**json.loads((folder / "config.json").read_text(encoding="utf-8")))
+    except FileNotFoundError as error:
+        raise InputError(f"{folder} is no model directory: it has no config.json") from error
+    except (OSError, TypeError, ValueError, RecursionError) as error:
+        raise InputError(f"{folder / 'config.json'} is not a model's configuration ({one_line(error)})") from error
+
+
+def _require_plausible(config: TransformerConfig, weights: Path) -> None:
+    """Raise an InputError before a wrong number in config.json asks for more memory than there is."""
+    layers, widths = config.num_encoder_layers + config.num_decoder_layers, 4 * config.d_model + 2 * config.d_ff
+    fewest = config.d_model * (config.source_vocab_size + layers * widths)  # not all parameters, but most
+    if weights.is_file() and fewest > weights.stat().st_size:  # a parameter takes a byte at the very least
+        raise InputError(f"{weights} belongs to a model of another configuration: it is too small for config.json")
+    if config.max_len > 2**20:
+        raise InputError(
+            f"{weights.with_name('config.json')}: expected max_len of at most {2**20}; got {config.max_len}"
+        )
+
+
+SHIPPED = ("multi30k-en-de",)
+
+
+def shipped(name: str) -> Path:
+    """The path of a file or directory that comes with the course, such as `multi30k-en-de` or `bench.json`.
+
+    It is looked for in the checkout that this package lies in, then in the `user_cache`.
+
+    Raises:
+        InputError: it is in neither place.
+    """
+    path = Path(__file__).parents[1] / "records" / name
+    if not path.exists():
+        path = user_cache() / name
+    if not path.exists():
+        raise InputError(
+            f"{name} comes with the course, not with the package: copy records/{name} of the course to {path}"
+        )
+    return path

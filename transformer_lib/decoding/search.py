@@ -14,14 +14,9 @@ from transformer_lib.model import Transformer, evaluation
 
 
 def decode_token_by_token(
-    choose: Callable[[Tensor, list[int]], Tensor],
-    model: Transformer,
-    source: Int[Tensor, "batch n"],
-    bos_id: int,
-    eos_id: int,
-    max_length: int | None,
-    use_cache: bool,
-) -> list[list[int]]:
+    choose: Callable[[Tensor, list[int]], Tensor], model: Transformer, source: Int[Tensor, "batch n"],
+    bos_id: int, eos_id: int, max_length: int | None, use_cache: bool,
+) -> list[list[int]]:  # fmt: skip
     """Translate each sentence token by token; arguments, result and errors are those of `greedy_decode`.
 
     `choose` gets the logits (rows, vocabulary) and the index of each row's sentence, and returns tokens (rows,).
@@ -31,18 +26,19 @@ def decode_token_by_token(
     if not limits:
         return outputs
     with evaluation(model):
-        state = SearchState(model, source.new_full((source.size(0), 1), bos_id), source, use_cache=use_cache)
+        state = SearchState(model, source.new_full((len(limits), 1), bos_id), source, use_cache=use_cache)
         while state.sentences:
             logits = state.logits()  # (rows, vocabulary)
-            logits[:, model.config.pad_id] = -math.inf
+            logits[:, model.config.pad_id] = -math.inf  # later steps would mask it out
             tokens = choose(logits, state.sentences)  # (rows,)
             rows = []  # those that go on
-            for row, (sentence, token) in enumerate(zip(state.sentences, tokens.tolist(), strict=True)):
+            for row, (sentence, token) in enumerate(zip(state.sentences, tokens.tolist())):
                 if token != eos_id:
                     outputs[sentence].append(token)
                     if len(outputs[sentence]) < limits[sentence]:
                         rows.append(row)
-            state.append(tokens if len(rows) == len(tokens) else tokens[tokens.new_tensor(rows)], rows)
+            state.append(tokens)
+            state.keep(rows)
     return outputs
 
 
@@ -111,20 +107,19 @@ class _Beam:
     live: list[tuple[float, list[int]]] = field(default_factory=lambda: [(0.0, [])])  # best first
     finished: list[Hypothesis] = field(default_factory=list)
 
-    def advance(self, tokens: list[list[int]], log_probs: list[list[float]]) -> list[int]:
-        """Extend by one token, given each live hypothesis's best next ones; return the parents of what is live then."""
+    def advance(self, rows: range, tokens: list[list[int]], log_probs: list[list[float]]) -> list[int]:
+        """Extend the live hypotheses, which have these rows, by one token; return the row that each one comes from."""
         candidates = [
-            (total + log_prob, row, token)
-            for row, (total, _) in enumerate(self.live)
-            for token, log_prob in zip(tokens[row], log_probs[row], strict=True)
+            (total + log_prob, row, prefix, token)
+            for row, (total, prefix) in zip(rows, self.live)
+            for token, log_prob in zip(tokens[row], log_probs[row])
             if log_prob > -math.inf
         ]
-        candidates.sort(key=lambda candidate: -candidate[0])  # stable: ties to the better row, lower id
+        candidates.sort(key=lambda candidate: -candidate[0])  # equal ones stay in their order
         live, parents = [], []
-        for total, row, token in candidates[: self.size - len(self.finished)]:
-            prefix = self.live[row][1]
+        for total, row, prefix, token in candidates[: self.size - len(self.finished)]:  # rule 1: the slots left
             if token == self.eos_id:
-                self.finished.append(Hypothesis(prefix, total / (len(prefix) + 1) ** self.length_penalty))
+                self.finished.append(Hypothesis(prefix, total / (len(prefix) + 1) ** self.length_penalty))  # rule 2
             else:
                 live.append((total, [*prefix, token]))
                 parents.append(row)
@@ -133,10 +128,33 @@ class _Beam:
         if live and len(live[0][1]) < self.max_length and best < live[0][0] / divisor:
             self.live = live
             return parents
-        self.live = []
+        self.live = []  # rule 3, or the limit
         if not self.finished:
-            self.finished = [Hypothesis(prefix, total / divisor, False) for total, prefix in live]
+            self.finished = [Hypothesis(prefix, total / divisor, False) for total, prefix in live]  # rule 4
         return []
+
+
+def extend_beams(
+    beams: list[_Beam], model: Transformer, source: Int[Tensor, "batch n"], bos_id: int, use_cache: bool
+) -> None:
+    """Search until no beam has a live hypothesis; there is one beam for each sentence."""
+    with evaluation(model):
+        state = SearchState(model, source.new_full((len(beams), 1), bos_id), source, use_cache=use_cache)
+        while state.sentences:
+            logits = state.logits()  # (rows, vocabulary)
+            normalizer = logits.logsumexp(dim=-1, keepdim=True)  # (rows, 1)
+            logits[:, model.config.pad_id] = -math.inf  # padding has a probability, but is never chosen
+            best, tokens = best_tokens(logits, beams[0].size)  # (rows, k) each
+            log_probs = best.double() - normalizer  # (rows, k)
+            require_finite(log_probs[:, 0])
+            next_tokens, next_log_probs = tokens.tolist(), log_probs.tolist()
+            parents, first = [], 0
+            for beam in beams:
+                rows = range(first, first + len(beam.live))
+                parents += beam.advance(rows, next_tokens, next_log_probs)
+                first = rows.stop
+            state.keep(parents)
+            state.append(state.tokens.new_tensor([prefix[-1] for beam in beams for _, prefix in beam.live]))
 
 
 def beam_search(
@@ -170,26 +188,6 @@ def beam_search(
         raise ValueError(f"length_penalty must be from 0 to 50; got {length_penalty}")
     limits = length_limits(model, source, bos_id, eos_id, max_length)
     beams = [_Beam(beam_size, length_penalty, limit, eos_id) for limit in limits]
-    if not beams:
-        return []
-    with evaluation(model):
-        state = SearchState(model, source.new_full((source.size(0), 1), bos_id), source, use_cache=use_cache)
-        while state.sentences:
-            logits = state.logits()  # (rows, vocabulary)
-            normalizer = logits.logsumexp(dim=-1, keepdim=True)  # (rows, 1)
-            logits[:, model.config.pad_id] = -math.inf  # padding has a probability, but is never chosen
-            best, tokens = best_tokens(logits, beam_size)  # (rows, beam_size) each
-            log_probs = best.double() - normalizer  # (rows, beam_size)
-            require_finite(log_probs[:, 0])
-            next_tokens, next_log_probs = tokens.tolist(), log_probs.tolist()
-            parents, chosen, first = [], [], 0
-            for beam in beams:
-                if beam.live:  # its rows are first … last - 1
-                    last = first + len(beam.live)
-                    parents += [
-                        first + row for row in beam.advance(next_tokens[first:last], next_log_probs[first:last])
-                    ]
-                    chosen += [prefix[-1] for _, prefix in beam.live]
-                    first = last
-            state.append(state.tokens.new_tensor(chosen), parents)
+    if beams:
+        extend_beams(beams, model, source, bos_id, use_cache)
     return [sorted(beam.finished, key=lambda hypothesis: -hypothesis.score) for beam in beams]

@@ -1,4 +1,4 @@
-# Generated from chapters/10_decoding.md: edit it there and `make export`, or here and `make sync`.
+# Generated from chapters/10a_operations.md: edit it there and `make export`, or here and `make sync`.
 
 """What the ways of decoding share: the state of a search, its limits, and the best next tokens."""
 
@@ -70,16 +70,22 @@ class SearchState:
             logits = self.model.output_projection(hidden[:, -1])
         return logits.to(torch.promote_types(logits.dtype, torch.float32))
 
+    def keep(self, rows: list[int]) -> None:
+        """Replace row i by row rows[i]: rows may go, come several times, or change their places."""
+        if rows == list(range(len(self.sentences))):
+            return
+        index, sentences = self.tokens.new_tensor(rows), [self.sentences[row] for row in rows]
+        other_memory = sentences != self.sentences
+        self.tokens, self.sentences = self.tokens[index], sentences
+        if self.cache is not None:
+            self.cache.select(index, memory=other_memory)
+        if self.memory is not None and other_memory:
+            self.memory = Memory(*(part[index] for part in self.memory))
+
     def append(self, tokens: Int[Tensor, " rows"], rows: list[int] | None = None) -> None:
-        """Replace row i by row rows[i] (None: keep every row), then append tokens[i] to it."""
-        if rows is not None and rows != list(range(len(self.sentences))):
-            index, sentences = self.tokens.new_tensor(rows), [self.sentences[row] for row in rows]
-            other_memory = sentences != self.sentences
-            self.tokens, self.sentences = self.tokens[index], sentences
-            if self.cache is not None:
-                self.cache.select(index, memory=other_memory)
-            if self.memory is not None and other_memory:
-                self.memory = Memory(*(part[index] for part in self.memory))
+        """Append tokens[i] to row i; if `rows` are given, `keep` these before."""
+        if rows is not None:
+            self.keep(rows)
         self.tokens = torch.cat([self.tokens, tokens[:, None]], dim=1)  # (rows, m + 1)
 
 

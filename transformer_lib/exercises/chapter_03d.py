@@ -14,7 +14,7 @@ def grade_03d_1(answer: Answer) -> Checks:
     """The number equals what PyTorch counts when such a layer runs."""
     for n, m, d in ((1, 1, 2), (1, 2, 2), (2, 1, 2), (3, 5, 4), (7, 4, 16)):
         with torch.device("meta"):
-            target, memory = torch.empty(1, n, d), torch.empty(1, m, d)
+            target, memory = torch.empty(1, m, d), torch.empty(1, n, d)
             self_attention, cross_attention = MultiHeadAttention(d, 2), MultiHeadAttention(d, 2)
             network = nn.Sequential(nn.Linear(d, 4 * d), nn.ReLU(), nn.Linear(4 * d, d))
         with FlopCounterMode(display=False) as counter:
