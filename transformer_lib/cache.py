@@ -12,15 +12,11 @@ from torch import Tensor
 
 @dataclass(eq=False)
 class KeysAndValues:
-    """The keys and values that one attention has projected so far, each (rows, heads, length, d_k)."""
+    """The keys and values that one attention has projected so far, `length` of each: (rows, heads, length, d_k)."""
 
     key: Float[Tensor, "rows heads length d_k"] | None = None
     value: Float[Tensor, "rows heads length d_k"] | None = None
-
-    @property
-    def length(self) -> int:
-        """How many of each are stored."""
-        return 0 if self.key is None else self.key.size(2)
+    length: int = 0
 
     def update(
         self, key: Float[Tensor, "rows heads new d_k"], value: Float[Tensor, "rows heads new d_k"]
@@ -31,6 +27,7 @@ class KeysAndValues:
         elif key.size(2):
             self.key = torch.cat([self.key, key], dim=2)  # (rows, heads, length + new, d_k)
             self.value = torch.cat([self.value, value], dim=2)  # (rows, heads, length + new, d_k)
+        self.length = self.key.size(2)
         return self.key, self.value
 
     def select(self, rows: Int[Tensor, " rows"]) -> None:

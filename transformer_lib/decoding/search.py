@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from transformer_lib.decoding.search_state import SearchState, best_tokens, length_limits, require_finite
+from transformer_lib.decoding.search_state import SearchState, best_tokens, length_limits
 from transformer_lib.model import Transformer, evaluation
 
 
@@ -37,8 +37,7 @@ def decode_token_by_token(
                     outputs[sentence].append(token)
                     if len(outputs[sentence]) < limits[sentence]:
                         rows.append(row)
-            state.append(tokens)
-            state.keep(rows)
+            state.append(tokens[rows], rows)
     return outputs
 
 
@@ -74,9 +73,7 @@ def greedy_decode(
     """
 
     def most_probable(logits: Float[Tensor, "rows vocabulary"], _: list[int]) -> Int[Tensor, " rows"]:
-        best, tokens = logits.max(dim=-1)  # of equal ones, `max` promises the first
-        require_finite(best)
-        return tokens
+        return logits.argmax(dim=-1)  # of equal ones the first
 
     return decode_token_by_token(most_probable, model, source, bos_id, eos_id, max_length, use_cache)
 
@@ -134,29 +131,6 @@ class _Beam:
         return []
 
 
-def extend_beams(
-    beams: list[_Beam], model: Transformer, source: Int[Tensor, "batch n"], bos_id: int, use_cache: bool
-) -> None:
-    """Search until no beam has a live hypothesis; there is one beam for each sentence."""
-    with evaluation(model):
-        state = SearchState(model, source.new_full((len(beams), 1), bos_id), source, use_cache=use_cache)
-        while state.sentences:
-            logits = state.logits()  # (rows, vocabulary)
-            normalizer = logits.logsumexp(dim=-1, keepdim=True)  # (rows, 1)
-            logits[:, model.config.pad_id] = -math.inf  # padding has a probability, but is never chosen
-            best, tokens = best_tokens(logits, beams[0].size)  # (rows, k) each
-            log_probs = best.double() - normalizer  # (rows, k)
-            require_finite(log_probs[:, 0])
-            next_tokens, next_log_probs = tokens.tolist(), log_probs.tolist()
-            parents, first = [], 0
-            for beam in beams:
-                rows = range(first, first + len(beam.live))
-                parents += beam.advance(rows, next_tokens, next_log_probs)
-                first = rows.stop
-            state.keep(parents)
-            state.append(state.tokens.new_tensor([prefix[-1] for beam in beams for _, prefix in beam.live]))
-
-
 def beam_search(
     model: Transformer,
     source: Int[Tensor, "batch n"],
@@ -188,6 +162,20 @@ def beam_search(
         raise ValueError(f"length_penalty must be from 0 to 50; got {length_penalty}")
     limits = length_limits(model, source, bos_id, eos_id, max_length)
     beams = [_Beam(beam_size, length_penalty, limit, eos_id) for limit in limits]
-    if beams:
-        extend_beams(beams, model, source, bos_id, use_cache)
+    if not beams:
+        return []
+    with evaluation(model):
+        state = SearchState(model, source.new_full((len(beams), 1), bos_id), source, use_cache=use_cache)
+        while state.sentences:  # until no beam has a live hypothesis
+            logits = state.logits()  # (rows, vocabulary)
+            normalizer = logits.logsumexp(dim=-1, keepdim=True)  # (rows, 1)
+            logits[:, model.config.pad_id] = -math.inf  # padding has a probability, but is never chosen
+            best, best_ids = best_tokens(logits, beam_size)  # (rows, k) each
+            tokens, log_probs = best_ids.tolist(), (best.double() - normalizer).tolist()
+            parents, first = [], 0
+            for beam in beams:
+                rows = range(first, first + len(beam.live))
+                parents += beam.advance(rows, tokens, log_probs)
+                first = rows.stop
+            state.append(state.tokens.new_tensor([prefix[-1] for beam in beams for _, prefix in beam.live]), parents)
     return [sorted(beam.finished, key=lambda hypothesis: -hypothesis.score) for beam in beams]
