@@ -2,6 +2,7 @@
 
 import ast
 import inspect
+import json
 import re
 import shutil
 import subprocess
@@ -76,9 +77,9 @@ def test_the_oldest_versions_are_the_lower_bounds():
 def test_a_wheel_installs_into_a_clean_environment(tmp_path):
     """Only what the library depends on is lent to that environment, so that no network is needed."""
     tree, environment = tmp_path / "tree", tmp_path / "environment"
-    shutil.copytree(ROOT / "transformer_lib", tree / "transformer_lib", ignore=shutil.ignore_patterns("__pycache__"))
-    for name in ("pyproject.toml", "README.md", "LICENSE"):
-        shutil.copy(ROOT / name, tree)
+    tree.mkdir()
+    for name in ("transformer_lib", "tools", "chapters", "book", "records", "pyproject.toml", "README.md", "LICENSE"):
+        (shutil.copytree if (ROOT / name).is_dir() else shutil.copy)(ROOT / name, tree / name)
     pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
     subprocess.run([*pip, "wheel", "--no-deps", "--no-build-isolation", "-w", tmp_path, tree], check=True)
     (wheel,) = tmp_path.glob("tested_transformer-*.whl")
@@ -105,6 +106,20 @@ print(transformer_lib.__file__, metadata.version("tested-transformer"))
     )
     assert done.stdout == f"tested-transformer, version {transformer_lib.__version__}\n", done.stderr
     assert (site / "transformer_lib" / "py.typed").exists()
+    course = tmp_path / "course"
+    course.mkdir()
+    (course / "tour.ipynb").write_text("mine", encoding="utf-8")
+    command = [python, "-I", "-m", "transformer_lib"]
+    done = subprocess.run([*command, "start", course], capture_output=True, text=True, check=True)
+    assert "18 notebooks lie beside it" in done.stdout
+    assert (course / "tour.ipynb").read_text("utf-8") == "mine"
+    for path in course.glob("[01]*.ipynb"):
+        cells = json.loads(path.read_text("utf-8"))["cells"]
+        assert not any(cell.get("outputs") for cell in cells), path.name
+        assert not re.search(r"\{[\w:]+\}`", "".join(line for cell in cells for line in cell["source"])), path.name
+    english = {"input": "A man plays the guitar.", "capture_output": True, "text": True, "check": False}
+    done = subprocess.run([*command, "translate", "--model", "multi30k-en-de"], cwd=course, **english)
+    assert done.stdout == "Ein Mann spielt Gitarre.\n", done.stderr
 
 
 def ours(path):

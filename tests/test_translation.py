@@ -374,7 +374,7 @@ def test_what_shows_one_sentence_wants_one(sentence):
             call(sentence)
 
 
-def test_shipped_files_are_found_here_then_in_the_checkout_then_in_the_cache(tmp_path, monkeypatch):
+def test_shipped_files_are_found_here_then_in_checkout_package_and_cache(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     checkout = tmp_path / "checkout/records/multi30k-en-de"
     cached = tmp_path / "cache/transformer_lib/multi30k-en-de"
@@ -382,6 +382,9 @@ def test_shipped_files_are_found_here_then_in_the_checkout_then_in_the_cache(tmp
     refused(["multi30k-en-de", cached], Translator.from_pretrained, "multi30k-en-de")
     translator(1).save(cached)
     assert Translator.from_pretrained("multi30k-en-de").model.config == translator().model.config
+    package = tmp_path / "checkout/transformer_lib/records/multi30k-en-de"
+    translator(1).save(package)
+    assert shipped("multi30k-en-de") == package
     translator(1, d_ff=24).save(checkout)
     assert shipped("multi30k-en-de") == checkout
     assert Translator.from_pretrained("multi30k-en-de").model.config.d_ff == 24

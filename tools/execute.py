@@ -24,8 +24,6 @@ from pathlib import Path
 import lock
 import nbformat
 from export import PACKAGE, ROOT, chapters, digest, read
-from nbclient import NotebookClient
-from nbclient.exceptions import CellExecutionError
 
 REPRODUCIBLE = {
     "OMP_NUM_THREADS": "1",
@@ -126,6 +124,9 @@ def outputs(notebook: nbformat.NotebookNode) -> str:
 
 def execute(chapter: Path) -> str:
     """Run one chapter and store its notebook; return what went wrong, empty if nothing did."""
+    from nbclient import NotebookClient  # here, because the package is built without it
+    from nbclient.exceptions import CellExecutionError
+
     print("executing", chapter.name, flush=True)
     notebook = read_chapter(chapter)
     client = NotebookClient(

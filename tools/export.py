@@ -19,7 +19,6 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
-import jupytext
 import lock
 from nbformat import NotebookNode
 
@@ -60,6 +59,8 @@ def read(chapter: Path) -> NotebookNode:
 
 @cache
 def _parsed(text: str) -> NotebookNode:
+    import jupytext  # here, because the package is built without it
+
     return jupytext.reads(text, fmt="md:myst")
 
 

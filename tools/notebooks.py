@@ -261,17 +261,10 @@ class Page:
 @cache
 def style() -> str:
     """Code that makes figures look as they do in the book, whose folder has a matplotlibrc."""
-    from matplotlib import rc_params_from_file
-
-    settings = rc_params_from_file(ROOT / "book/matplotlibrc", use_default_template=False)
-    lines = [
-        "# How the figures look.",
-        "import matplotlib",
-        "from cycler import cycler",
-        "",
-        "matplotlib.rcParams.update({",
-    ]
-    return "\n".join([*lines, *(f"    {name!r}: {value!r}," for name, value in settings.items()), "})"])
+    lines = (ROOT / "book/matplotlibrc").read_text(encoding="utf-8").splitlines()
+    settings = (line.split(": ", 1) for line in lines if not line.startswith("#"))
+    code = [f"    {name!r}: {value!r}," for name, value in settings]
+    return "\n".join(["# How the figures look.", "import matplotlib", "", "matplotlib.rcParams.update({", *code, "})"])
 
 
 def folded(title: str, text: str) -> str:

@@ -400,9 +400,11 @@ def _is_ours(error: BaseException) -> bool:
 @click.option("--solved-to", type=click.IntRange(0, 10), default=0, help="solve the gaps up to this chapter (0)")
 @click.option("--update", is_flag=True, help="add the gaps that the file there lacks; change nothing else")
 def _start(folder: str, **options: Any) -> None:
-    """Write my_transformer.py into FOLDER: a gap for each part that you will write."""
+    """Write my_transformer.py into FOLDER, a gap for each part that you will write, and the notebooks beside it."""
     path = own_file.start(folder, **options)
     click.echo(f"{path} is there; `grade` says how its parts fare")
+    if notebooks := own_file.copy_notebooks(folder):
+        click.echo(f"{len(notebooks)} notebooks lie beside it: open them with Jupyter")
 
 
 @_commands.command("grade")

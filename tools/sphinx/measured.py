@@ -1,15 +1,19 @@
 """A Sphinx extension: the numbers that a page written by hand shows as {{ name }}, each out of a record or counted."""
 
+from __future__ import annotations
+
 import ast
 import json
 import re
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from address import ROOT
 from page_numbers import number_of
-from sphinx.application import Sphinx
-from sphinx.config import Config
-from theme import ROOT, parts
+
+if TYPE_CHECKING:  # the package is built without Sphinx
+    from sphinx.application import Sphinx
+    from sphinx.config import Config
 
 
 def time_of(page: str) -> int:
@@ -27,6 +31,8 @@ def hours(minutes: int) -> str:
 
 def times() -> dict[str, str]:
     """What the chapters say that they take: all of them, those up to the translator, and each part."""
+    from theme import parts
+
     found: dict[str, str] = {}
     minutes: dict[int, int] = {}
     for caption, pages in parts():

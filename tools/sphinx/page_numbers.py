@@ -1,12 +1,13 @@
 """Pages carry the numbers of their files: 02_attention is 2, 02a_gradient 2.a, A_command_line A."""
 
-import re
-from typing import Any
+from __future__ import annotations
 
-from docutils import nodes
-from sphinx.application import Sphinx
-from sphinx.environment import BuildEnvironment
-from sphinx.environment.collectors.toctree import TocTreeCollector
+import re
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:  # the package is built without Sphinx
+    from sphinx.application import Sphinx
+    from sphinx.environment import BuildEnvironment
 
 
 def number_of(docname: str) -> tuple[Any, ...]:
@@ -20,6 +21,8 @@ def number_of(docname: str) -> tuple[Any, ...]:
 
 def number_pages(env: BuildEnvironment) -> list[str]:
     """Number the titles of all pages, and no section within them; return the pages whose number changed."""
+    from docutils import nodes
+
     before, env.toc_secnumbers = env.toc_secnumbers, {}
     for docname in env.found_docs:
         if number := number_of(docname):
@@ -31,6 +34,8 @@ def number_pages(env: BuildEnvironment) -> list[str]:
 
 def take_over(app: Sphinx) -> None:
     """Let Sphinx number pages in this way, and then the figures, formulas and exercises on them in its own."""
+    from sphinx.environment.collectors.toctree import TocTreeCollector
+
     for listener in app.events.listeners["env-get-updated"]:
         collector = getattr(listener.handler, "__self__", None)
         if isinstance(collector, TocTreeCollector):

@@ -92,6 +92,24 @@ def start(folder: str | Path = ".", *, solved_to: int = 0, update: bool = False)
     return path
 
 
+def copy_notebooks(folder: str | Path) -> list[Path]:
+    """Write the notebooks of the main line into a folder, those that are there excepted.
+
+    Returns:
+        What was written; nothing if the package was installed without notebooks, as from a checkout.
+
+    Raises:
+        InputError: the folder cannot be written.
+    """
+    stored, written = resources.files("transformer_lib") / "notebooks", []
+    for notebook in sorted(stored.iterdir(), key=lambda each: each.name) if stored.is_dir() else ():
+        path = Path(folder) / notebook.name
+        if not path.exists():
+            atomic_write(path, notebook.read_text(encoding="utf-8"))
+            written.append(path)
+    return written
+
+
 def read(path: str | Path) -> str:
     """The text of a file in Python; an InputError if it is none."""
     try:
