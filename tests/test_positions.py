@@ -99,7 +99,7 @@ def test_a_large_max_len_takes_no_memory_and_has_all_its_rows(dtype):
     for offset in (8188, 8190, 8196):
         found = positions(x, offset=offset)[0]
         equal(found, whole[offset : offset + 4], 0)
-        assert found.dtype == positions.rows(offset, offset + 4).dtype == dtype
+        assert found.dtype == dtype
     assert positions(x[:, :1], offset=2**40 - 1).isfinite().all()
     with pytest.raises(ValueError, match=rf"{2**40 + 1} positions.*max_len is {2**40}"):
         positions(x, offset=2**40 - 3)

@@ -69,7 +69,8 @@ def _specification(translator: Translator) -> Any:
         got = f"{type(model).__name__} with {', '.join(weights) or 'its own code'}"
         raise InputError(f"CTranslate2 has no such model: expected a plain Transformer; got {got[:200]}")
     for side in (spec.encoder, spec.decoder):
-        side.position_encodings.encodings = model.positions.rows(0, config.max_len).float().cpu().numpy()
+        nothing = torch.zeros(1, config.max_len, config.d_model).to(model.positions.table)
+        side.position_encodings.encodings = model.positions(nothing)[0].float().cpu().numpy()
     vocabulary = json.loads(tokenizer.to_json())["model"]["vocab"]
     pieces = sorted(vocabulary, key=vocabulary.__getitem__)
     spec.register_source_vocabulary(pieces)

@@ -13,6 +13,11 @@ from torch import Tensor, nn
 from transformer_lib.cache import KeysAndValues, LayerCache
 from transformer_lib.multi_head import MultiHeadAttention
 
+Tokens = Float[Tensor, "batch length d_model"]
+Memory = Float[Tensor, "batch n d_model"]
+Mask = Bool[Tensor, "#batch #heads #length #keys"]
+MemoryMask = Bool[Tensor, "#batch #heads #length #n"]
+
 
 class FeedForward(nn.Module):
     """Two linear maps with a ReLU between them, for each token by itself (Vaswani et al. 2017, section 3.3).
@@ -32,7 +37,7 @@ class FeedForward(nn.Module):
             nn.init.xavier_uniform_(linear.weight)
             nn.init.zeros_(linear.bias)
 
-    def forward(self, x: Float[Tensor, "batch length d_model"]) -> Float[Tensor, "batch length d_model"]:
+    def forward(self, x: Tokens) -> Tokens:
         """Map (batch, length, d_model) to the same shape."""
         return self.linear2(self.dropout(self.linear1(x).relu()))
 
@@ -55,9 +60,7 @@ class _ResidualLayer(nn.Module):
         self.self_attention = attention(d_model, num_heads, dropout=attention_dropout)
         self.self_attention_norm = norm(d_model)
 
-    def _add(
-        self, x: Float[Tensor, "batch length d_model"], norm: nn.Module, sublayer: Callable[[Tensor], Tensor]
-    ) -> Float[Tensor, "batch length d_model"]:
+    def _add(self, x: Tokens, norm: nn.Module, sublayer: Callable[[Tensor], Tensor]) -> Tokens:
         if self.norm_first:
             return x + self.dropout(sublayer(norm(x)))
         return norm(x + self.dropout(sublayer(x)))
@@ -82,13 +85,8 @@ class EncoderLayer(_ResidualLayer):
     """
 
     def forward(
-        self,
-        x: Float[Tensor, "batch n d_model"],
-        *,
-        mask: Bool[Tensor, "#batch #heads #n #keys"] | None = None,
-        is_causal: bool = False,
-        cache: KeysAndValues | None = None,
-    ) -> Float[Tensor, "batch n d_model"]:
+        self, x: Tokens, *, mask: Mask | None = None, is_causal: bool = False, cache: KeysAndValues | None = None
+    ) -> Tokens:
         """Let the tokens attend to each other, then process each by itself.
 
         Args:
@@ -103,7 +101,7 @@ class EncoderLayer(_ResidualLayer):
         x = self._add(
             x,
             self.self_attention_norm,
-            lambda y: self.self_attention(y, y, y, mask=mask, is_causal=is_causal, cache=cache)[0],
+            lambda y: self.self_attention(y, y, y, mask=mask, is_causal=is_causal, cache=cache)[0],  # not the weights
         )
         return self._add(x, self.feed_forward_norm, self.feed_forward)
 
@@ -124,15 +122,9 @@ class DecoderLayer(_ResidualLayer):
         self.cross_attention_norm = norm(d_model)
 
     def forward(
-        self,
-        x: Float[Tensor, "batch m d_model"],
-        memory: Float[Tensor, "batch n d_model"],
-        *,
-        mask: Bool[Tensor, "#batch #heads #m #keys"] | None = None,
-        memory_mask: Bool[Tensor, "#batch #heads #m #n"] | None = None,
-        is_causal: bool = False,
-        cache: LayerCache | None = None,
-    ) -> Float[Tensor, "batch m d_model"]:
+        self, x: Tokens, memory: Memory, *, mask: Mask | None = None, memory_mask: MemoryMask | None = None,
+        is_causal: bool = False, cache: LayerCache | None = None,
+    ) -> Tokens:  # fmt: skip
         """Let target tokens attend to earlier ones and to the memory.
 
         Args:

@@ -20,6 +20,15 @@ from transformer_lib.masks import causal_mask, decoder_mask, padding_mask
 from transformer_lib.positions import SinusoidalPositionalEncoding
 from transformer_lib.settings import require_types
 
+SourceTokens = Int[Tensor, "batch n"]
+TargetTokens = Int[Tensor, "batch m"]
+Source = Float[Tensor, "batch n d_model"]  # a vector for each source token
+Target = Float[Tensor, "batch m d_model"]
+SourceMask = Bool[Tensor, "#batch #heads #n #keys"]
+TargetMask = Bool[Tensor, "#batch #heads #m #keys"]
+MemoryMask = Bool[Tensor, "#batch #heads #m #n"]
+Logits = Float[Tensor, "batch m vocabulary"]
+
 
 @dataclass(frozen=True)
 class TransformerConfig:
@@ -98,19 +107,13 @@ class Encoder(nn.Module):
         self, config: TransformerConfig, *, norm: Callable[[int], nn.Module] = nn.LayerNorm, **parts: Any
     ) -> None:
         super().__init__()
-        arguments = config.layer_arguments()
-        layers = (EncoderLayer(**arguments, norm=norm, **parts) for _ in range(config.num_encoder_layers))
-        self.layers = nn.ModuleList(layers)
+        arguments = config.layer_arguments() | {"norm": norm} | parts
+        self.layers = nn.ModuleList(EncoderLayer(**arguments) for _ in range(config.num_encoder_layers))
         self.norm = norm(config.d_model) if config.norm_first else nn.Identity()
 
     def forward(
-        self,
-        x: Float[Tensor, "batch n d_model"],
-        *,
-        mask: Bool[Tensor, "#batch #heads #n #keys"] | None = None,
-        is_causal: bool = False,
-        cache: KeyValueCache | None = None,
-    ) -> Float[Tensor, "batch n d_model"]:
+        self, x: Source, *, mask: SourceMask | None = None, is_causal: bool = False, cache: KeyValueCache | None = None
+    ) -> Source:
         """Map (batch, length, d_model) to the same shape; the arguments are those of `EncoderLayer`."""
         for number, layer in enumerate(self.layers):
             own = None if cache is None else cache.layers[number].self_attention
@@ -119,43 +122,24 @@ class Encoder(nn.Module):
 
 
 class Decoder(nn.Module):
-    """A stack of decoder layers; a pre-norm stack ends with one more norm.
-
-    Args:
-        config: sizes, dropout and the order of norms.
-        norm: makes each norm: norm(d_model).
-        parts: what else the layers are to be made of: arguments of `DecoderLayer`.
-    """
+    """A stack of decoder layers; a pre-norm stack ends with one more norm. The arguments are those of `Encoder`."""
 
     def __init__(
         self, config: TransformerConfig, *, norm: Callable[[int], nn.Module] = nn.LayerNorm, **parts: Any
     ) -> None:
         super().__init__()
-        arguments = config.layer_arguments()
-        layers = (DecoderLayer(**arguments, norm=norm, **parts) for _ in range(config.num_decoder_layers))
-        self.layers = nn.ModuleList(layers)
+        arguments = config.layer_arguments() | {"norm": norm} | parts
+        self.layers = nn.ModuleList(DecoderLayer(**arguments) for _ in range(config.num_decoder_layers))
         self.norm = norm(config.d_model) if config.norm_first else nn.Identity()
 
     def forward(
-        self,
-        x: Float[Tensor, "batch m d_model"],
-        memory: Float[Tensor, "batch n d_model"],
-        *,
-        mask: Bool[Tensor, "#batch #heads #m #keys"] | None = None,
-        memory_mask: Bool[Tensor, "#batch #heads #m #n"] | None = None,
-        is_causal: bool = False,
-        cache: KeyValueCache | None = None,
-    ) -> Float[Tensor, "batch m d_model"]:
+        self, x: Target, memory: Source, *, mask: TargetMask | None = None, memory_mask: MemoryMask | None = None,
+        is_causal: bool = False, cache: KeyValueCache | None = None,
+    ) -> Target:  # fmt: skip
         """Map (batch, target length, d_model) to the same shape; the arguments are those of `DecoderLayer`."""
+        options = {"mask": mask, "memory_mask": memory_mask, "is_causal": is_causal}
         for number, layer in enumerate(self.layers):
-            x = layer(
-                x,
-                memory,
-                mask=mask,
-                memory_mask=memory_mask,
-                is_causal=is_causal,
-                cache=None if cache is None else cache.layers[number],
-            )
+            x = layer(x, memory, **options, cache=None if cache is None else cache.layers[number])
         return self.norm(x)
 
 
@@ -167,8 +151,8 @@ class Memory(NamedTuple):
         mask: boolean, True = may attend, broadcastable to (batch, heads, target length, source length).
     """
 
-    states: Float[Tensor, "batch n d_model"]
-    mask: Bool[Tensor, "#batch #heads #m #n"]
+    states: Source
+    mask: MemoryMask
 
 
 class Transformer(nn.Module):
@@ -191,13 +175,7 @@ class Transformer(nn.Module):
         self.encoder = Encoder(config)
         self.decoder = Decoder(config)
 
-    def forward(
-        self,
-        source_tokens: Int[Tensor, "batch n"],
-        target_tokens: Int[Tensor, "batch m"],
-        *,
-        is_causal: bool = False,
-    ) -> Float[Tensor, "batch m vocabulary"]:
+    def forward(self, source_tokens: SourceTokens, target_tokens: TargetTokens, *, is_causal: bool = False) -> Logits:
         """Score every next token. The padding and causal masks are built here.
 
         Args:
@@ -215,29 +193,23 @@ class Transformer(nn.Module):
         return self.output_projection(self.hidden_states(source_tokens, target_tokens, is_causal=is_causal))
 
     def hidden_states(
-        self, source_tokens: Int[Tensor, "batch n"], target_tokens: Int[Tensor, "batch m"], *, is_causal: bool = False
-    ) -> Float[Tensor, "batch m d_model"]:
+        self, source_tokens: SourceTokens, target_tokens: TargetTokens, *, is_causal: bool = False
+    ) -> Target:
         """What becomes logits: (batch, target length, d_model); arguments and errors as in `forward`."""
         if source_tokens.size(0) != target_tokens.size(0):
-            raise ValueError(
-                f"source and target must have the same batch; got {tuple(source_tokens.shape)} "
-                f"and {tuple(target_tokens.shape)}"
-            )
+            shapes = f"{tuple(source_tokens.shape)} and {tuple(target_tokens.shape)}"
+            raise ValueError(f"source and target must have the same batch; got {shapes}")
         return self.decode(target_tokens, self.encode(source_tokens), is_causal=is_causal)
 
-    def encode(self, source_tokens: Int[Tensor, "batch n"]) -> Memory:
+    def encode(self, source_tokens: SourceTokens) -> Memory:
         """Turn source tokens (batch, source length) into the memory, with a mask of their padding."""
         mask = padding_mask(source_tokens, self.config.pad_id)
         return Memory(self.encoder(self.embed(source_tokens, self.source_embedding), mask=mask), mask)
 
     def decode(
-        self,
-        target_tokens: Int[Tensor, "batch m"],
-        memory: Memory,
-        *,
-        is_causal: bool = False,
+        self, target_tokens: TargetTokens, memory: Memory, *, is_causal: bool = False,
         cache: KeyValueCache | None = None,
-    ) -> Float[Tensor, "batch m d_model"]:
+    ) -> Target:  # fmt: skip
         """Turn target tokens and the memory into hidden states; `output_projection` makes logits of them.
 
         A position attends to itself and to those before it, and not to padding.

@@ -1,4 +1,4 @@
-# Generated from chapters/04_positions.md: edit it there and `make export`, or here and `make sync`.
+# Generated from chapters/04_positions.md and 1 more: edit it there and `make export`, or here and `make sync`.
 
 """Positional encodings: what tells a token where it stands."""
 
@@ -24,8 +24,8 @@ def sinusoidal_table(length: int, d_model: int, *, start: int = 0) -> Float64[Te
     return torch.stack([angle.sin(), angle.cos()], dim=-1).flatten(1)[:, :d_model]  # (length, d_model)
 
 
-class _PositionalEncoding(nn.Module):
-    """Adds row `offset + p` of a table to token p."""
+class PositionalEncoding(nn.Module):
+    """Adds row `offset + i` of a table to token i; `max_len` is the longest sequence."""
 
     table: Tensor
 
@@ -50,19 +50,13 @@ class _PositionalEncoding(nn.Module):
         """
         if x.dim() != 3 or x.size(-1) != self.d_model:
             raise ValueError(f"expected (batch, length, d_model = {self.d_model}); got shape {tuple(x.shape)}")
-        if offset < 0:
-            raise ValueError(f"offset must be at least 0; got {offset}")
-        end = offset + x.size(1)
-        if end > self.max_len:
-            raise ValueError(f"the sequence has {end} positions, but max_len is {self.max_len}")
-        return x + self.rows(offset, end).to(x.dtype)
-
-    def rows(self, start: int, end: int) -> Float[Tensor, "rows d_model"]:
-        """Give the rows start … end - 1 of the table: (end - start, d_model)."""
-        return self.table[start:end]
+        rows = self.table[offset : offset + x.size(1)]  # (length, d_model)
+        if offset < 0 or rows.size(0) < x.size(1):
+            rows = late_rows(self, offset, x.size(1))
+        return x + rows.to(x.dtype)
 
 
-class SinusoidalPositionalEncoding(_PositionalEncoding):
+class SinusoidalPositionalEncoding(PositionalEncoding):
     """Adds the sinusoidal table to tokens: nothing to learn (Vaswani et al. 2017, section 3.5).
 
     The table is a buffer, so it moves with the model. It is not stored, so a checkpoint does not depend on `max_len`.
@@ -78,14 +72,8 @@ class SinusoidalPositionalEncoding(_PositionalEncoding):
         kept = min(max_len, 8192)
         self.register_buffer("table", sinusoidal_table(kept, d_model).float(), persistent=False)
 
-    def rows(self, start: int, end: int) -> Float[Tensor, "rows d_model"]:
-        """Give the rows start … end - 1 of the table, in its dtype and on its device: (end - start, d_model)."""
-        if end <= self.table.size(0):
-            return self.table[start:end]
-        return sinusoidal_table(end - start, self.d_model, start=start).float().to(self.table)
 
-
-class LearnedPositionalEncoding(_PositionalEncoding):
+class LearnedPositionalEncoding(PositionalEncoding):
     """Adds a learned vector for each position (Gehring et al. 2017, section 3.1).
 
     Args:
@@ -96,3 +84,16 @@ class LearnedPositionalEncoding(_PositionalEncoding):
     def __init__(self, d_model: int, max_len: int) -> None:
         super().__init__(d_model, max_len)
         self.table = nn.Parameter(torch.randn(max_len, d_model) * d_model**-0.5)
+
+
+def late_rows(encoding: PositionalEncoding, start: int, length: int) -> Float[Tensor, "{length} d_model"]:
+    """Make the rows from `start` on that the sinusoidal table does not keep, in its dtype and on its device.
+
+    Raises:
+        ValueError: `start` is negative, or the last row lies beyond `max_len`.
+    """
+    if start < 0:
+        raise ValueError(f"offset must be at least 0; got {start}")
+    if start + length > encoding.max_len:
+        raise ValueError(f"the sequence has {start + length} positions, but max_len is {encoding.max_len}")
+    return sinusoidal_table(length, encoding.d_model, start=start).float().to(encoding.table)

@@ -5,9 +5,8 @@
 from functools import cache
 
 import torch
-from torch import Tensor
 
-from transformer_lib.exercises import Answer, Checks, close
+from transformer_lib.exercises import Answer, Checks
 from transformer_lib.masks import decoder_mask, padding_mask
 from transformer_lib.model import Transformer, TransformerConfig
 
@@ -46,42 +45,3 @@ def grade_07_2(answer: Answer) -> Checks:
         two = isinstance(got, list | tuple) and len(got) == 2
         yield "the source positions are those whose gradient is not zero", two and list(got[0]) == expected[0]
         yield "the target positions are those whose gradient is not zero", two and list(got[1]) == expected[1]
-
-
-class _Recitation:
-    """Stands for a model of a batch: after <bos> and the beginning of a row's text it finds the next word likeliest.
-
-    After anything else, an ended text included, it says word 6.
-    """
-
-    def __init__(self, bos: int, texts: list[list[int]]) -> None:
-        self.bos, self.texts = bos, texts
-        self.__name__ = f"a model that says {texts}"  # for the message
-
-    def __call__(self, tokens: Tensor) -> Tensor:
-        logits = torch.zeros(*tokens.shape, 7)
-        for b, (row, text) in enumerate(zip(tokens.tolist(), self.texts, strict=True)):
-            for i in range(len(row)):
-                knows = i < len(text) and row[: i + 1] == [self.bos, *text[:i]]
-                logits[b, i, text[i] if knows else 6] = 1.0
-        return logits
-
-
-def grade_07_3(answer: Answer) -> Checks:
-    """Models that recite; in the last cases the special tokens are other numbers."""
-    for texts, bos, eos, pad, max_new, expected, claim in (
-        ([[2]], 1, 2, 0, 3, [[2]], "a row ends with its <eos>, and writing stops when all rows have ended"),
-        ([[3, 2], [4, 2]], 1, 2, 0, 3, [[3, 2], [4, 2]], "each row reads what was written in it, and goes on"),
-        ([[3, 3, 4, 2]], 1, 2, 0, 9, [[3, 3, 4, 2]], "the model reads all that was written"),
-        ([[2], [3, 2]], 1, 2, 0, 9, [[2, 0], [3, 2]], "a row that has ended gets padding while others go on"),
-        ([[3, 2], [3, 4, 5, 2], [2]], 1, 2, 0, 9, [[3, 2, 0, 0], [3, 4, 5, 2], [2, 0, 0, 0]],
-         "a row that has ended gets padding while others go on"),
-        ([[3, 4, 5, 3], [4, 2]], 1, 2, 0, 2, [[3, 4], [4, 2]], "it writes at most max_new tokens"),
-        ([[3, 4], [2]], 1, 2, 0, 4, [[3, 4, 6, 6], [2, 0, 0, 0]], "a row without <eos> goes on to max_new"),
-        ([[0, 2], [2]], 1, 2, 3, 9, [[0, 2], [2, 3]], "bos, eos and pad may be any numbers"),
-        ([[3, 2, 1, 5], [5]], 4, 5, 0, 9, [[3, 2, 1, 5], [5, 0, 0, 0]], "bos, eos and pad may be any numbers"),
-    ):  # fmt: skip
-        got = answer(_Recitation(bos, texts), len(texts), bos, eos, pad, max_new)
-        yield claim, close(got, torch.tensor(expected), 0)
-    got = answer(_Recitation(1, [[3], [4]]), 2, 1, 2, 0, 0)
-    yield "it writes at most max_new tokens", close(got, torch.empty(2, 0))

@@ -5,6 +5,7 @@
 import math
 from collections.abc import Callable
 from functools import partial
+from itertools import pairwise
 from types import ModuleType
 from typing import Any
 
@@ -337,12 +338,32 @@ def grade_feed_forward(mine: ModuleType) -> None:
     )
 
 
+def one_after_another(mine: ModuleType, layer: nn.Module, *inputs: Tensor) -> None:
+    """Each sub-layer must read a sum to which the one before it has added."""
+    calls: list[tuple[str, Tensor, Tensor]] = []  # its name, the tokens that it reads, what it returns
+    for part in layer.modules():
+        if isinstance(part, (mine.MultiHeadAttention, mine.FeedForward)):
+            part.register_forward_hook(
+                lambda part, read, named, made: calls.append((type(part).__name__, [*read, *named.values()][0], made)),
+                with_kwargs=True,
+            )
+    layer.double().eval()(*inputs)
+    for (before, _, made), (name, read, _) in pairwise(calls):
+        loud = (read * random(*read.shape)).sum() + 0 * made.sum()  # the last: a graph even where x is read
+        (gradient,) = torch.autograd.grad(loud, made, retain_graph=True)
+        if not gradient.any():
+            raise Wrong(
+                f"{name} does not see what {before} has added: each sub-layer reads the sum that the last one made"
+            )
+
+
 @gap(6, "EncoderLayer")
 def grade_encoder_layer(mine: ModuleType) -> None:
     """What every encoder layer does."""
     all_used(mine.EncoderLayer(8, 2, 16), random(1, 3, 8))
     torch.manual_seed(0)
     first_fault(check_encoder_layer(mine.EncoderLayer(16, 2, 32), 16))
+    one_after_another(mine, mine.EncoderLayer(8, 2, 16), random(1, 3, 8))
 
 
 @gap(6, "DecoderLayer")
@@ -351,6 +372,7 @@ def grade_decoder_layer(mine: ModuleType) -> None:
     all_used(mine.DecoderLayer(8, 2, 16), random(1, 3, 8), random(1, 4, 8))
     torch.manual_seed(0)
     first_fault(check_decoder_layer(mine.DecoderLayer(16, 2, 32), 16))
+    one_after_another(mine, mine.DecoderLayer(8, 2, 16), random(1, 3, 8), random(1, 4, 8))
 
 
 @gap(7, "Transformer")
