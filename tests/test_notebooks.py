@@ -95,10 +95,10 @@ def test_bookkeeping_goes_and_its_numbers_stay(convert):
 
 
 def test_references_are_links_once_there_is_a_repository(convert, monkeypatch):
-    assert convert(MARKDOWN("{ref}`ch-masks`")) == ["*Masks*"]
+    assert convert(MARKDOWN("{ref}`ch-masks`")) == ["*Masks: how do we say what must not be seen?*"]
     monkeypatch.setattr(notebooks.address, "repository", lambda: "https://github.com/You/a-book")
     assert convert(MARKDOWN("{ref}`ch-masks`")) == [
-        "[*Masks*](https://you.github.io/a-book/book/05_masks.html#ch-masks)"
+        "[*Masks: how do we say what must not be seen?*](https://you.github.io/a-book/book/05_masks.html#ch-masks)"
     ]
 
 

@@ -37,7 +37,7 @@ def test_pages_are_written_and_every_change_is_found(project):
     assert "book/topics.md differs from its table: run `python tools/pages.py`" in run(project, "--check")
     assert run(project) == run(project, "--check") == ""
     topics = (project / "book/topics.md").read_text(encoding="utf-8")
-    assert "## Masks\n\n- {ref}`One convention <sec-masks-convention>`\n" in topics
+    assert "what must not be seen?\n\n- {ref}`One convention <sec-masks-convention>`\n" in topics
     stored = json.loads((project / "records/equivalence.json").read_text(encoding="utf-8"))
     stored["components"]["attention"]["ours"]["float64 output"] = 1e-3
     (project / "records/equivalence.json").write_text(json.dumps(stored), encoding="utf-8")

@@ -25,7 +25,8 @@ class WithTheCourse(build_py):
         if self.editable_mode:
             return
         package = Path(self.build_lib) / PACKAGE
-        shutil.copytree(ROOT / "records", package / "records", ignore=shutil.ignore_patterns("*.py"), dirs_exist_ok=True)
+        data = shutil.ignore_patterns("*.py")
+        shutil.copytree(ROOT / "records", package / "records", ignore=data, dirs_exist_ok=True)
         (package / "notebooks").mkdir(exist_ok=True)
         for path in sorted((ROOT / "book").glob("*.ipynb")):
             if MAIN_LINE.fullmatch(path.stem):
