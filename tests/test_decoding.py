@@ -254,9 +254,6 @@ def test_greedy_is_the_naive_loop():
     assert cut > 4
 
 
-# --- beam search ---
-
-
 @pytest.mark.parametrize("norm_first", [False, True])
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
 def test_a_beam_of_one_is_greedy(dtype, norm_first):
@@ -394,9 +391,6 @@ def test_padding_and_impossible_tokens_are_never_chosen():
         assert h.score == pytest.approx(total / (len(h.tokens) + h.finished), rel=0, abs=1e-5)
 
 
-# --- the surroundings ---
-
-
 def both(model, source):
     yield lambda: greedy_decode(model, source, **TOKENS)
     yield lambda: beam_search(model, source, **TOKENS)
@@ -510,9 +504,6 @@ def test_the_largest_length_penalty_overflows_nowhere():
     assert math.isfinite(best.score)
 
 
-# --- sampling ---
-
-
 def within_five_deviations(count, draws, probability):
     """Five standard deviations of the binomial distribution: by chance once in a million."""
     return abs(count - draws * probability) <= 5 * math.sqrt(draws * probability * (1 - probability)) + 1e-9
@@ -576,9 +567,6 @@ def test_a_lot_depends_on_the_place_and_not_on_the_neighbours():
             others[0], others[2] = neighbour, 11
             assert sample_decode(model, others, **TOKENS, seed=seed)[1] == found[1]
         assert sample_decode(model, source, **TOKENS, seed=seed, use_cache=False) == found
-
-
-# --- whole corpora ---
 
 
 @pytest.mark.parametrize("name", ["toy", pytest.param("multi30k", marks=pytest.mark.long)])
