@@ -92,7 +92,7 @@ def test_forward_is_the_two_stacks_with_the_masks_of_the_tokens(norm_first):
     equal(model.hidden_states(source, target), hidden, 0)
     equal(model(source, target), model.output_projection(hidden), 0)
     unmasked = model.decoder(y, memory.states, memory_mask=mask, is_causal=True)  # with the padding on the left
-    equal(model.hidden_states(source, target, is_causal=True), unmasked, 0)
+    equal(model(source, target, is_causal=True), model.output_projection(unmasked), 0)
     for options in ({"mask": mask}, {"memory_mask": mask}):
         with pytest.raises(TypeError, match="unexpected keyword"):
             model.decode(target, memory, **options)  # nobody can forget causality, or the padding
