@@ -44,9 +44,6 @@ def refused(words, function, *arguments):
     assert all(str(word) in str(caught.value) for word in words), str(caught.value)
 
 
-# --- atomic writing ----------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(("data", "stored"), [(b"\x00\xff", b"\x00\xff"), ("grün\n", b"gr\xc3\xbcn\n")])
 def test_what_is_written_is_there_and_nothing_else(tmp_path, data, stored):
     """Folders that are missing are made."""
@@ -136,9 +133,6 @@ def test_a_file_where_a_folder_should_be_and_the_other_way_round(tmp_path):
     assert (tmp_path / "file").read_text() == "old"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "folder"]
     assert content(tmp_path / "folder") == {}
-
-
-# --- the lock of a directory -------------------------------------------------------------------------------------
 
 
 def take(folder):

@@ -63,6 +63,15 @@ def test_an_empty_file_is_not_attempted(tmp_path):
     assert verdicts(own_file.start(tmp_path)) == ["not attempted"] * len(own_file.gaps())
 
 
+def test_what_needs_a_wrong_part_names_that_part(tmp_path):
+    (mine := tmp_path / "mine.py").write_text(
+        SOLUTION.replace("// num_heads).transpose(1, 2)", "// num_heads)"), "utf-8"
+    )
+    found = own_file.grade_file(mine)
+    assert found[3]["split_heads"].startswith("failed")
+    assert {found[6]["DecoderLayer"], found[7]["Transformer"]} == {"not attempted: first repair split_heads"}
+
+
 def test_the_file_begins_once_and_grows_where_it_lacks_a_part(tmp_path):
     file = own_file.start(tmp_path / "new", solved_to=3)
     assert list(own_file.grade_file(file, 3)[3].values()) == ["passed"] * 3

@@ -339,7 +339,7 @@ def grade_feed_forward(mine: ModuleType) -> None:
 
 
 def one_after_another(mine: ModuleType, layer: nn.Module, *inputs: Tensor) -> None:
-    """Each sub-layer must read a sum to which the one before it has added."""
+    """Each sub-layer must read a sum to which the one before it has added, and what each adds must reach the end."""
     calls: list[tuple[str, Tensor, Tensor]] = []  # its name, the tokens that it reads, what it returns
     for part in layer.modules():
         if isinstance(part, (mine.MultiHeadAttention, mine.FeedForward)):
@@ -355,6 +355,20 @@ def one_after_another(mine: ModuleType, layer: nn.Module, *inputs: Tensor) -> No
             raise Wrong(
                 f"{name} does not see what {before} has added: each sub-layer reads the sum that the last one made"
             )
+    added: list[tuple[str, Tensor]] = []  # now each adds numbers of ours, so that only the sums connect it with the end
+
+    def replace(part: nn.Module, _: Any, made: Tensor) -> Tensor:
+        added.append((type(part).__name__, random(*made.shape, seed=len(added)).requires_grad_()))
+        return added[-1][1]
+
+    for part in layer.modules():
+        if isinstance(part, (mine.MultiHeadAttention, mine.FeedForward)):
+            part.register_forward_hook(replace)
+    result = layer(*inputs)
+    for name, made in added:
+        (way,) = torch.autograd.grad((result * random(*result.shape)).sum(), made, retain_graph=True, allow_unused=True)
+        if way is None or not way.any():
+            raise Wrong(f"what {name} adds is lost in a later sum: add each output to the sum so far, not to x")
 
 
 @gap(6, "EncoderLayer")

@@ -190,8 +190,9 @@ def grade_file(path: str | Path, chapter: int | None = None) -> dict[int, dict[s
         if part.name not in verdicts:
             for other in gaps():
                 if other.name != part.name and re.search(rf"\b{other.name}\(", code[part.name]):
-                    if verdict(other).startswith("failed"):
-                        verdicts[part.name] = f"not attempted: first repair {other.name}"
+                    first, _, wrong = verdict(other).partition("first repair ")
+                    if wrong or first.startswith("failed"):
+                        verdicts[part.name] = f"not attempted: first repair {wrong or other.name}"
                         return verdicts[part.name]
             verdicts[part.name] = grade_part(part, mine)
         return verdicts[part.name]

@@ -30,7 +30,7 @@ def attention(q, k, v, mask=None):
 
 
 def split_heads(x, num_heads):
-    """Cut each token's vector into one part for each head.
+    """Cut the query (or key, or value) of each token into one part for each head.
 
     x: (batch, length, d_model). Returns (batch, num_heads, length, d_k), where d_k = d_model / num_heads: head 0 has
     the first d_k numbers of each token, head 1 the next d_k, and so on.
