@@ -37,7 +37,9 @@ def decode_token_by_token(
                     outputs[sentence].append(token)
                     if len(outputs[sentence]) < limits[sentence]:
                         rows.append(row)
-            state.append(tokens[rows], rows)
+            if len(rows) < len(tokens):  # some have ended
+                tokens = tokens[tokens.new_tensor(rows)]
+            state.append(tokens, rows)
     return outputs
 
 
