@@ -186,15 +186,15 @@ def grade_file(path: str | Path, chapter: int | None = None) -> dict[int, dict[s
     code = {name: text for _, name, text in parts()}
 
     def verdict(part: Gap) -> str:
-        """That of a part; of one that is made of a wrong part, which one."""
+        """That of a part; of one that fails and is made of a wrong part, which one."""
         if part.name not in verdicts:
-            for other in gaps():
+            verdicts[part.name] = grade_part(part, mine)
+            for other in gaps() if verdicts[part.name].startswith("failed") else ():
                 if other.name != part.name and re.search(rf"\b{other.name}\(", code[part.name]):
                     first, _, wrong = verdict(other).partition("first repair ")
                     if wrong or first.startswith("failed"):
                         verdicts[part.name] = f"not attempted: first repair {wrong or other.name}"
-                        return verdicts[part.name]
-            verdicts[part.name] = grade_part(part, mine)
+                        break
         return verdicts[part.name]
 
     found: dict[int, dict[str, str]] = {}
