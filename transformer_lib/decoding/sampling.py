@@ -9,6 +9,7 @@ from jaxtyping import Float, Float64, Int
 from torch import Tensor
 
 from transformer_lib.decoding.search import decode_token_by_token
+from transformer_lib.decoding.search_state import require_finite
 from transformer_lib.model import Transformer
 
 
@@ -32,6 +33,7 @@ def filtered_probabilities(
     """
     best, tokens = logits.double().sort(dim=-1, descending=True, stable=True)  # (rows, vocabulary)
     best, tokens = best[:, :top_k], tokens[:, :top_k]
+    require_finite(best[:, 0])
     p = ((best - best[:, :1]) / temperature).softmax(dim=-1)
     p = p.masked_fill(p.cumsum(dim=-1) - p >= top_p, 0.0)  # those before it have the share already
     return p / p.sum(dim=-1, keepdim=True), tokens

@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from transformer_lib.decoding.search_state import SearchState, best_tokens, length_limits
+from transformer_lib.decoding.search_state import DAMAGED, SearchState, best_tokens, length_limits, require_finite
+from transformer_lib.files import InputError
 from transformer_lib.model import Transformer, evaluation
 
 
@@ -75,7 +76,9 @@ def greedy_decode(
     """
 
     def most_probable(logits: Float[Tensor, "rows vocabulary"], _: list[int]) -> Int[Tensor, " rows"]:
-        return logits.argmax(dim=-1)  # of equal ones the first
+        best, tokens = logits.max(dim=-1)  # of equal ones, `max` promises the first
+        require_finite(best)
+        return tokens
 
     return decode_token_by_token(most_probable, model, source, bos_id, eos_id, max_length, use_cache)
 
@@ -174,6 +177,8 @@ def beam_search(
             logits[:, model.config.pad_id] = -math.inf  # padding has a probability, but is never chosen
             best, best_ids = best_tokens(logits, beam_size)  # (rows, k) each
             tokens, log_probs = best_ids.tolist(), (best.double() - normalizer).tolist()
+            if not all(math.isfinite(row[0]) for row in log_probs):
+                raise InputError(DAMAGED)
             parents, first = [], 0
             for beam in beams:
                 rows = range(first, first + len(beam.live))

@@ -61,19 +61,13 @@ class SearchState:
             self.memory = Memory(states, mask.expand(len(states), *mask.shape[1:]))  # a row for each sentence
 
     def logits(self) -> Float[Tensor, "rows vocabulary"]:
-        """Score the next token of each row, in float32 or better.
-
-        Raises:
-            InputError: a row's best score is infinite or not a number.
-        """
+        """Score the next token of each row, in float32 or better."""
         new = self.tokens if self.cache is None else self.tokens[:, self.cache.length :]  # (rows, not yet cached)
         if self.memory is None:
             logits = self.model(new, cache=self.cache)[:, -1]  # (rows, vocabulary)
         else:
             hidden = self.model.decode(new, self.memory, is_causal=self.cache is None, cache=self.cache)
             logits = self.model.output_projection(hidden[:, -1])
-        if not logits.amax(dim=-1).isfinite().all():
-            raise InputError("the model's logits are infinite or not numbers: its weights are damaged, or diverged")
         return logits.to(torch.promote_types(logits.dtype, torch.float32))
 
     def append(self, tokens: Int[Tensor, " rows"], rows: list[int] | None = None) -> None:
@@ -90,6 +84,15 @@ class SearchState:
             if self.memory is not None and other_memory:
                 self.memory = Memory(*(part[index] for part in self.memory))
         self.tokens = torch.cat([self.tokens, tokens[:, None]], dim=1)  # (rows, m + 1)
+
+
+DAMAGED = "the model's logits are infinite or not numbers: its weights are damaged, or diverged"
+
+
+def require_finite(values: Float[Tensor, " rows"]) -> None:
+    """Raise an InputError if one of the values is infinite or not a number."""
+    if not values.isfinite().all():
+        raise InputError(DAMAGED)
 
 
 def best_tokens(

@@ -341,12 +341,12 @@ def grade_feed_forward(mine: ModuleType) -> None:
 def one_after_another(mine: ModuleType, layer: nn.Module, *inputs: Tensor) -> None:
     """Each sub-layer must read a sum to which the one before it has added, and what each adds must reach the end."""
     calls: list[tuple[str, Tensor, Tensor]] = []  # its name, the tokens that it reads, what it returns
-    for part in layer.modules():
-        if isinstance(part, (mine.MultiHeadAttention, mine.FeedForward)):
-            part.register_forward_hook(
-                lambda part, read, named, made: calls.append((type(part).__name__, [*read, *named.values()][0], made)),
-                with_kwargs=True,
-            )
+    parts = [part for part in layer.modules() if isinstance(part, (mine.MultiHeadAttention, mine.FeedForward))]
+    for part in parts:
+        part.register_forward_hook(
+            lambda part, read, named, made: calls.append((type(part).__name__, [*read, *named.values()][0], made)),
+            with_kwargs=True,
+        )
     layer.double().eval()(*inputs)
     for (before, _, made), (name, read, _) in pairwise(calls):
         loud = (read * random(*read.shape)).sum() + 0 * made.sum()  # the last: a graph even where x is read
@@ -361,9 +361,8 @@ def one_after_another(mine: ModuleType, layer: nn.Module, *inputs: Tensor) -> No
         added.append((type(part).__name__, random(*made.shape, seed=len(added)).requires_grad_()))
         return added[-1][1]
 
-    for part in layer.modules():
-        if isinstance(part, (mine.MultiHeadAttention, mine.FeedForward)):
-            part.register_forward_hook(replace)
+    for part in parts:
+        part.register_forward_hook(replace)
     result = layer(*inputs)
     for name, made in added:
         (way,) = torch.autograd.grad((result * random(*result.shape)).sum(), made, retain_graph=True, allow_unused=True)

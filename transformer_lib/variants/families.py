@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from transformer_lib.cache import KeyValueCache
 from transformer_lib.decoding.sampling import filtered_probabilities, require_sampling_parameters
-from transformer_lib.decoding.search_state import SearchState
+from transformer_lib.decoding.search_state import SearchState, require_finite
 from transformer_lib.masks import causal_mask, padding_mask
 from transformer_lib.model import Encoder, TransformerConfig, evaluation
 from transformer_lib.positions import LearnedPositionalEncoding
@@ -215,6 +215,7 @@ class DecoderOnly(_OneStack):
             state = SearchState(self, prompt, use_cache=use_cache)
             while state.tokens.size(1) < length and not ended.all():
                 logits = state.logits()  # (batch, vocabulary)
+                require_finite(logits.amax(dim=-1))
                 logits[:, pad] = -torch.inf  # padding is never a word
                 if generator is None:
                     new = logits.argmax(dim=-1)  # (batch,)
