@@ -34,6 +34,7 @@ from transformer_lib.exercises import classroom, own_file
 from transformer_lib.exercises.progress import progress
 from transformer_lib.files import InputError, atomic_write, one_line
 from transformer_lib.model import Transformer
+from transformer_lib.precision import PRECISIONS
 from transformer_lib.recipes import PRESETS, goes_on, read_corpus, train_translator, training_data
 from transformer_lib.training.distributed import is_first_process, process_group
 from transformer_lib.translation import Translator, evaluate_bleu
@@ -62,7 +63,10 @@ class _Name(click.ParamType):
 def _device(_: click.Context, parameter: click.Parameter, name: str) -> str:
     if name == "cuda" and not torch.cuda.is_available():
         raise InputError("--device cuda, but torch finds no CUDA device: use --device cpu, or install torch for CUDA")
-    return ("cuda" if torch.cuda.is_available() else "cpu") if name == "auto" else name
+    chosen = ("cuda" if torch.cuda.is_available() else "cpu") if name == "auto" else name
+    if chosen == "cuda":
+        torch.set_float32_matmul_precision("high")  # TF32, for the products that stay in float32
+    return chosen
 
 
 def _options(*options: Callable) -> Callable:
@@ -82,6 +86,10 @@ _where = click.option(
 _own_model = click.option(
     "--architecture", type=_Name(), metavar="FILE.py:FUNCTION", help="a model of your own, made by this function"
 )
+_precision = click.option(
+    "--precision", type=click.Choice(PRECISIONS), default="auto",
+    help="of matrix products (auto: bf16 or fp16 on a GPU, whichever it is fast at; fp32 on a CPU)",
+)  # fmt: skip
 _model = _options(
     _own_model,
     click.option(
@@ -93,6 +101,7 @@ _model = _options(
     ),
     click.option("--output", type=_Name(), help="write the translations to this file"),
     _where,
+    _precision,
 )
 
 
@@ -129,10 +138,13 @@ def _commands() -> None:
 @click.option("--cooldown", "cooldown_steps", type=_COUNT, help="let the rate fall to zero over the last N of --steps")
 @click.option("--vocab-size", type=click.IntRange(259), help="tokens at most (600 with tiny, 10000 with small)")
 @click.option("--seed", type=click.IntRange(0, 2**63 - 1), default=0, help="of weights, order and dropout (0)")
+@click.option("--compile", is_flag=True, help="let torch.compile make the steps faster; the first one takes minutes")
+@click.option("--show", type=_COUNT, default=0, help="translate N sentences at each validation, so that you can watch")
 @_where
+@_precision
 def _train(
     out: str, store: str | None, preset: str | None, architecture: str | None, start_from: str | None, resume: bool,
-    device: str, **options: Any,
+    show: int, device: str, **options: Any,
 ) -> None:  # fmt: skip
     """Train a translator on a corpus or on two text files."""
     data = {name: options.pop(name) for name in ("corpus", "source", "target")}
@@ -166,7 +178,7 @@ def _train(
         corpus, val_corpus = training_data(out=Path(out), store=store, **data)
         if architecture:
             _keep_source(architecture, Path(out), going_on)
-        options = {"build": build, "start_from": start_from, "resume": resume, "device": place}
+        options = {"build": build, "start_from": start_from, "resume": resume, "device": place, "show": show}
         log = train_translator(corpus, val_corpus, chosen, out, **options)
         if is_first_process():
             click.echo(json.dumps(log[-1]))
@@ -178,10 +190,10 @@ def _train(
 @click.argument("sentences", nargs=-1, metavar="[SENTENCE]…")
 def _translate(
     model: str, architecture: str | None, beam: int, length_penalty: float, output: str | None, device: str,
-    n_best: int | None, sentences: tuple[str, ...],
+    precision: str, n_best: int | None, sentences: tuple[str, ...],
 ) -> None:  # fmt: skip
     """Translate sentences, or standard input line by line."""
-    translator, search = _load(model, architecture, device)
+    translator, search = _load(model, architecture, device=device, precision=precision)
     groups = [list(sentences)] if sentences else _standard_input()
     options: dict[str, Any] = {"beam_size": max(beam, n_best or 1), "length_penalty": length_penalty} | search
     if n_best is None:
@@ -210,7 +222,7 @@ def _write(answers: Iterable[str], output: str | None) -> None:
 @_model
 def _evaluate(
     split: str | None, model: str, architecture: str | None, beam: int, length_penalty: float, output: str | None,
-    device: str, **data: str | None,
+    device: str, precision: str, **data: str | None,
 ) -> None:  # fmt: skip
     """Score a translator: BLEU, chrF and TER as JSON."""
     corpus = data["corpus"]
@@ -222,7 +234,7 @@ def _evaluate(
     pairs = read_corpus(split or "", **data)
     if not len(pairs):
         raise InputError("nothing to evaluate: there is no sentence in the files")
-    translator, search = _load(model, architecture, device)
+    translator, search = _load(model, architecture, device=device, precision=precision)
     answers = _answers(translator, model, pairs.source, beam_size=beam, length_penalty=length_penalty, **search)
     if output:
         _write(answers, output)
@@ -248,17 +260,17 @@ def _keep_source(architecture: str, out: Path, going_on: bool) -> None:
         atomic_write(kept, text)
 
 
-def _load(model: str, architecture: str | None, device: str) -> tuple[Translator, dict[str, bool]]:
+def _load(model: str, architecture: str | None, **place: str) -> tuple[Translator, dict[str, bool]]:
     """A translator, and how it has to search."""
     kept = Path(model, KEPT)
     if architecture is None and kept.is_file():
         raise InputError(f"{model} has a model of its own: read {kept}, then give --architecture {kept}:FUNCTION")
     if architecture is None:
-        return load(model, device=device), {}
+        return load(model, **place), {}
     if kept.is_file() and kept.read_text(encoding="utf-8") != source_of(architecture):
         _say(f"warning: {architecture} is not what the model was trained with, {kept}")
     _say("this model has no cache: for each token it computes all tokens before it anew")
-    return Translator.from_pretrained(model, device=device, build=model_of(architecture)), {"use_cache": False}
+    return Translator.from_pretrained(model, **place, build=model_of(architecture)), {"use_cache": False}
 
 
 def _answers(translator: Translator, model: str, sentences: list[str], **options: Any) -> list[str]:

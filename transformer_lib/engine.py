@@ -170,12 +170,13 @@ class EngineTranslator(Translator):
         return [[self._ids[name] for name in best.hypotheses[0]] for best in found]
 
 
-def load(path: str | Path, *, device: str | torch.device = "cpu") -> Translator:
+def load(path: str | Path, *, device: str | torch.device = "cpu", precision: str = "auto") -> Translator:
     """Load a translator, trained or exported, according to what the directory holds.
 
     Args:
         path: what `Translator.save`, `export` or a command's `--out` wrote; or "multi30k-en-de".
         device: where to compute.
+        precision: as in `Translator`; what was exported has its own.
 
     Returns:
         An `EngineTranslator` if the directory holds a model for CTranslate2, otherwise a `Translator`.
@@ -184,4 +185,6 @@ def load(path: str | Path, *, device: str | torch.device = "cpu") -> Translator:
         InputError: a file is missing or damaged, or CTranslate2 is needed and not installed.
     """
     exported = Path(path, "model.bin").is_file()
-    return EngineTranslator(path, device=device) if exported else Translator.from_pretrained(path, device=device)
+    if exported:
+        return EngineTranslator(path, device=device)
+    return Translator.from_pretrained(path, device=device, precision=precision)

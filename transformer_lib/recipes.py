@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import logging
+import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -131,10 +132,12 @@ def train_translator(
     start_from: str | Path | None = None,
     resume: bool = False,
     device: str = "cpu",
+    show: int = 0,
+    report: Callable[[list[dict[str, float]]], None] = lambda log: None,
 ) -> list[dict[str, float]]:
     """Train a translator from its first sentence to the last step, as the command `train` does.
 
-    What it has to say goes to the logger "transformer_lib".
+    What it has to say goes to the logger "transformer_lib", and its progress to a bar, on a terminal or in a notebook.
 
     Args:
         corpus: sentences to train on.
@@ -146,6 +149,8 @@ def train_translator(
             loads it; what `preset` says of a model and a tokenizer then goes unused.
         resume: go on with the run in `out`, if there is one.
         device: where to compute.
+        show: print the translations of so many sentences for validation after each validation.
+        report: called with the log so far after each validation, as `train` does.
 
     Returns:
         The log of `train`.
@@ -157,7 +162,8 @@ def train_translator(
     """
     out, settings, sizes = Path(out), TrainingConfig(**preset["training"]), preset["tokenizer"]
     going_on = goes_on(out, resume)
-    start = Translator.from_pretrained(start_from, build=build) if start_from else None
+    place = {"device": device, "precision": settings.precision}
+    start = Translator.from_pretrained(start_from, build=build, **place) if start_from else None
     tokenizer = Tokenizer.load(out / "tokenizer.json") if going_on else start.tokenizer if start else None
     max_len = start.model.config.max_len if start else preset["model"].get("max_len", TransformerConfig.max_len)
     longest = min(max_len, settings.batch_tokens)
@@ -178,7 +184,8 @@ def train_translator(
         raise InputError("patience waits for a better validation loss, but no pair is left for validation")
     torch.manual_seed(settings.seed)
     both = tokenizer.vocab_size, tokenizer.vocab_size
-    translator = start or Translator(build(TransformerConfig(*both, tokenizer.pad_id, **preset["model"])), tokenizer)
+    config = TransformerConfig(*both, tokenizer.pad_id, **preset["model"])
+    translator = start or Translator(build(config), tokenizer, **place)
     if going_on:
         try:
             translator.check_config(out)
@@ -193,8 +200,16 @@ def train_translator(
         why = f" (blank on a side, or longer than {longest} tokens)" if skipped else ""
         _LOGGER.info("%d pairs to train on, %d for validation; skipped %d%s", len(pairs), len(val_pairs), skipped, why)
 
+    sample = val_corpus.source[:: max(len(val_corpus) // max(show, 1), 1)][:show]
+
+    def shown(log: list[dict[str, float]]) -> None:
+        for source, answer in zip(sample, translator.translate(sample, beam_size=1, use_cache=build is Transformer)):
+            print(f"    {source} -> {answer}", file=sys.stderr)
+        report(log)
+
     options: dict[str, Any] = {"val_pairs": val_pairs, "out": out, "resume": resume, "device": device}
-    log = train(translator.model, pairs, settings, **options, prepare=prepare)
+    bar = True if "ipykernel" in sys.modules else None  # in a notebook, and on a terminal
+    log = train(translator.model, pairs, settings, **options, prepare=prepare, report=shown, bar=bar)
     first, done = is_first_process(), log[-1]["step"]  # of several processes only the first speaks
     if first and done < settings.warmup_steps:
         rising = f"the learning rate was still rising, up to step {settings.warmup_steps}"

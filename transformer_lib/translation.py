@@ -20,6 +20,7 @@ from transformer_lib.data import Tokenizer
 from transformer_lib.decoding import beam_search
 from transformer_lib.files import InputError, atomic_write, one_line, user_cache
 from transformer_lib.model import Transformer, TransformerConfig, evaluation
+from transformer_lib.precision import mixed_precision
 from transformer_lib.serialization import load_weights, save_weights
 
 
@@ -38,10 +39,14 @@ class Translator:
         model: the model; it is put into evaluation mode and moved to `device`.
         tokenizer: one for both languages.
         device: where to compute.
+        precision: what matrices are multiplied in: "bf16", "fp16", "fp32", or what `chosen_dtype` says for "auto".
     """
 
-    def __init__(self, model: Transformer, tokenizer: Tokenizer, *, device: str | torch.device = "cpu") -> None:
+    def __init__(
+        self, model: Transformer, tokenizer: Tokenizer, *, device: str | torch.device = "cpu", precision: str = "auto"
+    ) -> None:
         self.model, self.tokenizer, self.device = model.to(device).eval(), tokenizer, device
+        self.precision = mixed_precision(device, precision)  # a block to compute in
         self.max_len = model.config.max_len
 
     @classmethod
@@ -50,6 +55,7 @@ class Translator:
         path: str | Path,
         *,
         device: str | torch.device = "cpu",
+        precision: str = "auto",
         build: Callable[[TransformerConfig], Transformer] = Transformer,
     ) -> Translator:
         """Load what `save` or the command `train --out` wrote.
@@ -57,6 +63,7 @@ class Translator:
         Args:
             path: the directory; or "multi30k-en-de", the translator that comes with the course (see `shipped`).
             device: where to compute.
+            precision: as in `Translator`.
             build: makes the model of a configuration, such as a subclass of `Transformer`.
 
         Raises:
@@ -76,7 +83,7 @@ class Translator:
         load_weights(folder / "model.safetensors", model)
         if not all(parameter.isfinite().all() for parameter in model.parameters()):
             raise InputError(f"{folder / 'model.safetensors'} is damaged: it holds numbers that are not finite")
-        return cls(model, tokenizer, device=device)
+        return cls(model, tokenizer, device=device, precision=precision)
 
     def save(self, path: str | Path, *, weights: bool = True) -> None:
         """Write config.json, tokenizer.json and, unless told otherwise, model.safetensors.
@@ -145,10 +152,11 @@ class Translator:
         """The best translation of each source, in tokens. The sources are sorted by length."""
         padding, eos = self.tokenizer.pad_id, self.tokenizer.eos_id
         rows = pad_sequence([torch.tensor(source) for source in sources], batch_first=True, padding_value=padding)
-        found = beam_search(
-            self.model, rows.to(self.device), bos_id=self.tokenizer.bos_id, eos_id=eos,
-            beam_size=beam_size, length_penalty=length_penalty, use_cache=use_cache,
-        )  # fmt: skip
+        with self.precision:
+            found = beam_search(
+                self.model, rows.to(self.device), bos_id=self.tokenizer.bos_id, eos_id=eos,
+                beam_size=beam_size, length_penalty=length_penalty, use_cache=use_cache,
+            )  # fmt: skip
         return [hypotheses[0].tokens for hypotheses in found]
 
     def n_best(
@@ -168,10 +176,11 @@ class Translator:
         if not sentence.strip():
             raise ValueError("expected a sentence; got a blank one")
         source, tokenizer = torch.tensor(self._encode([sentence]), device=self.device), self.tokenizer  # (1, n)
-        (found,) = beam_search(
-            self.model, source, bos_id=tokenizer.bos_id, eos_id=tokenizer.eos_id,
-            beam_size=beam_size, length_penalty=length_penalty, use_cache=use_cache,
-        )  # fmt: skip
+        with self.precision:
+            (found,) = beam_search(
+                self.model, source, bos_id=tokenizer.bos_id, eos_id=tokenizer.eos_id,
+                beam_size=beam_size, length_penalty=length_penalty, use_cache=use_cache,
+            )  # fmt: skip
         return [(hypothesis.score, " ".join(tokenizer.decode(hypothesis.tokens).split())) for hypothesis in found]
 
     def attention(self, sentence: str, translation: str | None = None, *, use_cache: bool = True) -> Attention:
@@ -194,7 +203,8 @@ class Translator:
         bos, eos = self.tokenizer.bos_id, self.tokenizer.eos_id
         source = torch.tensor(self._encode([sentence]), device=self.device)  # (1, n)
         if translation is None:
-            best = beam_search(self.model, source, bos_id=bos, eos_id=eos, use_cache=use_cache)[0][0]
+            with self.precision:
+                best = beam_search(self.model, source, bos_id=bos, eos_id=eos, use_cache=use_cache)[0][0]
             predicted = [*best.tokens, eos] if best.finished else best.tokens  # (m)
         else:
             (predicted,) = self._encode([translation])

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
+from transformer_lib.precision import PRECISIONS
 from transformer_lib.settings import require_types
 
 
@@ -53,6 +54,8 @@ class TrainingConfig:
         label_smoothing: share of the target probability spread over all words.
         weight_decay: AdamW's decay, for matrices only.
         clip_norm: largest norm of the whole gradient; None = no limit.
+        precision: what matrices are multiplied in: "bf16", "fp16", "fp32", or what `chosen_dtype` says for "auto".
+        compile: let `torch.compile` make the loss faster; the first step then takes minutes, or needs a C++ compiler.
         recompute: forget each layer's activations and compute them again in the backward pass: less memory, more time.
         steps: number of steps, counted from the very beginning.
         minutes: time for this call, validation and saving included; on a GPU, to within ten steps.
@@ -75,6 +78,8 @@ class TrainingConfig:
     label_smoothing: float = 0.1
     weight_decay: float = 0.01
     clip_norm: float | None = 1.0
+    precision: str = "auto"
+    compile: bool = False
     recompute: bool = False
     steps: int | None = None
     minutes: float | None = None
@@ -96,6 +101,8 @@ class TrainingConfig:
         for name, values in shares.items():
             if not all(0 <= value < 1 for value in values):
                 raise ValueError(f"{name} must be at least 0 and below 1; got {getattr(self, name)}")
+        if self.precision not in PRECISIONS:
+            raise ValueError(f"precision must be one of {', '.join(PRECISIONS)}; got {self.precision!r}")
         for name in ("weight_decay", "cooldown_steps"):
             if not 0 <= getattr(self, name) < math.inf:
                 raise ValueError(f"{name} must be at least 0 and finite; got {getattr(self, name)}")

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from transformer_lib.data import token_batches
 from transformer_lib.model import Transformer, evaluation
+from transformer_lib.precision import mixed_precision
 from transformer_lib.training.distributed import all_reduce_sum, rank_and_world_size
 
 Pairs = Sequence[tuple[list[int], list[int]]]
@@ -54,15 +55,15 @@ def translation_loss(
     )
 
 
-def validation_loss(model: Transformer, pairs: Pairs, batch_tokens: int) -> float:
-    """The mean loss of a real token of `pairs`, in nats, without dropout and label smoothing.
+def validation_loss(model: Transformer, pairs: Pairs, batch_tokens: int, precision: str = "auto") -> float:
+    """The mean loss of a real token of `pairs`, in nats, without dropout and label smoothing; in a `mixed_precision`.
 
     Of several processes each computes its share of the batches; all must call it, and all get the same.
     """
     device, pad_id = next(model.parameters()).device, model.config.pad_id
     total, count = torch.zeros((), dtype=torch.float64, device=device), 0
     rank, world = rank_and_world_size()
-    with evaluation(model):
+    with evaluation(model), mixed_precision(device, precision):
         for batch in islice(token_batches(pairs, batch_tokens, pad_id=pad_id), rank, None, world):
             source, target = (side.to(device, non_blocking=True) for side in batch)
             total += translation_loss(model, source, target, reduction="sum")

@@ -4,7 +4,8 @@
 
 import json
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -32,9 +33,37 @@ def set_weights(model: nn.Module, weights: Weights) -> None:
             parameter.copy_(weights[name])
 
 
-def save_state(
-    path: str | Path, model: nn.Module, optimizer: Optimizer, progress: dict, *, recent: Sequence[Weights] = ()
-) -> None:
+@contextmanager
+def other_weights(model: nn.Module, weights: Weights) -> Iterator[None]:
+    """Inside the block a model has these weights, which may be none."""
+    own = weights_of(model) if weights else {}
+    set_weights(model, weights)
+    try:
+        yield
+    finally:
+        set_weights(model, own)
+
+
+def save_recent(path: str | Path, weights: Weights) -> int:
+    """Store weights, and return their checksum, which `load_recent` asks for.
+
+    Raises:
+        InputError: the file cannot be written.
+    """
+    with atomic_path(path) as part:
+        save_file({name: value.contiguous() for name, value in weights.items()}, part)
+    return _checksum(weights, None)
+
+
+def load_recent(path: str | Path, checksum: int) -> Weights:
+    """The weights at `path`; an InputError if they are not those that were stored."""
+    weights, _ = read_tensors(path, "state")
+    if _checksum(weights, None) != checksum:
+        raise InputError(f"{path} is damaged, or from another run (wrong checksum): train into another place")
+    return weights
+
+
+def save_state(path: str | Path, model: nn.Module, optimizer: Optimizer, progress: dict) -> None:
     """Store in one file, with a checksum, all that the next training step depends on.
 
     Args:
@@ -42,14 +71,12 @@ def save_state(
         model: its parameters are stored, a shared one once. Its buffers are not: those of this library are constants.
         optimizer: its moments are stored, and the name of its class.
         progress: what else to remember; plain numbers, strings, lists and dictionaries.
-        recent: weights of earlier checkpoints, each as `weights_of` gives them.
 
     Raises:
         InputError: the file cannot be written.
     """
     groups = {("model", 0): {name: parameter.detach() for name, parameter in model.named_parameters()}}
     groups |= {(type(optimizer).__name__, n): moments for n, moments in optimizer.state_dict()["state"].items()}
-    groups |= {("recent", n): weights for n, weights in enumerate(recent)}
     named = [(f"{kind}/{n}/{name}", value) for (kind, n), group in groups.items() for name, value in group.items()]
     tensors = {name: value.contiguous() for name, value in named}  # safetensors stores nothing else
     state = {"progress": progress, "checksum": _checksum(tensors, progress)}
@@ -66,12 +93,12 @@ def _checksum(tensors: dict[str, Tensor], progress: Any) -> int:
     return crc
 
 
-def load_state(path: str | Path, model: nn.Module, optimizer: Optimizer) -> tuple[dict, list[Weights]]:
-    """Fill a model and its optimiser from `path`; return the stored `progress` and the `recent` weights.
+def load_state(path: str | Path, model: nn.Module, optimizer: Optimizer) -> dict:
+    """Fill a model and its optimiser from `path`; return the stored `progress`.
 
     Raises:
-        InputError: the file is missing or damaged, or belongs to another model or another kind of optimiser. Model and
-            optimiser are then as they were.
+        InputError: the file is missing or damaged, or belongs to another model, another kind of optimiser or an earlier
+            version of this library. Model and optimiser are then as they were.
     """
     if not Path(path).is_file():
         raise InputError(f"there is no file {path}: expected the state that a training run keeps beside its weights")
@@ -83,11 +110,13 @@ def load_state(path: str | Path, model: nn.Module, optimizer: Optimizer) -> tupl
     for name, value in tensors.items():
         kind, number, rest = name.split("/", 2)
         groups.setdefault(kind, {}).setdefault(int(number), {})[rest] = value
-    weights, recent, moments = (groups.pop(kind, {}) for kind in ("model", "recent", type(optimizer).__name__))
+    if "recent" in groups:  # they have files of their own now
+        raise InputError(f"{path} is the state of an earlier version of this library: train into another place")
+    weights, moments = (groups.pop(kind, {}) for kind in ("model", type(optimizer).__name__))
     state = optimizer.state_dict() | {"state": moments}
     fits = kinds_of(weights[0]) == kinds_of(dict(model.named_parameters()))
     if not fits or groups or len(moments) not in (0, sum(len(group["params"]) for group in state["param_groups"])):
         raise InputError(f"{path} belongs to another model or optimiser: use the same, or train into another place")
     optimizer.load_state_dict(state)
     set_weights(model, weights[0])
-    return progress, [recent[n] for n in sorted(recent)]
+    return progress

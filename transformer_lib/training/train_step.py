@@ -12,19 +12,22 @@ from functools import partial
 
 import torch
 from torch import Tensor, nn
+from torch.amp import GradScaler
 from torch.optim import Optimizer
 from torch.utils.checkpoint import checkpoint
 
 from transformer_lib.data import Batch
 from transformer_lib.model import Transformer
+from transformer_lib.precision import mixed_precision
 from transformer_lib.training.config import TrainingConfig
 from transformer_lib.training.distributed import gradients_stay, rank_and_world_size
 from transformer_lib.training.loss import translation_loss
 
 
 def train_step(
-    loss: nn.Module, batches: Sequence[Batch], tokens: int, optimizer: Optimizer, config: TrainingConfig, step: int
-) -> Tensor:
+    loss: nn.Module, batches: Sequence[Batch], tokens: int, optimizer: Optimizer, config: TrainingConfig, step: int,
+    scaler: GradScaler | None = None,
+) -> Tensor:  # fmt: skip
     """Change the weights once, by the mean loss of all real targets of some batches; wait for no result.
 
     Args:
@@ -34,6 +37,7 @@ def train_step(
         optimizer: a fused one. From the first gradient on whose norm is not finite, the weights stay as they were.
         config: how to train.
         step: the step's number, from 1; it decides the learning rate and, with the seed, the dropout.
+        scaler: what scales the loss in float16. It leaves out a step whose gradient overflows, and that step only.
 
     Returns:
         A tensor (2,) on the model's device. It holds this process's part of the mean loss, in nats per token (the parts
@@ -41,20 +45,24 @@ def train_step(
     """
     rank, world = rank_and_world_size()
     device = next(loss.parameters()).device
+    scaler = scaler or GradScaler(device.type, enabled=False)  # which does nothing
     optimizer.zero_grad()
     parts = []
     with randomness_of(device, config.seed, step, rank):
         for number, batch in enumerate(batches, start=1):
             source, target = (side[rank::world].to(device, non_blocking=True) for side in batch)  # this process's rows
             with gradients_stay(loss, number < len(batches)):  # they travel once a step, with the last batch
-                with half_precision(device):
+                with mixed_precision(device, config.precision):
                     parts.append(loss(source, target) / tokens)
-                (parts[-1] * world).backward()  # because `wrap_for_ddp` takes the mean over the processes
+                scaler.scale(parts[-1] * world).backward()  # `wrap_for_ddp` takes the mean over the processes
+    scaler.unscale_(optimizer)
     norm = nn.utils.clip_grad_norm_(loss.parameters(), config.clip_norm or math.inf)
     for group in optimizer.param_groups:
         group["lr"] = config.learning_rate(step)
-    stay_if_not_finite(optimizer, norm)
-    optimizer.step()
+    if not scaler.is_enabled():
+        stay_if_not_finite(optimizer, norm)
+    scaler.step(optimizer)
+    scaler.update()
     return torch.stack([sum(part.detach() for part in parts), norm])
 
 
@@ -69,11 +77,6 @@ def activation_checkpointing(model: Transformer, wanted: bool = True) -> Iterato
     finally:
         for layer in layers:
             del layer.forward  # the class's own again
-
-
-def half_precision(device: torch.device) -> torch.autocast:
-    """Inside the block a GPU multiplies matrices in bfloat16; a CPU computes as before."""
-    return torch.autocast("cuda", torch.bfloat16, enabled=device.type == "cuda")
 
 
 def stay_if_not_finite(optimizer: Optimizer, norm: Tensor) -> None:
