@@ -139,7 +139,12 @@ def _commands() -> None:
 @click.option("--vocab-size", type=click.IntRange(259), help="tokens at most (600 with tiny, 10000 with small)")
 @click.option("--seed", type=click.IntRange(0, 2**63 - 1), default=0, help="of weights, order and dropout (0)")
 @click.option("--compile", is_flag=True, help="let torch.compile make the steps faster; the first one takes minutes")
-@click.option("--show", type=_COUNT, default=0, help="translate N sentences at each validation, so that you can watch")
+@click.option(
+    "--show",
+    type=click.IntRange(min=0),
+    default=0,
+    help="translate N sentences at each validation, so that you can watch",
+)
 @_where
 @_precision
 def _train(
