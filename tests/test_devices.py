@@ -30,7 +30,7 @@ WAITS = {  # how often host and GPU wait for each other, at most: the host reads
     "a step in float16": (0, 0),
     "a further batch of a step": (0, 0),
     "a token, greedily": (2, 0),
-    "a token, with a beam": (4, 2),
+    "a token, with a beam": (1, 0),
     "a token, drawn": (2, 1),
     "a token, by a decoder alone": (2, 0),
 }

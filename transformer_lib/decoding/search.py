@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
@@ -176,7 +177,8 @@ def beam_search(
             normalizer = logits.logsumexp(dim=-1, keepdim=True)  # (rows, 1)
             logits[:, model.config.pad_id] = -math.inf  # padding has a probability, but is never chosen
             best, best_ids = best_tokens(logits, beam_size)  # (rows, k) each
-            tokens, log_probs = best_ids.tolist(), (best.double() - normalizer).tolist()
+            found = torch.stack([best.double() - normalizer, best_ids.double()]).cpu()  # waits for the device, once
+            log_probs, tokens = found[0].tolist(), found[1].long().tolist()
             if not all(math.isfinite(row[0]) for row in log_probs):
                 raise InputError(DAMAGED)
             parents, first = [], 0
@@ -184,5 +186,6 @@ def beam_search(
                 rows = range(first, first + len(beam.live))
                 parents += beam.advance(rows, tokens, log_probs)
                 first = rows.stop
-            state.append(state.tokens.new_tensor([prefix[-1] for beam in beams for _, prefix in beam.live]), parents)
+            last = torch.tensor([prefix[-1] for beam in beams for _, prefix in beam.live], device="cpu")
+            state.append(last, parents)
     return [sorted(beam.finished, key=lambda hypothesis: -hypothesis.score) for beam in beams]
