@@ -94,6 +94,15 @@ def test_bookkeeping_goes_and_its_numbers_stay(convert):
     ) == ["USED = 1", "share = 0.256", "print(USED)", "0.3 of nobody"]
 
 
+def test_what_the_page_folds_is_folded_in_jupyter_and_in_colab(convert):
+    shown = {"tags": ["hide-input"], "mystnb": {"code_prompt_show": "Checked: all of it"}}
+    assert convert(CODE("assert 1", metadata=shown)) == ["# @title Checked: all of it\nassert 1"]
+    cells = notebooks.Page(execute.ROOT / "book" / "tour.ipynb").notebook().cells
+    folded = [cell.metadata for cell in cells if cell.source.startswith("# @title Checked")]
+    assert folded
+    assert all((data["cellView"], data["jupyter"]) == ("form", {"source_hidden": True}) for data in folded)
+
+
 def test_references_are_links_once_there_is_a_repository(convert, monkeypatch):
     assert convert(MARKDOWN("{ref}`ch-masks`")) == ["*Masks: how do we say what must not be seen?*"]
     monkeypatch.setattr(notebooks.address, "repository", lambda: "https://github.com/You/a-book")

@@ -248,10 +248,10 @@ class Page:
         if not source:
             return []
         if "hide-input" in tags and "code_prompt_show" in shown:
-            source = f"# {shown['code_prompt_show']}\n{source}"
+            source = f"# @title {shown['code_prompt_show']}\n{source}"
         metadata: dict[str, Any] = {"tags": list(tags)}
         if "hide-input" in tags:
-            metadata["jupyter"] = {"source_hidden": True}
+            metadata |= {"jupyter": {"source_hidden": True}, "cellView": "form"}  # the second is Colab's, as is @title
         code = nbformat.v4.new_code_cell(source, metadata=metadata, execution_count=cell.execution_count)
         code.outputs = [output for output in cell.outputs if "scrapbook" not in output.get("metadata", {})]
         figure = shown.get("figure")
