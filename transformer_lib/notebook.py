@@ -153,10 +153,10 @@ def bring_back(run: Path, kept: Path | None) -> None:
 def watch(run: Path, kept: Path | None = None) -> Callable[[list[dict[str, float]]], None]:
     """What `train_translator` shall call after each validation: it draws the losses anew, and keeps the run."""
     import matplotlib.pyplot as plt
-    from IPython.display import display
+    from IPython.display import display, update_display
 
     figure, axis = plt.subplots(figsize=(6, 2.6))
-    shown = display(figure, display_id=True)
+    display(figure, display_id=str(run))
     plt.close(figure)
 
     def report(log: list[dict[str, float]]) -> None:
@@ -166,7 +166,7 @@ def watch(run: Path, kept: Path | None = None) -> Callable[[list[dict[str, float
             axis.plot([row["step"] for row in rows], [row[name] for row in rows], f"C0{style}", marker=".", label=name)
         axis.set(xlabel="step", ylabel="loss, nats per token")
         axis.legend()
-        shown.update(figure)
+        update_display(figure, display_id=str(run))
         if kept is not None:
             keep(run, kept)
 
