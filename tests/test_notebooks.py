@@ -1,7 +1,9 @@
 """The plain notebooks: no MyST is left in them, and they run in an empty folder."""
 
+import importlib.util
 import os
 import re
+from contextlib import nullcontext
 
 import execute
 import nbformat
@@ -122,22 +124,22 @@ def test_runs_in_an_empty_folder(written, tmp_path, name):
     assert not list(tmp_path.iterdir())
 
 
-def test_the_first_cell_says_what_to_install(monkeypatch):
-    monkeypatch.setattr(notebooks.address, "repository", str)
-    first = notebooks.opening([CODE("import matplotlib")]).source
-    with pytest.raises(SystemExit, match=r"nowhere is missing: run %pip install FOLDER_OF_THE_COURSE matplotlib, and"):
-        exec(first.replace("'transformer_lib'", "'nowhere'"), {})
-
-
-def test_the_first_cell_installs_what_is_missing_and_nothing_else(monkeypatch):
-    monkeypatch.setattr(notebooks.address, "repository", lambda: "https://github.com/You/a-book")
-    first = notebooks.opening([CODE("evaluate_bleu(said, right, papers='de')")]).source
-    command = '%pip install --quiet "tested-transformer @ git+https://github.com/You/a-book" sacremoses'
-    assert command in first
-    ran = first.replace(command, "installed.append(1)")
-    installed = []
-    exec(ran, {"installed": installed})
-    assert installed == []
-    with pytest.raises(SystemExit, match=r"^nowhere could not be installed, see above: run this cell again$"):
-        exec(ran.replace("'transformer_lib'", "'nowhere'"), {"installed": installed})
-    assert installed == [1]
+@pytest.mark.parametrize(
+    ("gone", "what"), [("transformer_lib", "FOLDER_OF_THE_COURSE"), ("matplotlib", "matplotlib"), ("", "")]
+)
+def test_the_first_cell_says_or_installs_what_is_missing_and_nothing_else(monkeypatch, gone, what):
+    first, installed = {}, []
+    for repository in ("", "https://github.com/You/a-book"):
+        monkeypatch.setattr(notebooks.address, "repository", lambda repository=repository: repository)
+        first[repository] = notebooks.opening(
+            [CODE("import matplotlib\nevaluate_bleu(said, right, papers='de')")]
+        ).source
+    command = f'%pip install --quiet "tested-transformer @ git+{repository}" matplotlib sacremoses'
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == gone else name)
+    refused = pytest.raises(SystemExit, match=f"run %pip install {what}, and start the kernel again$")
+    with refused if gone else nullcontext():
+        exec(first[""], {})
+    refused = pytest.raises(SystemExit, match=f"^{gone} could not be installed, see above: run this cell again$")
+    with refused if gone else nullcontext():
+        exec(first[repository].replace(command, "installed.append(1)"), {"installed": installed})
+    assert installed == [1] * bool(gone)

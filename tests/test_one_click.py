@@ -208,9 +208,8 @@ def course(folder):
     return folder
 
 
-@pytest.mark.parametrize("last", ["pack(run)", pytest.param(None, marks=pytest.mark.long)], ids=["training", "whole"])
-def test_it_runs_from_nothing(last, host, tmp_path, monkeypatch):
-    """In an environment of its own that has a PyTorch and no course, from an empty folder, up to a cell or to the end.
+def test_it_runs_from_nothing(host, tmp_path, monkeypatch):
+    """In an environment of its own that has a PyTorch and no course, from an empty folder.
 
     git is told that the address in the notebook is that of a folder here.
     """
@@ -220,8 +219,6 @@ def test_it_runs_from_nothing(last, host, tmp_path, monkeypatch):
     elsewhere = f"from transformer_lib.data import corpora\ncorpora.MULTI30K_URL = {url!r}\n"
     elsewhere += f"corpora.MULTI30K_SHA256 = {sums!r}\nprint(corpora.__file__)"
     plain.cells.insert(1, nbformat.v4.new_code_cell(elsewhere))
-    if last:
-        plain.cells = plain.cells[: 1 + next(n for n, cell in enumerate(plain.cells) if last in cell.source)]
     environment, empty = tmp_path / "environment", tmp_path / "empty"
     empty.mkdir()
     venv.create(environment, symlinks=True)

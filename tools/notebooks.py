@@ -330,28 +330,28 @@ def opening(cells: list[nbformat.NotebookNode]) -> nbformat.NotebookNode:
     roots = {match.split(".")[0] for match in re.findall(r"^ *(?:from|import) ([\w.]+)", code, re.MULTILINE)}
     others = sorted(roots & {"ctranslate2", "matplotlib"} | ({"sacremoses"} if "papers=" in code else set()))
     needed, repository = [PACKAGE, *others], address.repository()
-    course = f'"tested-transformer @ git+{repository}"' if repository else "FOLDER_OF_THE_COURSE"
-    command = " ".join(["%pip install", course, *others])
     missing = f"if missing := [name for name in {needed} if find_spec(name) is None]:"
     if repository:
+        command = " ".join(["%pip install --quiet", f'"tested-transformer @ git+{repository}"', *others])
         lines = [
             "# The first cell installs what is missing. A PyTorch that is there stays as it is.",
             "from importlib import invalidate_caches",
             "from importlib.util import find_spec",
             "",
             f"if not all(map(find_spec, {needed})):",
-            f"    {command.replace('install', 'install --quiet', 1)}",
+            f"    {command}",
             "    invalidate_caches()",
             missing,
             "    raise SystemExit(f\"{', '.join(missing)} could not be installed, see above: run this cell again\")",
         ]
     else:
         lines = [
-            "# The first cell only says what to install. The course is this folder's, or wherever you have it.",
+            "# The first cell only says what to install: the course from its folder.",
             "from importlib.util import find_spec",
             "",
             missing,
-            f"    raise SystemExit(f\"{{', '.join(missing)}} is missing: run {command}, and start the kernel again\")",
+            f"    what = ' '.join(missing).replace('{PACKAGE}', 'FOLDER_OF_THE_COURSE')",
+            "    raise SystemExit(f\"something is missing: run %pip install {what}, and start the kernel again\")",
         ]
     if "shipped(" in code:
         lines += ["", "from transformer_lib.translation import shipped"]
