@@ -668,6 +668,8 @@ def test_options_of_the_search(own, model, tmp_path):
     answers = translator.translate(ENGLISH, beam_size=1)
     assert (tmp_path / "said.de").read_text("utf-8") == "".join(f"{answer}\n" for answer in answers)
     assert json.loads(out) == evaluate_bleu(answers, GERMAN)
+    status, out, _ = run("evaluate", "--model", model, *own, "--protocol", "papers", "--beam", 1)
+    assert json.loads(out) == evaluate_bleu(answers, GERMAN, papers="de") != evaluate_bleu(answers, GERMAN)
 
 
 def test_values_of_a_preset_may_be_set(fails, own, monkeypatch):

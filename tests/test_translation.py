@@ -15,6 +15,7 @@ from test_files import refused
 from transformer_lib import translation
 from transformer_lib.data import ParallelCorpus, Tokenizer
 from transformer_lib.decoding import Hypothesis, beam_search, greedy_decode
+from transformer_lib.files import InputError
 from transformer_lib.model import Transformer, TransformerConfig
 from transformer_lib.recipes import PRESETS, train_translator
 from transformer_lib.translation import Translator, evaluate_bleu, shipped
@@ -351,6 +352,20 @@ def test_case_counts_and_perfect_is_100():
     assert evaluate_bleu(["", "", ""], GERMAN)["bleu"] == 0
     assert sacrebleu.corpus_bleu(["a b c d"], [["a b c d"]]).score > 100  # by rounding; no score of ours is
     assert evaluate_bleu(["a b c d"], ["a b c d"])["bleu"] == 100
+
+
+def test_papers_do_not_care_for_case_and_quotation_marks(monkeypatch):
+    """The second sentence shares 2 of 4 tokens and 1 of 3 pairs with its reference, the first one everything."""
+    hypotheses = ["ein Hund läuft über „Die Straße“ , allein .", "Zwei männer reden."]
+    references = ['Ein Hund läuft über "die Straße", allein.', "Zwei Männer gehen!"]
+    papers = evaluate_bleu(hypotheses, references, papers="de")
+    shares = (11 + 2) / (11 + 4), (10 + 1) / (10 + 3), (9 + 0) / (9 + 2), (8 + 0) / (8 + 1)
+    assert papers["bleu"] == pytest.approx(100 * math.prod(shares) ** 0.25, rel=1e-12)
+    assert evaluate_bleu(hypotheses, references)["bleu"] < 40
+    assert "tok:none" in papers["signature"].split("|")
+    monkeypatch.setitem(sys.modules, "sacremoses", None)
+    with pytest.raises(InputError, match=r"needs sacremoses: run `pip install sacremoses`$"):
+        evaluate_bleu(hypotheses, references, papers="de")
 
 
 @pytest.mark.parametrize(("hypotheses", "references"), [([], []), (["a"], []), (["a"], ["a", "b"]), ([], ["a"])])

@@ -37,7 +37,7 @@ from transformer_lib.model import Transformer
 from transformer_lib.precision import PRECISIONS
 from transformer_lib.recipes import PRESETS, goes_on, read_corpus, train_translator, training_data
 from transformer_lib.training.distributed import is_first_process, process_group
-from transformer_lib.translation import Translator, evaluate_bleu
+from transformer_lib.translation import Translator, evaluate_bleu, papers_form
 
 
 class _Lines(logging.Handler):
@@ -224,10 +224,11 @@ def _write(answers: Iterable[str], output: str | None) -> None:
 @_commands.command("evaluate")
 @_data
 @click.option("--split", help="with --corpus: its part, such as test_2016_flickr")
+@click.option("--protocol", type=click.Choice(["cased", "papers"]), default="cased", help="how to count words (cased)")
 @_model
 def _evaluate(
-    split: str | None, model: str, architecture: str | None, beam: int, length_penalty: float, output: str | None,
-    device: str, precision: str, **data: str | None,
+    split: str | None, protocol: str, model: str, architecture: str | None, beam: int, length_penalty: float,
+    output: str | None, device: str, precision: str, **data: str | None,
 ) -> None:  # fmt: skip
     """Score a translator: BLEU, chrF and TER as JSON."""
     corpus = data["corpus"]
@@ -239,11 +240,14 @@ def _evaluate(
     pairs = read_corpus(split or "", **data)
     if not len(pairs):
         raise InputError("nothing to evaluate: there is no sentence in the files")
+    papers = (data["target"] or "de").rpartition(".")[2] if protocol == "papers" else None  # test.de, or de
+    if papers is not None:
+        papers_form([], papers)  # says now, and not after the search, what is not installed
     translator, search = _load(model, architecture, device=device, precision=precision)
     answers = _answers(translator, model, pairs.source, beam_size=beam, length_penalty=length_penalty, **search)
     if output:
         _write(answers, output)
-    click.echo(json.dumps(evaluate_bleu(answers, pairs.target)))
+    click.echo(json.dumps(evaluate_bleu(answers, pairs.target, papers=papers)))
 
 
 @_commands.command("export")

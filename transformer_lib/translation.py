@@ -226,7 +226,30 @@ class Translator:
         return ["<eos>" if token == eos else self.tokenizer.decode([token]).strip() or "␣" for token in tokens]
 
 
-def evaluate_bleu(hypotheses: Sequence[str], references: Sequence[str]) -> dict[str, float | str]:
+def papers_form(sentences: Sequence[str], language: str) -> list[str]:
+    """Sentences as papers score them: lower-cased, punctuation normalised, cut into tokens as Moses does.
+
+    Args:
+        sentences: of any form.
+        language: "en" or "de", say: whose abbreviations keep their full stop.
+
+    Returns:
+        One string each, with spaces between the tokens; Multi30k's own lc.norm.tok files come out line by line.
+
+    Raises:
+        InputError: sacremoses is not installed.
+    """
+    try:
+        from sacremoses import MosesPunctNormalizer, MosesTokenizer  # here, because only this protocol needs it
+    except ImportError as error:
+        raise InputError("the papers' protocol needs sacremoses: run `pip install sacremoses`") from error
+    normalise, tokenise = MosesPunctNormalizer(language).normalize, MosesTokenizer(language).tokenize
+    return [tokenise(normalise(sentence.lower()), return_str=True) for sentence in sentences]
+
+
+def evaluate_bleu(
+    hypotheses: Sequence[str], references: Sequence[str], *, papers: str | None = None
+) -> dict[str, float | str]:
     """Score translations of a test set: BLEU (Papineni et al. 2002), chrF (Popović 2015) and TER (Snover et al. 2006).
 
     BLEU and chrF are cased, TER is not. sacrebleu computes all three, with its defaults.
@@ -234,12 +257,14 @@ def evaluate_bleu(hypotheses: Sequence[str], references: Sequence[str]) -> dict[
     Args:
         hypotheses: the translations, not cut into tokens.
         references: one reference each.
+        papers: score by the papers' protocol, both sides in their `papers_form` of this language, "de" for example.
 
     Returns:
         "bleu" and "chrf" between 0 and 100; "ter", edits for each hundred words of the references, of which fewer are
         better; "signature" and "chrf_signature" say how BLEU and chrF were computed (Post 2018).
 
     Raises:
+        InputError: `papers` is given, and sacremoses is not installed.
         TypeError: one of them is one string.
         ValueError: there are not as many translations as references, or none at all.
     """
@@ -250,13 +275,14 @@ def evaluate_bleu(hypotheses: Sequence[str], references: Sequence[str]) -> dict[
             raise TypeError(f"expected a list of sentences; got one string, {texts!r}")
     if len(hypotheses) != len(references) or not references:
         raise ValueError(f"expected one reference a translation; got {len(hypotheses)} and {len(references)}")
-    bleu = sacrebleu.BLEU()
-    score = min(bleu.corpus_score(list(hypotheses), [list(references)]).score, 100.0)  # rounding may exceed it
-    chrf = sacrebleu.CHRF()
+    bleu, chrf, ours, theirs = sacrebleu.BLEU(), sacrebleu.CHRF(), list(hypotheses), list(references)
+    if papers is not None:
+        bleu = sacrebleu.BLEU(tokenize="none", force=True)  # force: yes, they have been cut into tokens
+        ours, theirs = papers_form(ours, papers), papers_form(theirs, papers)
     return {
-        "bleu": score,
-        "chrf": chrf.corpus_score(list(hypotheses), [list(references)]).score,
-        "ter": sacrebleu.TER().corpus_score(list(hypotheses), [list(references)]).score,
+        "bleu": min(bleu.corpus_score(ours, [theirs]).score, 100.0),  # rounding may exceed it
+        "chrf": chrf.corpus_score(ours, [theirs]).score,
+        "ter": sacrebleu.TER().corpus_score(ours, [theirs]).score,
         "signature": str(bleu.get_signature()),
         "chrf_signature": str(chrf.get_signature()),
     }
