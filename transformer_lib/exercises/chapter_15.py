@@ -43,7 +43,9 @@ def grade_15_3(answer: Answer) -> Checks:
         tokens, sentinels = list(range(7, 7 + len(hidden))), list(range(100, 110))
         result = answer(list(tokens), list(hidden), list(sentinels))
         yield "it returns two lists", isinstance(result, tuple | list) and [type(part) for part in result] == [list] * 2
-        source, target, names = [], [], iter(sentinels)
+        source: list[int] = []
+        target: list[int] = []
+        names = iter(sentinels)
         for gone, run in groupby(zip(tokens, hidden), key=lambda pair: pair[1]):
             part = [token for token, _ in run]
             if gone:
