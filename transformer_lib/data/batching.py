@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from transformer_lib.data.corpora import ParallelCorpus
+from transformer_lib.data.corpora import ParallelCorpus, is_blank
 from transformer_lib.data.tokenizer import Tokenizer
 from transformer_lib.files import InputError
 
@@ -34,7 +34,7 @@ def encode_pairs(
     pairs = []
     for source, target in zip(corpus.source, corpus.target):
         pair = tokenizer.encode(source), [tokenizer.bos_id, *tokenizer.encode(target)]
-        if source.strip() and target.strip() and _width(pair) <= max_len:
+        if not (is_blank(source) or is_blank(target)) and _width(pair) <= max_len:
             pairs.append(pair)
     if not pairs:
         raise InputError(f"no usable pair among {len(corpus)}: all are blank on a side or longer than {max_len} tokens")
