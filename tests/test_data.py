@@ -183,7 +183,8 @@ def test_unknown_splits_sizes_and_sides():
 
 
 @pytest.mark.parametrize(("raw", "lines"), [
-    (b"", []), (b"\n", [""]), (b"a\n\n", ["a", ""]), (b"a\r\n\r\nb", ["a", "", "b"]), (b"a\r\r\n", ["a\r"]),
+    (b"", []), (b"a\rb\r\rc\r", ["a", "b", "", "c"]), (b"a\rb\n", ["a\rb"]),
+    (b"\n", [""]), (b"a\n\n", ["a", ""]), (b"a\r\n\r\nb", ["a", "", "b"]), (b"a\r\r\n", ["a\r"]),
     (b"\xef\xbb\xbfa\n\xef\xbb\xbfb\n", ["a", "\ufeffb"]),
     ("a\u2028b\x0cc\x85d\x1ce\u2029f\rg\x0bh\n".encode(), ["a\u2028b\x0cc\x85d\x1ce\u2029f\rg\x0bh"]),
 ])  # fmt: skip
@@ -196,7 +197,7 @@ def test_ends_of_lines(raw, lines):
 def test_invalid_utf8_is_named_with_its_line(tmp_path, byte, mark):
     (tmp_path / "a.en").write_bytes(mark + b"one\ntwo\nthr" + byte + b"\nfour\n")
     (tmp_path / "a.de").write_bytes(b"eins\nzwei\ndrei\nvier\n")
-    with pytest.raises(InputError, match=rf"a\.en, line 3: expected UTF-8; got the byte 0x{byte[0]:x}"):
+    with pytest.raises(InputError, match=rf"a\.en, line 3: got the byte 0x{byte[0]:x}; expected UTF-8: save"):
         read_parallel(tmp_path / "a.en", tmp_path / "a.de")
 
 

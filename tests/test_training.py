@@ -603,7 +603,7 @@ def test_another_setting_is_no_resumption(tmp_path):
     train(fresh_model(), PAIRS, replace(CONFIG, steps=3), out=tmp_path)
     for name, value in CHANGES.items():
         refused(tmp_path, rf"another {name}[:,]", replace(CONFIG, **{name: value}))
-    refused(tmp_path, "another pairs:", pairs=PAIRS[1:])
+    refused(tmp_path, "another set of pairs:", pairs=PAIRS[1:])
     for options in ({"d_ff": 24}, {"num_encoder_layers": 1}, {"norm_first": True}, {"tie_embeddings": "all"}):
         refused(tmp_path, "another model", **options)
 

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from transformer_lib.data.corpora import ParallelCorpus
+from transformer_lib.data.corpora import ParallelCorpus, is_blank
 from transformer_lib.data.tokenizer import Tokenizer
 from transformer_lib.files import InputError
 
@@ -37,7 +37,7 @@ def encode_pairs(
     pairs = []
     for source, target in zip(corpus.source, corpus.target):
         pair = tokenizer.encode(source), [tokenizer.bos_id, *tokenizer.encode(target)]
-        if source.strip() and target.strip() and _width(pair) <= max_len:
+        if not (is_blank(source) or is_blank(target)) and _width(pair) <= max_len:
             pairs.append(pair)
     if not pairs:
         raise InputError(f"no usable pair among {len(corpus)}: all are blank on a side or longer than {max_len} tokens")

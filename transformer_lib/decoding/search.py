@@ -17,7 +17,7 @@ from transformer_lib.model import Transformer, evaluation
 
 def decode_token_by_token(
     choose: Callable[[Tensor, list[int]], Tensor], model: Transformer, source: Int[Tensor, "batch n"],
-    bos_id: int, eos_id: int, max_length: int | None, use_cache: bool,
+    bos_id: int, eos_id: int, max_length: int | list[int] | None, use_cache: bool,
 ) -> list[list[int]]:  # fmt: skip
     """Translate each sentence token by token; arguments, result and errors are those of `greedy_decode`.
 
@@ -51,7 +51,7 @@ def greedy_decode(
     *,
     bos_id: int,
     eos_id: int,
-    max_length: int | None = None,
+    max_length: int | list[int] | None = None,
     use_cache: bool = True,
 ) -> list[list[int]]:
     """Translate each sentence by the most probable token at each step: of equal ones the lower, and never padding.
@@ -63,8 +63,8 @@ def greedy_decode(
         source: token ids (batch, n), right-padded with the model's pad_id.
         bos_id: the token every target begins with.
         eos_id: the token that ends a sentence.
-        max_length: the largest number of tokens, the end token counted. By default, for each sentence, twice
-            the length of its own source plus ten, and at most the model's max_len.
+        max_length: the largest number of tokens, the end token counted; a list has one for each sentence. By default
+            twice the length of the sentence's own source plus ten, and at most the model's max_len.
         use_cache: False computes all earlier positions anew at each step; the result is the same up to rounding.
 
     Returns:
@@ -145,7 +145,7 @@ def beam_search(
     eos_id: int,
     beam_size: int = 5,
     length_penalty: float = 1.0,
-    max_length: int | None = None,
+    max_length: int | list[int] | None = None,
     use_cache: bool = True,
 ) -> list[list[Hypothesis]]:
     """Translate each sentence by keeping its best beginnings; model, tokens, limits and errors as in `greedy_decode`.

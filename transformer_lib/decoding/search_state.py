@@ -14,7 +14,7 @@ from transformer_lib.model import Memory, Transformer
 
 
 def length_limits(
-    model: Transformer, source: Int[Tensor, "batch n"], bos_id: int, eos_id: int, max_length: int | None
+    model: Transformer, source: Int[Tensor, "batch n"], bos_id: int, eos_id: int, max_length: int | list[int] | None
 ) -> list[int]:
     """Check the arguments; each sentence's largest number of tokens, the end token counted."""
     config = model.config
@@ -32,9 +32,10 @@ def length_limits(
     if max_length is None:
         lengths = (source != config.pad_id).sum(dim=1)  # (batch,)
         return (2 * lengths + 10).clamp(max=config.max_len).tolist()
-    if not 1 <= max_length <= config.max_len:
+    limits = max_length if isinstance(max_length, list) else [max_length] * source.size(0)
+    if len(limits) != source.size(0) or not all(1 <= limit <= config.max_len for limit in limits):
         raise ValueError(f"max_length must be from 1 to the model's {config.max_len}; got {max_length}")
-    return [max_length] * source.size(0)
+    return limits
 
 
 class SearchState:

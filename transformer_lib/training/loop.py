@@ -139,7 +139,11 @@ class Checkpointer:
         settings = stored.get("settings", {})
         changed = ", ".join(name for name, value in self.settings.items() if settings.get(name) != value)
         if changed:
-            raise InputError(f"{self.folder} was trained with another {changed}: use the same, or another directory")
+            changed = changed.replace("pairs", "set of pairs")
+            remedy = (
+                f"use the same, or another directory (with --start-from {self.folder} it begins from these weights)"
+            )
+            raise InputError(f"{self.folder} was trained with another {changed}: {remedy}")
         self.state = TrainingState(**stored["state"])
         if self.state.scaler:
             self.scaler.load_state_dict(self.state.scaler)
