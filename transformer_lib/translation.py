@@ -269,27 +269,6 @@ class Translator:
         return ["<eos>" if token == eos else self.tokenizer.decode([token]).strip() or "␣" for token in tokens]
 
 
-def papers_form(sentences: Sequence[str], language: str) -> list[str]:
-    """Sentences as papers score them: lower-cased, punctuation normalised, cut into tokens as Moses does.
-
-    Args:
-        sentences: of any form.
-        language: "en" or "de", say: whose abbreviations keep their full stop.
-
-    Returns:
-        One string each, with spaces between the tokens; Multi30k's own lc.norm.tok files come out line by line.
-
-    Raises:
-        InputError: sacremoses is not installed.
-    """
-    try:
-        from sacremoses import MosesPunctNormalizer, MosesTokenizer  # here, because only this protocol needs it
-    except ImportError as error:
-        raise InputError("the papers' protocol needs sacremoses: run `pip install sacremoses`") from error
-    normalise, tokenise = MosesPunctNormalizer(language).normalize, MosesTokenizer(language).tokenize
-    return [tokenise(normalise(sentence.lower()), return_str=True) for sentence in sentences]
-
-
 def length_ratio(shapes: Counter[tuple[int, int]]) -> float:
     """The ratio with which the limit of a search, ratio · n + 10, lets 999 of 1000 translations end; at least 2.
 
@@ -340,6 +319,27 @@ def _warn_of_words(references: Sequence[str], bleu: Any, tokenize: str) -> None:
     elif not any(len(bleu.tokenizer(text).split()) > 3 for text in references):
         reason = "BLEU counts four in a row, and is 0 for any translation: read chrF, or try --tokenize char"
         warnings.warn(f"no reference has four words or signs; {reason}", stacklevel=3)
+
+
+def papers_form(sentences: Sequence[str], language: str) -> list[str]:
+    """Sentences as papers score them: lower-cased, punctuation normalised, cut into tokens as Moses does.
+
+    Args:
+        sentences: of any form.
+        language: "en" or "de", say: whose abbreviations keep their full stop.
+
+    Returns:
+        One string each, with spaces between the tokens; Multi30k's own lc.norm.tok files come out line by line.
+
+    Raises:
+        InputError: sacremoses is not installed.
+    """
+    try:
+        from sacremoses import MosesPunctNormalizer, MosesTokenizer  # here, because only this protocol needs it
+    except ImportError as error:
+        raise InputError("the papers' protocol needs sacremoses: run `pip install sacremoses`") from error
+    normalise, tokenise = MosesPunctNormalizer(language).normalize, MosesTokenizer(language).tokenize
+    return [tokenise(normalise(sentence.lower()), return_str=True) for sentence in sentences]
 
 
 def evaluate_bleu(
