@@ -258,8 +258,6 @@ def _evaluate(
     if corpus is None and split is not None:
         raise InputError(f"--split {split} needs --corpus: two files have no parts")
     pairs = read_corpus(split or "", **data)
-    if not len(pairs):
-        raise InputError("nothing to evaluate: there is no sentence in the files")
     bleu_with(tokenize)  # says now, and not after the search, what is not installed
     translator, search = _load(model, architecture, max_length, device=device, precision=precision)
     answers = _answers(translator, model, pairs.source, beam_size=beam, length_penalty=length_penalty, **search)
