@@ -444,9 +444,8 @@ def test_strange_sentences_are_trained_on_and_translated(text, trained, tmp_path
         (tmp_path / name).write_bytes(b"a dog\na cat\n" * 19 + text.encode() + b"\r\na dog\n")
     status, _, err = call(*training(tmp_path, 2))
     assert status == 0, err
-    assert err.splitlines()[-1].split(" (")[0] in (
-        "38 pairs to train on, 2 for validation; skipped 0", "37 pairs to train on, 2 for validation; skipped 1",
-    )  # fmt: skip
+    counts = ("38 pairs to train on, 2 for validation; skipped 0", "37 pairs to train on, 2 for validation; skipped 1")
+    assert any(line.split(" (")[0] in counts for line in err.splitlines()), err
     command(["translate", "--model", trained / "run", "--beam", 1], stdin=text.encode() + b"\r\na dog\n")
 
 

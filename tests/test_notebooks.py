@@ -4,6 +4,7 @@ import importlib.util
 import os
 import re
 from contextlib import nullcontext
+import shutil
 
 import execute
 import nbformat
@@ -39,6 +40,7 @@ def convert(tmp_path, monkeypatch):
 def test_no_myst_is_left(written):
     found = sorted(written.glob("*.ipynb"))
     assert [path.stem for path in found] == [path.stem for path in sorted(execute.ROOT.glob("book/*.ipynb"))]
+    assert {*QUICK} <= {path.stem for path in found}
     for path in found:
         notebook = nbformat.read(path, as_version=4)
         nbformat.validate(notebook)
@@ -113,15 +115,35 @@ def test_references_are_links_once_there_is_a_repository(convert, monkeypatch):
     ]
 
 
-@pytest.mark.parametrize("name", ["00_preface", "05_masks", "13b_mutation", "tour"])
-def test_runs_in_an_empty_folder(written, tmp_path, name):
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory):
+    """A folder with what an installation has of this repository: the package, with the records in it."""
+    folder = tmp_path_factory.mktemp("installed")
+    shutil.copytree(execute.ROOT / "transformer_lib", folder / "transformer_lib")
+    shutil.copytree(execute.ROOT / "records", folder / "transformer_lib/records")
+    return folder
+
+
+QUICK = (  # a few seconds each, and most of them draw; `make test-long` runs all
+    "00_preface 01_recurrence 01a_gates 03_multi_head 03a_forms 03d_cost 04b_table 04c_shift 05_masks 06a_norm "
+    "07b_count 10b_stopping 12a_parts 13b_mutation tour"
+).split()
+EVERY = sorted({path.stem for path in execute.ROOT.glob("book/*.ipynb")} - {"17_multi30k"})  # see test_one_click
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[] if name in QUICK else pytest.mark.long) for name in EVERY]
+)
+def test_runs_in_an_empty_folder(written, installed, tmp_path, name):
+    """With nothing but the package: no other file of the repository, no style of the book's, no data."""
     notebook = nbformat.read(written / f"{name}.ipynb", as_version=4)
+    (folder := tmp_path / "empty").mkdir()
     client = NotebookClient(
         notebook, timeout=None, startup_timeout=execute.PATIENCE, iopub_timeout=execute.PATIENCE,
-        resources={"metadata": {"path": tmp_path}}, extra_arguments=["--log-level=ERROR"],
+        resources={"metadata": {"path": folder}}, extra_arguments=["--log-level=ERROR"],
     )  # fmt: skip
-    client.execute(env=os.environ | {"PYTHONPATH": str(execute.ROOT)})
-    assert not list(tmp_path.iterdir())
+    client.execute(env=os.environ | {"PYTHONPATH": str(installed), "TRANSFORMER_LIB_DATA": ""})
+    assert not list(folder.iterdir())
 
 
 @pytest.mark.parametrize(

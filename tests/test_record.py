@@ -173,11 +173,12 @@ def test_the_record_says_what_the_other_files_say():
 def test_the_model_is_small():
     config = Translator.from_pretrained(FOLDER).model.config
     assert record()["parameters"] == count_parameters(config) <= 7_000_000
-    assert json.loads((FOLDER / "config.json").read_text()) == asdict(config)
+    assert json.loads((FOLDER / "config.json").read_text()).items() >= asdict(config).items()
     path = FOLDER / "model.safetensors"
     assert path.stat().st_size <= 15_000_000
     assert {value.dtype for value in load_file(path).values()} == {torch.float16}
-    assert "*.safetensors binary" in (ROOT / ".gitattributes").read_text().splitlines()
+    lines = (ROOT / ".gitattributes").read_text().splitlines()
+    assert {"*.safetensors binary", "* text=auto eol=lf"} <= {*lines}  # with CRLF every page would count as changed
 
 
 def stored_and_here(split):

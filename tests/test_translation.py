@@ -3,6 +3,7 @@
 import json
 import math
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -18,7 +19,7 @@ from transformer_lib.decoding import Hypothesis, beam_search, greedy_decode
 from transformer_lib.files import InputError
 from transformer_lib.model import Transformer, TransformerConfig
 from transformer_lib.recipes import PRESETS, train_translator
-from transformer_lib.translation import Translator, evaluate_bleu, shipped
+from transformer_lib.translation import Translator, evaluate_bleu, length_ratio, shipped
 
 BOOK = {
     "a dog runs": "ein Hund läuft",
@@ -372,6 +373,46 @@ def test_papers_do_not_care_for_case_and_quotation_marks(monkeypatch):
 def test_as_many_references_as_translations(hypotheses, references):
     with pytest.raises(ValueError, match=f"^expected .*; got {len(hypotheses)} and {len(references)}$"):
         evaluate_bleu(hypotheses, references)
+
+
+CHINESE = [f"那个年老的男人看见了一只{colour}色的猫,它正睡在温暖的房子前面。" for colour in "黑白红"]
+
+
+def test_text_without_spaces_has_its_tokenizers_and_bleu_says_when_it_counts_no_words(monkeypatch):
+    """A perfect translation scores 0 where there is no word, or no four in a row, and that is told."""
+    with pytest.warns(UserWarning, match=r"hardly have spaces: 3 of 3 have none; expected .*\(--tokenize zh"):
+        assert evaluate_bleu(CHINESE, CHINESE)["bleu"] == 0
+    for tokenize in ("zh", "char"):  # and the strict filters of this suite would find a warning
+        score = evaluate_bleu(CHINESE, CHINESE, tokenize=tokenize)
+        assert score["bleu"] == pytest.approx(100, rel=0, abs=1e-9)
+        assert f"|tok:{tokenize}|" in score["signature"]
+    with pytest.warns(UserWarning, match=r"no reference has four words or signs; expected .* chrF"):
+        assert evaluate_bleu(["Eine Katze."], ["Eine Katze."])["bleu"] == 0
+    evaluate_bleu(["Eine Katze."], ["Eine alte Katze."])
+    with pytest.warns(UserWarning, match="hardly have spaces: 0 of 3 have none"):
+        evaluate_bleu(CHINESE, [text.replace(",", ", ") for text in CHINESE])  # as in Thai, between clauses only
+    with pytest.raises(ValueError, match="'words'; expected one of 13a, intl, zh"):
+        evaluate_bleu(CHINESE, CHINESE, tokenize="words")
+    monkeypatch.setitem(sys.modules, "MeCab", None)
+    with pytest.raises(InputError, match=r'ja-mecab is not installed; .*: run pip install "sacrebleu\[ja\]"'):
+        evaluate_bleu(CHINESE, CHINESE, tokenize="ja-mecab")
+
+
+def test_a_translation_without_an_end_is_told_and_its_limit_can_be_set(learned):
+    """Blank sentences do not count. A ratio is learnt from the lengths of the pairs."""
+    with pytest.warns(UserWarning, match=r"^6 of 6 translations were cut off; expected an end token") as found:
+        short = learned.translate([*BOOK, ""], beam_size=1, max_length=2)
+    assert len(found) == 1
+    assert all(whole.startswith(part) and part != whole for part, whole in zip(short, BOOK.values()))
+    with pytest.warns(UserWarning, match="^1 of 1 translations were cut off"):
+        assert learned.n_best("a dog runs", beam_size=1, max_length=2)[0][1] == short[0]
+    assert learned.translate([*BOOK], max_length=MAX_LEN) == [*BOOK.values()]
+    for wrong in (0, MAX_LEN + 1):
+        with pytest.raises(ValueError, match=f"max_length .* 24; got {wrong}"):
+            learned.translate(["a dog runs"], max_length=wrong)
+    assert length_ratio(Counter({(4, 18): 500, (9, 28): 499})) == 2.0
+    assert length_ratio(Counter({(3, 40): 1, (4, 26): 998})) == 10.0
+    assert length_ratio(Counter({(3, 40): 1, (4, 26): 1, (4, 18): 999})) == 4.0  # one pair in a thousand is a mistake
 
 
 def test_the_n_best_are_those_of_the_search(learned):

@@ -260,8 +260,6 @@ def _evaluate(
     if corpus is None and split is not None:
         raise InputError(f"--split {split} needs --corpus: two files have no parts")
     pairs = read_corpus(split or "", **data)
-    if not len(pairs):
-        raise InputError("nothing to evaluate: there is no sentence in the files")
     if protocol == "papers" and tokenize != "13a":
         raise InputError(f"--tokenize {tokenize} does not go with --protocol papers: leave one out")
     papers = (data["target"] or "de").rpartition(".")[2] if protocol == "papers" else None  # test.de, or de

@@ -312,13 +312,15 @@ def bleu_with(tokenize: str) -> Any:
 
 def _warn_of_words(references: Sequence[str], bleu: Any, tokenize: str) -> None:
     """Warn where BLEU counts words and there are none, or no four in a row."""
-    letters, words = (sum(map(len, texts)) for texts in (references, map(str.split, references)))
-    remedy = "expected words between spaces: give a tokenizer for them (--tokenize zh, ja-mecab or char)"
-    if tokenize in ("13a", "intl") and letters > 15 * words:
-        warnings.warn(f"the references hardly have spaces, {letters} letters in {words} words; {remedy}", stacklevel=3)
+    words, letters = [text.split() for text in references if text.strip()], sum(map(len, references))
+    alone = sum(len(row) == 1 for row in words)  # lines without a space
+    remedy = "another tokenizer (--tokenize zh, ja-mecab or char)"
+    if tokenize in ("13a", "intl") and (letters > 12 * sum(map(len, words)) or 2 * alone > len(words)):
+        why = f"{alone} of {len(words)} have none; expected words between spaces: give {remedy}"
+        warnings.warn(f"the references hardly have spaces: {why}", stacklevel=3)
     elif not any(len(bleu.tokenizer(text).split()) > 3 for text in references):
-        reason = "BLEU counts four in a row, and is 0 for any translation: read chrF, or try --tokenize char"
-        warnings.warn(f"no reference has four words or signs; {reason}", stacklevel=3)
+        why = f"expected some, since BLEU counts four in a row and is 0 without: read chrF, or give {remedy}"
+        warnings.warn(f"no reference has four words or signs; {why}", stacklevel=3)
 
 
 def papers_form(sentences: Sequence[str], language: str) -> list[str]:

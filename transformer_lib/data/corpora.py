@@ -89,8 +89,8 @@ def toy_corpus(split: str = "train", *, size: int | None = None, seed: int = 0) 
 
 
 NO_TEXT = {  # how files begin that hold something else
-    b"\x1f\x8b": "compressed (gzip)", b"BZh": "compressed (bzip2)", b"\xfd7zXZ": "compressed (xz)",
-    b"\x28\xb5\x2f\xfd": "compressed (zstd)", b"PK\x03\x04": "an archive (zip) or a document",
+    b"\x1f\x8b": "a compressed file (gzip)", b"BZh": "a compressed file (bzip2)", b"\xfd7zXZ": "a compressed file (xz)",
+    b"\x28\xb5\x2f\xfd": "a compressed file (zstd)", b"PK\x03\x04": "an archive (zip) or a document",
     b"\xff\xfe": "UTF-16", b"\xfe\xff": "UTF-16",
 }  # fmt: skip
 
