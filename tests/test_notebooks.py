@@ -3,8 +3,8 @@
 import importlib.util
 import os
 import re
-from contextlib import nullcontext
 import shutil
+from contextlib import nullcontext
 
 import execute
 import nbformat

@@ -351,7 +351,7 @@ def opening(cells: list[nbformat.NotebookNode]) -> nbformat.NotebookNode:
             "",
             missing,
             f"    what = ' '.join(missing).replace('{PACKAGE}', 'FOLDER_OF_THE_COURSE')",
-            "    raise SystemExit(f\"something is missing: run %pip install {what}, and start the kernel again\")",
+            '    raise SystemExit(f"something is missing: run %pip install {what}, and start the kernel again")',
         ]
     if "shipped(" in code:
         lines += ["", "from transformer_lib.translation import shipped"]

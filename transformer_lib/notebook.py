@@ -25,7 +25,8 @@ from transformer_lib.recipes import PRESETS
 from transformer_lib.translation import Attention, Translator
 
 MINUTES = {"T4": 10, "A100": 6, "H100": 6}  # of the whole training, predicted
-WHOLE = {"steps": 12_000, "patience": 10}  # it stops when ten validations in a row were no better
+LARGER = {"accumulate": 2, "peak_lr": 5e-3, "evaluate_every": 60}  # batches with which our trainings scored best
+WHOLE = LARGER | {"steps": 12_000, "patience": 10}  # it stops when ten validations in a row were no better
 SHORT = {"steps": 240, "warmup_steps": 80, "evaluate_every": 60, "batch_tokens": 1024}
 
 

@@ -4,7 +4,7 @@
 
 import random
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import chain
 from typing import Any, NamedTuple, TypeVar
@@ -105,7 +105,7 @@ def token_batches(
 Item = TypeVar("Item")
 
 
-def ahead(items: Iterable[Item], *, pin: bool = False) -> Iterator[Item]:
+def ahead(items: Iterable[Item], *, pin: bool = False) -> Generator[Item]:
     """Yield the same items in the same order, while a thread makes up to four more.
 
     What the making of an item raises is raised in its place. The thread ends with this generator, so close it
@@ -134,5 +134,5 @@ def ahead(items: Iterable[Item], *, pin: bool = False) -> Iterator[Item]:
 def _pinned(item: Any) -> Any:
     if isinstance(item, tuple):
         parts = map(_pinned, item)
-        return Batch(*parts) if isinstance(item, Batch) else tuple(parts)
+        return type(item)(*parts) if hasattr(item, "_fields") else tuple(parts)  # a named one, such as a batch
     return item.pin_memory() if isinstance(item, Tensor) else item
