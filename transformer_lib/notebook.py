@@ -24,7 +24,7 @@ from transformer_lib.model import TransformerConfig, evaluation
 from transformer_lib.recipes import PRESETS
 from transformer_lib.translation import Attention, Translator
 
-MINUTES = {"T4": 10, "A100": 6, "H100": 6}  # of the whole training, predicted
+MINUTES = {"T4": 12, "A100": 8, "H100": 8}  # of the whole training, predicted
 LARGER = {"accumulate": 2, "peak_lr": 5e-3, "evaluate_every": 60}  # batches with which our trainings scored best
 WHOLE = LARGER | {"steps": 12_000, "patience": 10}  # it stops when ten validations in a row were no better
 SHORT = {"steps": 240, "warmup_steps": 80, "evaluate_every": 60, "batch_tokens": 1024}
@@ -108,7 +108,7 @@ def plan(data: Sentences, mine: str | None = None) -> tuple[str, dict[str, Any],
     name = f"{data.name}-{hashlib.sha256(code.encode()).hexdigest()[:8] if mine else 'library'}"
     if torch.cuda.is_available() and data.name != "toy":
         device, kind = "cuda", torch.cuda.get_device_name()
-        minutes = next((minutes for key, minutes in MINUTES.items() if key in kind), 10)
+        minutes = next((minutes for key, minutes in MINUTES.items() if key in kind), 12)
         print(f"{kind}: the whole training, about {minutes} minutes (predicted)")
         preset, length, run = PRESETS["small"], WHOLE, Path("runs", name)
     else:
@@ -152,7 +152,7 @@ def bring_back(run: Path, kept: Path | None) -> None:
 
 
 def watch(run: Path, kept: Path | None = None) -> Callable[[list[dict[str, float]]], None]:
-    """What `train_translator` shall call after each validation: it draws the losses anew, and keeps the run."""
+    """What `train_translator` shall call after each validation: it draws the losses anew, and keeps every tenth."""
     import matplotlib.pyplot as plt
     from IPython.display import display, update_display
 
@@ -168,7 +168,7 @@ def watch(run: Path, kept: Path | None = None) -> Callable[[list[dict[str, float
         axis.set(xlabel="step", ylabel="loss, nats per token")
         axis.legend()
         update_display(figure, display_id=str(run))
-        if kept is not None:
+        if kept is not None and len(log) % 10 == 0:  # each copy is of 140 MB
             keep(run, kept)
 
     return report
