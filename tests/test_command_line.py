@@ -122,7 +122,7 @@ def test_as_a_program(own, tmp_path):
     common = {"cwd": tmp_path, "env": ENVIRONMENT, "capture_output": True}
     arguments = ["train", *own, "--out", "run", "--steps", "1", "--preset", "tiny", "--device", "cpu"]
     done = subprocess.run([*program, *arguments], **common)
-    assert (done.returncode, done.stderr.count(b"\n")) == (0, 3), done.stderr
+    assert (done.returncode, done.stderr.count(b"\n")) == (0, 2), done.stderr
     assert b"warning: this was step 1, and the learning rate was still rising, up to step 150" in done.stderr
     assert json.loads(done.stdout)["step"] == 1
     lines = b"a dog\r\n\r\n \nthe cat"
