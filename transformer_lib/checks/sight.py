@@ -1,0 +1,220 @@
+# Generated from chapters/12b_properties.md: edit it there and `make export`, or here and `make sync`.
+
+"""Who sees whom: what the logits at a position depend on."""
+
+import itertools
+import math
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from transformer_lib.checks.model_under_test import (
+    LONGEST,
+    ModelUnderTest,
+    every_output,
+    max_difference,
+)
+from transformer_lib.checks.report import NotApplicable, Outcome, Property, register_property
+
+SIGHT: list[Property] = []
+
+
+def _influence(
+    model: ModelUnderTest, pair: tuple[Tensor, Tensor], places: Iterable[int], *, target: bool, training: bool = False
+) -> dict[int, list[float]]:
+    """How far the logits at each position move when another token stands at a place of one side, by the place."""
+    call = model.in_training if training else model
+    before, moves = call(*pair), {}
+    for place in places:
+        changed = [tokens.clone() for tokens in pair]
+        changed[target][:, place] = model.other(pair[target][:, place], target=target)
+        after = call(*changed)
+        moves[place] = [max_difference(after[:, i], before[:, i]) for i in range(after.size(1))]
+    return moves
+
+
+def _few(length: int) -> Iterable[int]:
+    """All places of a short sentence, some of a long one."""
+    return range(length) if length <= LONGEST else (length // 2, length - 1)
+
+
+@register_property(SIGHT, "the causal mask is missing, inverted or shifted; a norm runs over positions", "causal")
+def causality(model: ModelUnderTest) -> Outcome:
+    """Logits at position i do not change when a target token after i does, in evaluation and in training mode.
+
+    Proves: for these weights and inputs, no information flows backwards, to rounding; training mode is tried with
+    random numbers that repeat. Cannot: show a leak that only other weights open. The later token is replaced at
+    random: a constant can vanish in a layer normalisation.
+    """
+
+    def leak(*, training: bool) -> float:
+        worst = [0.0]
+        for length in model.lengths:  # one sentence: what a batch mixes is another property's business
+            moves = _influence(model, model.pair(1, 7, length), _few(length), target=True, training=training)
+            worst += [move for place, row in moves.items() for move in row[:place]]
+        return max(worst)
+
+    words = "changing later target tokens moves earlier logits by"
+    worst, training, pair = leak(training=False), 0.0, model.pair(1)
+    if max_difference(model.in_training(*pair), model.in_training(*pair)) == 0:
+        training = leak(training=True)
+    if worst > model.tolerance >= training:
+        cause = "the mask is used in training mode only"
+        return False, f"{words} {model.describe(worst)}, in evaluation mode only", cause
+    if training > model.tolerance >= worst:
+        cause = "in training mode a mask is missing, or statistics run over positions"
+        return False, f"{words} {model.describe(training)}, in training mode only", cause
+    return model.at_most_rounding(worst, words)
+
+
+@register_property(SIGHT, "the mask hides the past, or what attention reads is overwritten", "stale")
+def present_seen(model: ModelUnderTest) -> Outcome:
+    """Logits at position i change when target token i does, and when token i - 1 does.
+
+    Proves: both reach position i. Cannot: show that they come through attention; the present has a residual
+    connection as well.
+    """
+    table = _influence(model, model.pair(), range(6), target=True)
+    moves = [move for place, row in table.items() for move in row[place : place + 2]]
+    return model.more_than_rounding(moves, "the least that a target token moves logits that may see it is")
+
+
+@register_property(SIGHT, "the padding mask is inverted, or cross-attention does not reach the memory", "blind")
+def source_sensitivity(model: ModelUnderTest) -> Outcome:
+    """Each real source token has an effect on each target position, in a batch with padding.
+
+    Proves: the decoder hears every source position from every position of its own. Cannot: show that it hears the
+    right thing.
+    """
+    rows: list[list[float]] = []
+    for length in model.lengths:
+        source, target = model.pair(3, length, min(length, LONGEST))
+        real = length - 2 if length <= LONGEST else length
+        source[:, real:] = model.pad_id
+        rows += _influence(model, (source, target), [j for j in _few(length) if j < real], target=False).values()
+    moves = [move for row in rows for move in row]
+    outcome = model.more_than_rounding(moves, "the least that one real source token moves the logits of a position is")
+    deaf = "some target positions do not hear all of the source: a causal mask on cross-attention"
+    short = rows[:15]  # those of the first two lengths
+    return outcome if min(map(max, short)) <= model.tolerance else (*outcome[:2], deaf)
+
+
+@register_property(SIGHT, "a causal mask on cross-attention, or only a part of the memory is handed on")
+def memory_is_whole(model: ModelUnderTest) -> Outcome:
+    """The memory's vectors hear tokens on both sides; each is heard somewhere, and each target position hears some.
+
+    Proves: the encoder reads in both directions, and cross-attention reaches every place. The memory is the last
+    output of a module that has a vector for each source token, mixes them, matters, and does not depend on the target.
+    Cannot: judge a model without such a module, or see further than the neighbours. It does not ask every place to hear
+    every other: a sparse attention leaves some out.
+    """
+    places = torch.arange(7)
+    source = model.tokens(1, 7).repeat(8, 1)
+    source[places, places] = model.other(source[7])  # one other token in each row but the last
+    targets = [model.tokens(1, 6, target=True).expand(8, -1) for _ in range(2)]
+    states, again = (model.states(source, target, 7) for target in targets)
+    for call, memory in reversed(states.items()):
+        after = [max_difference(memory[i + 1, i], memory[7, i]) for i in range(6)]  # what the token to the right moves
+        before = [max_difference(memory[i, i + 1], memory[7, i + 1]) for i in range(6)]
+        beside = [max(after), max(before)]
+        if max_difference(again.get(call, memory[:0]), memory) > 0 or max(beside) <= model.tolerance:
+            continue
+
+        def spoil(number: int, module: nn.Module, output: Tensor, call: Any = call) -> Tensor | None:
+            if (module, number) != call:
+                return None
+            new = output.clone()
+            vectors = new if len(new) == 8 else new.transpose(0, 1)
+            vectors[places, places] = torch.randn(7, new.size(-1), generator=model.generator).to(new)
+            return new
+
+        drawn = []
+        for _ in range(6):  # a sparse attention need not hear each vector for each target
+            with every_output(spoil):
+                drawn.append(model(source[7:].expand(8, -1), model.tokens(1, 6, target=True).expand(8, -1)))
+        logits = torch.stack(drawn, dim=2)  # (8, 6 positions, 6 targets, vocabulary)
+        table = [[max_difference(logits[j, i], logits[7, i]) for i in range(6)] for j in range(7)]
+        moves = [*map(max, table), *map(max, zip(*table))]
+        if max(moves) > model.tolerance:
+            words = "the least that source tokens on one side move the vectors beside them is"
+            if not (outcome := model.more_than_rounding(beside, words))[0]:
+                return *outcome, "the encoder hears one side only: a causal mask in it"
+            words = "the least that a vector of the memory moves logits, or that a position hears of any, is"
+            return model.more_than_rounding(moves, words)
+    raise NotApplicable("no module puts out one vector for each source token, of all tokens together")
+
+
+@register_property(SIGHT, "ids are cut off or wrapped before a table, or looked up in the wrong one")
+def tokens_are_told_apart(model: ModelUnderTest) -> Outcome:
+    """No two tokens of a vocabulary, of up to eighty, have the same effect, at the end of the source or of the target.
+
+    Proves: every id has a vector of its own. Cannot: show that it is the right one.
+    """
+    gaps = []
+    for side in (False, True):
+        tokens, pair = model.every_token(target=side).unique(), model.pair(1)
+        rows = [sentence.repeat(len(tokens), 1) for sentence in pair]
+        rows[side][:, -1] = tokens
+        logits = model(*rows).flatten(1).double()
+        gaps.append((F.pdist(logits, math.inf).min() / logits.std()).item() if logits.isfinite().all() else math.inf)
+    return model.more_than_rounding(gaps, "the least that the logits for two tokens differ by is")
+
+
+@register_property(SIGHT, "sentences are mixed: a wrong reshape, a mask of the wrong rank, a batch norm", "batch")
+def batch_independence(model: ModelUnderTest) -> Outcome:
+    """A sentence gets the same logits alone as in a batch, and a permuted batch gives permuted logits.
+
+    Proves: for these sizes rows do not mix. Batch and length are chosen different and then equal, because some
+    code mixes rows only when sizes coincide. Cannot: try every coincidence.
+    """
+    worst = 0.0
+    for rows, length, target_length in ((3, 7, 7), (4, 4, 4), (8, 8, 8), (2, 2, 2), (3, 4, 9), (5, 9, 1)):
+        source, target = model.pair(rows, length, target_length)
+        source[0, -1] = model.pad_id
+        together = model(source, target)
+        alone = torch.cat([model(source[i : i + 1], target[i : i + 1]) for i in range(rows)])
+        order = torch.randperm(rows, generator=model.generator)
+        permuted = model(source[order], target[order])
+        worst = max(worst, max_difference(alone, together), max_difference(permuted, together[order]))
+    return model.at_most_rounding(worst, "alone and in a batch, logits differ by")
+
+
+def _swapped(model: ModelUnderTest, length: int, *, target: bool) -> Tensor:
+    """A sentence; the same with another first token; and with its last token but one in the place of earlier ones."""
+    word, end = model.tokens(1, 1, target=target), length - 2
+    row = model.other(word.expand(1, length), target=target)
+    row[0, end] = word
+    apart = [j for j in range(1, end) if length <= LONGEST or not j & (j - 1)]  # 1, 2, 4, 8 … in a long sentence
+    rows = row.repeat(2 + len(apart), 1)
+    rows[1, 0] = model.other(row[0, :1], target=target)
+    for number, j in enumerate(apart, 2):
+        rows[number, [end - j, end]] = row[0, [end, end - j]]
+    return rows
+
+
+@register_property(SIGHT, "positions are missing, repeat or end too soon, or do not reach attention", "positions")
+def positions_matter(model: ModelUnderTest) -> Outcome:
+    """Swapping two source tokens changes the logits; swapping two target tokens, what self-attention says after them.
+
+    A running mean, or a sparse attention, need not hear a swap. So it is enough if a target that repeats one word gets
+    other logits at each place: without positions they would all be equal.
+
+    Proves: order is seen on both sides, also far apart and behind the end of a table. Cannot: show that positions are
+    right; nor judge the target apart from the logits, where no module puts out a vector for each of its tokens.
+    """
+    moves = []
+    for length in model.lengths:
+        rows = _swapped(model, length, target=False)
+        logits = model(rows, model.tokens(1, 6, target=True).expand(len(rows), -1))
+        moves += [max_difference(swapped, logits[0]) for swapped in logits[2:]]
+        rows = _swapped(model, length, target=True)
+        states = model.states(model.tokens(1, 5).expand(len(rows), -1), rows, length).values()
+        mixed = (state for state in states if max_difference(state[1, 1:], state[0, 1:]) > model.tolerance)
+        if (state := next(mixed, None)) is not None:
+            heard = min(max_difference(swapped[-1], state[0, -1]) for swapped in state[2:])
+            repeated = model(model.tokens(1, 5), model.tokens(1, 1, target=True).expand(1, length))[0]
+            moves.append(max(heard, min(max_difference(*both) for both in itertools.pairwise(repeated))))
+    return model.more_than_rounding(moves, "the least that swapping two tokens moves what should hear it is")
