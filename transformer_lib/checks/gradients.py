@@ -28,7 +28,7 @@ def gradient_reaches_everything(model: ModelUnderTest) -> Outcome:
     must get one as it was built, in the first steps. Cannot: say that a part does its work.
     """
     try:
-        model.gradients(*model.pair())
+        model.gradients(*model.inputs())
     except NotApplicable as reason:
         return False, str(reason), "requires_grad is False, or forward runs under no_grad() or inference_mode()"
     if stuck := _stuck_at_the_start(model):
@@ -42,8 +42,8 @@ def gradient_reaches_everything(model: ModelUnderTest) -> Outcome:
     longest = max(model.lengths)
     for number, rows in enumerate((3, 16, 16, 16, 1)):
         module = model.module if number < 2 else model.build(model.seed + number)
-        pair = model.pair(rows) if number < 4 else model.pair(rows, longest, longest)
-        for name, gradient in model.gradients(*pair, module=module).items():
+        inputs = model.inputs(rows) if number < 4 else model.inputs(rows, longest, longest)
+        for name, gradient in model.gradients(*inputs, module=module).items():
             parts = [] if gradient is None else [gradient]
             parts = [part for g in parts for i in (0, 1) for part in g.chunk(4, i)] if name in maps else parts
             sizes[name] = max(sizes[name], min((part.abs().max().item() for part in parts), default=0.0))
@@ -70,7 +70,7 @@ def _stuck_at_the_start(model: ModelUnderTest) -> list[str]:
         return []
     optimizer = torch.optim.Adam(parameters.values())
     for _ in range(5):
-        gradients = model.gradients(*model.pair(16), module=module)
+        gradients = model.gradients(*model.inputs(16), module=module)
         constant = [name for name in constant if (g := gradients[name]) is not None and not g.any()]
         for name, parameter in parameters.items():
             parameter.grad = gradients[name]
@@ -80,18 +80,18 @@ def _stuck_at_the_start(model: ModelUnderTest) -> list[str]:
 
 def _deaf_rows(model: ModelUnderTest) -> dict[str, list[int]]:
     """The tables that look up all tokens of one side, and which of these rows get no gradient, if only in part."""
-    sizes = {model.source_vocab_size, model.target_vocab_size}
+    sizes = {side.vocab_size for side in model.sides}
     looked_up: dict[nn.Module, set[int]] = defaultdict(set)
 
     def note(module: nn.Module, inputs: tuple[Tensor, ...]) -> None:
         if isinstance(module, nn.Embedding) and module.num_embeddings in sizes:
             looked_up[module].update(*(tokens.flatten().tolist() for tokens in inputs))
 
-    source, target = model.every_token(), model.every_token(target=True)
+    inputs = [model.every_token(side=side) for side in range(len(model.sides))]
     with register_module_forward_pre_hook(note):
-        gradients = model.gradients(source, target)
-    first, second = (set(side.flatten().tolist()) for side in (source, target))
-    tokens, found = (first, second, first | second), {}
+        gradients = model.gradients(*inputs)
+    words_of = [set(tokens.flatten().tolist()) for tokens in inputs]
+    tokens, found = (*words_of, set.union(*words_of)), {}
     for name, module in model.module.named_modules():
         gradient, words = gradients.get(f"{name}.weight"), looked_up[module] - {model.pad_id}
         if gradient is not None and words in tokens:
@@ -112,15 +112,15 @@ def gradient_is_the_derivative(model: ModelUnderTest) -> Outcome:
     step, off = (model.tolerance / 1e4) ** 0.4, []  # the tolerance is 10,000 roundings; larger steps feel the curvature
     parameters = dict(model.module.named_parameters())
     for _ in range(3):
-        pair, losses = model.pair(), []
-        found = {name: g.to_dense() for name, g in model.gradients(*pair).items() if g is not None}
+        inputs, losses = model.inputs(), []
+        found = {name: g.to_dense() for name, g in model.gradients(*inputs).items() if g is not None}
         length = torch.stack([g.norm() for g in found.values()]).norm()
         before = {name: parameters[name].detach().clone() for name in found}
         with torch.no_grad():  # in place: after `torch.func.functional_call` a module with two names is another one
             for by in (step, -step, step / 100, -step / 100):
                 for name, g in found.items():
                     parameters[name].copy_(before[name] + by / length * g)
-                losses.append(model.loss(model.module(*pair)))
+                losses.append(model.loss(model.run(model.module, *inputs)))
             for name, parameter in before.items():
                 parameters[name].copy_(parameter)
         large, small = (losses[0] - losses[1]) / step, 100 * (losses[2] - losses[3]) / step
@@ -130,7 +130,9 @@ def gradient_is_the_derivative(model: ModelUnderTest) -> Outcome:
     return False, f"a small step along the gradient moves the loss by an amount that is {max(off):.0%} off"
 
 
-@register_property(GRADIENTS, "position i does not see its own token: the mask excludes the diagonal", "off-by-one")
+@register_property(
+    GRADIENTS, "position i does not see its own token: the mask excludes the diagonal", "off-by-one", needs="causal"
+)
 def first_token_sees_itself(model: ModelUnderTest) -> Outcome:
     """With a target of one token, the decoder's self-attention takes part.
 
@@ -138,10 +140,10 @@ def first_token_sees_itself(model: ModelUnderTest) -> Outcome:
     past its own mask. So a module fails if a gradient arrives at its output, or at a part's, but no longer at its
     matrices, two or more; none arrives at queries and keys, rightly. Cannot: judge an empty row that is an average.
     """
-    source, target = model.pair()
-    several = model.gradients(source, target)
+    *source, target = model.inputs()
+    several = model.gradients(*source, target)
     with modules_with_gradient() as heard:
-        one = model.gradients(source, target[:, :1])
+        one = model.gradients(*source, target[:, :1])
     if not all(g.isfinite().all() for g in one.values() if g is not None):
         return False, "with a target of one token, gradients are not finite"
     before, now = ({name for name, g in got.items() if g is not None and g.any()} for got in (several, one))

@@ -2,6 +2,7 @@
 
 """All properties of a model, in the order in which they are tried, and which failure follows from which."""
 
+from transformer_lib.checks.caches import CACHES
 from transformer_lib.checks.gradients import GRADIENTS
 from transformer_lib.checks.padding import PADDING
 from transformer_lib.checks.sight import SIGHT
@@ -9,13 +10,13 @@ from transformer_lib.checks.structure import STRUCTURE
 from transformer_lib.checks.trainings import TRAININGS
 from transformer_lib.checks.usage import USAGE
 
-PROPERTIES = [*SIGHT, *PADDING, *STRUCTURE, *GRADIENTS, *USAGE]
+PROPERTIES = [*SIGHT, *PADDING, *STRUCTURE, *GRADIENTS, *CACHES, *USAGE]
 TRAINED_PROPERTIES = TRAININGS  # those that train the model
 
 FOLLOWS = {  # a failure of the first may follow from a failure of one of the others
     "causality": "deterministic in evaluation",
     "source padding on the right": "deterministic in evaluation",
-    "target padding on the right": "deterministic in evaluation, causality, batch independence",
+    "target padding on the right": "deterministic in evaluation, causality, a prefix is enough, batch independence",
     "source padding on the left": "deterministic in evaluation, source padding on the right, empty sentences",
     "target padding on the left": "deterministic in evaluation, causality, empty sentences",
     "memory is whole": "deterministic in evaluation, source sensitivity, batch independence",
@@ -30,6 +31,21 @@ FOLLOWS = {  # a failure of the first may follow from a failure of one of the ot
     "gradient is the derivative": "deterministic in evaluation, gradient reaches everything",
     "every dtype": "deterministic in evaluation, buffers move along",
     "state dict is complete": "deterministic in evaluation",
+    "a prefix is enough": "deterministic in evaluation, causality, batch independence",
+    "the past is seen": "causality, present seen, batch independence",
+    "a mask hides what it should": "causality, empty sentences",
+    "padding in front": "causality, a prefix is enough, a mask hides what it should",
+    "cache one by one": "causality, a prefix is enough, batch independence",
+    "cache after a prefill": "a prefix is enough, cache one by one",
+    "cache in chunks": "a prefix is enough, cache one by one",
+    "two caches in turns": "a prefix is enough, cache one by one, cache after a prefill",
+    "cache reordered": "a prefix is enough, cache one by one, cache after a prefill",
+    "cache cropped": "a prefix is enough, cache one by one, cache after a prefill",
+    "cache with padding in front": "a mask hides what it should, cache one by one, "
+    "cache after a prefill, cache in chunks",
+    "generated tokens are the most probable": "cache one by one, cache after a prefill",
+    "generated in a batch as alone": "padding in front, generated tokens are the most probable, "
+    "cache with padding in front",
     "unpredictable stays unpredictable": "causality",
     "copying is learnt": "causality, source sensitivity, positions matter, present seen, logits not probabilities",
 }

@@ -5,6 +5,7 @@
 import itertools
 import math
 from collections.abc import Iterable
+from functools import partial
 from typing import Any
 
 import torch
@@ -23,17 +24,22 @@ SIGHT: list[Property] = []
 
 
 def _influence(
-    model: ModelUnderTest, pair: tuple[Tensor, Tensor], places: Iterable[int], *, target: bool, training: bool = False
+    model: ModelUnderTest, inputs: tuple[Tensor, ...], places: Iterable[int], *, side: int, training: bool = False
 ) -> dict[int, list[float]]:
     """How far the logits at each position move when another token stands at a place of one side, by the place."""
     call = model.in_training if training else model
-    before, moves = call(*pair), {}
+    before, moves = call(*inputs), {}
     for place in places:
-        changed = [tokens.clone() for tokens in pair]
-        changed[target][:, place] = model.other(pair[target][:, place], target=target)
-        after = call(*changed)
+        after = call(*_changed(model, inputs, place, side=side))
         moves[place] = [max_difference(after[:, i], before[:, i]) for i in range(after.size(1))]
     return moves
+
+
+def _changed(model: ModelUnderTest, inputs: tuple[Tensor, ...], place: int, *, side: int) -> list[Tensor]:
+    """The inputs with other tokens at one place of one side."""
+    changed = [tokens.clone() for tokens in inputs]
+    changed[side][:, place] = model.other(inputs[side][:, place], side=side)
+    return changed
 
 
 def _few(length: int) -> Iterable[int]:
@@ -41,7 +47,9 @@ def _few(length: int) -> Iterable[int]:
     return range(length) if length <= LONGEST else (length // 2, length - 1)
 
 
-@register_property(SIGHT, "the causal mask is missing, inverted or shifted; a norm runs over positions", "causal")
+@register_property(
+    SIGHT, "the causal mask is missing, inverted or shifted; a norm runs over positions", "causal", needs="causal"
+)
 def causality(model: ModelUnderTest) -> Outcome:
     """Logits at position i do not change when a target token after i does, in evaluation and in training mode.
 
@@ -53,13 +61,13 @@ def causality(model: ModelUnderTest) -> Outcome:
     def leak(*, training: bool) -> float:
         worst = [0.0]
         for length in model.lengths:  # one sentence: what a batch mixes is another property's business
-            moves = _influence(model, model.pair(1, 7, length), _few(length), target=True, training=training)
+            moves = _influence(model, model.inputs(1, 7, length), _few(length), side=-1, training=training)
             worst += [move for place, row in moves.items() for move in row[:place]]
         return max(worst)
 
     words = "changing later target tokens moves earlier logits by"
-    worst, training, pair = leak(training=False), 0.0, model.pair(1)
-    if max_difference(model.in_training(*pair), model.in_training(*pair)) == 0:
+    worst, training, inputs = leak(training=False), 0.0, model.inputs(1)
+    if max_difference(model.in_training(*inputs), model.in_training(*inputs)) == 0:
         training = leak(training=True)
     if worst > model.tolerance >= training:
         cause = "the mask is used in training mode only"
@@ -67,22 +75,82 @@ def causality(model: ModelUnderTest) -> Outcome:
     if training > model.tolerance >= worst:
         cause = "in training mode a mask is missing, or statistics run over positions"
         return False, f"{words} {model.describe(training)}, in training mode only", cause
-    return model.at_most_rounding(worst, words)
+    holds, evidence = model.at_most_rounding(worst, words)
+    if not holds:
+        changed = _changed(model, inputs, 5, side=-1)
+        evidence += model.culprit(lambda: model(*changed), lambda: model(*inputs), slice(5))
+    return holds, evidence
 
 
-@register_property(SIGHT, "the mask hides the past, or what attention reads is overwritten", "stale")
+@register_property(SIGHT, "the mask hides the past, or what attention reads is overwritten", "stale", needs="causal")
 def present_seen(model: ModelUnderTest) -> Outcome:
     """Logits at position i change when target token i does, and when token i - 1 does.
 
     Proves: both reach position i. Cannot: show that they come through attention; the present has a residual
     connection as well.
     """
-    table = _influence(model, model.pair(), range(6), target=True)
+    table = _influence(model, model.inputs(), range(6), side=-1)
     moves = [move for place, row in table.items() for move in row[place : place + 2]]
     return model.more_than_rounding(moves, "the least that a target token moves logits that may see it is")
 
 
-@register_property(SIGHT, "the padding mask is inverted, or cross-attention does not reach the memory", "blind")
+@register_property(SIGHT, "scores, norms or positions depend on the length of the sentence", needs="causal")
+def a_prefix_is_enough(model: ModelUnderTest) -> Outcome:
+    """The logits of the first tokens alone are those of the same tokens in a longer sentence.
+
+    Proves: the length does not matter, which no change of a later token can show. Cannot: see beyond the lengths.
+    """
+    worst, shown = 0.0, ""
+    for length in model.lengths:
+        *source, target = model.inputs(2, 7, length)
+        whole = model(*source, target)
+        for part in sorted({1, 2, 5, length // 2, length - 1}):
+            moved = max_difference(model(*source, target[:, :part]), whole[:, :part])
+            if moved > model.tolerance and not shown:
+                calls = (partial(model, *source, rows) for rows in (target[:, :part], target))
+                shown = model.culprit(next(calls), next(calls), slice(part))
+            worst = max(worst, moved)
+    holds, evidence = model.at_most_rounding(
+        worst, "target tokens alone and with others behind them get logits apart by"
+    )
+    return holds, evidence + shown
+
+
+@register_property(SIGHT, "a mask has holes, or is cut at some length", needs="causal")
+def the_past_is_seen(model: ModelUnderTest) -> Outcome:
+    """Each position sees every target token before it, or a window of the last ones.
+
+    A place counts as seen if one of four sentences shows it, because some attention chooses the best keys only.
+
+    Proves: the mask has no holes that no other layer fills. Cannot: say how wide a window should be; its width is told.
+    """
+    length = LONGEST if model.max_len is None else min(model.max_len, 2 * LONGEST)
+    seen = torch.zeros(length, length, dtype=torch.bool)
+    for _ in range(4):
+        inputs = [tokens.repeat(length + 1, 1) for tokens in model.inputs(1, 7, length)]
+        places = torch.arange(length)
+        inputs[-1][places, places] = model.other(
+            inputs[-1][length], side=-1
+        )  # one other token in each row but the last
+        logits = model(*inputs)
+        seen |= (logits[:length] - logits[length]).abs().amax(dim=-1).T > model.tolerance / 100
+    seen = seen.tril()
+    back = places[:, None] - places
+    if seen.sum() == length * (length + 1) // 2:
+        return True, f"each of {length} target positions sees all before it"
+    reach = int(back[seen].max()) if seen.any() else 0
+    if torch.equal(seen, (back <= reach).tril()):
+        return True, f"a window: target positions see {reach} tokens back"
+    row, column = (~seen).tril().nonzero()[0].tolist()
+    return (
+        False,
+        f"target position {row} does not see position {column}, and no window says so",
+    )
+
+
+@register_property(
+    SIGHT, "the padding mask is inverted, or cross-attention does not reach the memory", "blind", needs="whole"
+)
 def source_sensitivity(model: ModelUnderTest) -> Outcome:
     """Each real source token has an effect on each target position, in a batch with padding.
 
@@ -91,10 +159,11 @@ def source_sensitivity(model: ModelUnderTest) -> Outcome:
     """
     rows: list[list[float]] = []
     for length in model.lengths:
-        source, target = model.pair(3, length, min(length, LONGEST))
+        inputs = model.inputs(3, length, min(length, LONGEST))
         real = length - 2 if length <= LONGEST else length
-        source[:, real:] = model.pad_id
-        rows += _influence(model, (source, target), [j for j in _few(length) if j < real], target=False).values()
+        inputs[0][:, real:] = model.pad_id
+        heard = _influence(model, inputs, [j for j in _few(length) if j < real], side=0)
+        rows += [row if len(model.sides) > 1 else row[:real] for row in heard.values()]
     moves = [move for row in rows for move in row]
     outcome = model.more_than_rounding(moves, "the least that one real source token moves the logits of a position is")
     deaf = "some target positions do not hear all of the source: a causal mask on cross-attention"
@@ -102,7 +171,7 @@ def source_sensitivity(model: ModelUnderTest) -> Outcome:
     return outcome if min(map(max, short)) <= model.tolerance else (*outcome[:2], deaf)
 
 
-@register_property(SIGHT, "a causal mask on cross-attention, or only a part of the memory is handed on")
+@register_property(SIGHT, "a causal mask on cross-attention, or only a part of the memory is handed on", needs="both")
 def memory_is_whole(model: ModelUnderTest) -> Outcome:
     """The memory's vectors hear tokens on both sides; each is heard somewhere, and each target position hears some.
 
@@ -114,8 +183,8 @@ def memory_is_whole(model: ModelUnderTest) -> Outcome:
     places = torch.arange(7)
     source = model.tokens(1, 7).repeat(8, 1)
     source[places, places] = model.other(source[7])  # one other token in each row but the last
-    targets = [model.tokens(1, 6, target=True).expand(8, -1) for _ in range(2)]
-    states, again = (model.states(source, target, 7) for target in targets)
+    targets = [model.tokens(1, 6, side=-1).expand(8, -1) for _ in range(2)]
+    states, again = (model.states(7, source, target) for target in targets)
     for call, memory in reversed(states.items()):
         after = [max_difference(memory[i + 1, i], memory[7, i]) for i in range(6)]  # what the token to the right moves
         before = [max_difference(memory[i, i + 1], memory[7, i + 1]) for i in range(6)]
@@ -134,7 +203,7 @@ def memory_is_whole(model: ModelUnderTest) -> Outcome:
         drawn = []
         for _ in range(6):  # a sparse attention need not hear each vector for each target
             with every_output(spoil):
-                drawn.append(model(source[7:].expand(8, -1), model.tokens(1, 6, target=True).expand(8, -1)))
+                drawn.append(model(source[7:].expand(8, -1), model.tokens(1, 6, side=-1).expand(8, -1)))
         logits = torch.stack(drawn, dim=2)  # (8, 6 positions, 6 targets, vocabulary)
         table = [[max_difference(logits[j, i], logits[7, i]) for i in range(6)] for j in range(7)]
         moves = [*map(max, table), *map(max, zip(*table))]
@@ -154,9 +223,9 @@ def tokens_are_told_apart(model: ModelUnderTest) -> Outcome:
     Proves: every id has a vector of its own. Cannot: show that it is the right one.
     """
     gaps = []
-    for side in (False, True):
-        tokens, pair = model.every_token(target=side).unique(), model.pair(1)
-        rows = [sentence.repeat(len(tokens), 1) for sentence in pair]
+    for side in range(len(model.sides)):
+        tokens = model.every_token(side=side).unique()
+        rows = [sentence.repeat(len(tokens), 1) for sentence in model.inputs(1)]
         rows[side][:, -1] = tokens
         logits = model(*rows).flatten(1).double()
         gaps.append((F.pdist(logits, math.inf).min() / logits.std()).item() if logits.isfinite().all() else math.inf)
@@ -172,24 +241,24 @@ def batch_independence(model: ModelUnderTest) -> Outcome:
     """
     worst = 0.0
     for rows, length, target_length in ((3, 7, 7), (4, 4, 4), (8, 8, 8), (2, 2, 2), (3, 4, 9), (5, 9, 1)):
-        source, target = model.pair(rows, length, target_length)
-        source[0, -1] = model.pad_id
-        together = model(source, target)
-        alone = torch.cat([model(source[i : i + 1], target[i : i + 1]) for i in range(rows)])
+        inputs = model.inputs(rows, length, target_length)
+        inputs[0][0, -1] = model.pad_id
+        together = model(*inputs)
+        alone = torch.cat([model(*(tokens[i : i + 1] for tokens in inputs)) for i in range(rows)])
         order = torch.randperm(rows, generator=model.generator)
-        permuted = model(source[order], target[order])
+        permuted = model(*(tokens[order] for tokens in inputs))
         worst = max(worst, max_difference(alone, together), max_difference(permuted, together[order]))
     return model.at_most_rounding(worst, "alone and in a batch, logits differ by")
 
 
-def _swapped(model: ModelUnderTest, length: int, *, target: bool) -> Tensor:
+def _swapped(model: ModelUnderTest, length: int, *, side: int) -> Tensor:
     """A sentence; the same with another first token; and with its last token but one in the place of earlier ones."""
-    word, end = model.tokens(1, 1, target=target), length - 2
-    row = model.other(word.expand(1, length), target=target)
+    word, end = model.tokens(1, 1, side=side), length - 2
+    row = model.other(word.expand(1, length), side=side)
     row[0, end] = word
     apart = [j for j in range(1, end) if length <= LONGEST or not j & (j - 1)]  # 1, 2, 4, 8 … in a long sentence
     rows = row.repeat(2 + len(apart), 1)
-    rows[1, 0] = model.other(row[0, :1], target=target)
+    rows[1, 0] = model.other(row[0, :1], side=side)
     for number, j in enumerate(apart, 2):
         rows[number, [end - j, end]] = row[0, [end, end - j]]
     return rows
@@ -206,15 +275,25 @@ def positions_matter(model: ModelUnderTest) -> Outcome:
     right; nor judge the target apart from the logits, where no module puts out a vector for each of its tokens.
     """
     moves = []
+
+    def beside(rows: Tensor, *, side: int) -> list[Tensor]:
+        """The rows as one side, and one sentence for all of them as the other, if there is one."""
+        inputs = [tokens.expand(len(rows), -1) for tokens in model.inputs(1, 5)]
+        inputs[side] = rows
+        return inputs
+
     for length in model.lengths:
-        rows = _swapped(model, length, target=False)
-        logits = model(rows, model.tokens(1, 6, target=True).expand(len(rows), -1))
-        moves += [max_difference(swapped, logits[0]) for swapped in logits[2:]]
-        rows = _swapped(model, length, target=True)
-        states = model.states(model.tokens(1, 5).expand(len(rows), -1), rows, length).values()
+        if model.has("whole"):
+            rows = _swapped(model, length, side=0)
+            logits = model(*beside(rows, side=0))
+            moves += [max_difference(swapped, logits[0]) for swapped in logits[2:]]
+        if not model.has("causal"):
+            continue
+        rows = _swapped(model, length, side=-1)
+        states = model.states(length, *beside(rows, side=-1)).values()
         mixed = (state for state in states if max_difference(state[1, 1:], state[0, 1:]) > model.tolerance)
         if (state := next(mixed, None)) is not None:
             heard = min(max_difference(swapped[-1], state[0, -1]) for swapped in state[2:])
-            repeated = model(model.tokens(1, 5), model.tokens(1, 1, target=True).expand(1, length))[0]
+            repeated = model(*beside(model.tokens(1, 1, side=-1).expand(1, length), side=-1))[0]
             moves.append(max(heard, min(max_difference(*both) for both in itertools.pairwise(repeated))))
     return model.more_than_rounding(moves, "the least that swapping two tokens moves what should hear it is")

@@ -28,12 +28,12 @@ def logits_not_probabilities(model: ModelUnderTest) -> Outcome:
     Proves: they are not non-negative with sum 1, and are exactly 0 for all places or for none. Cannot: see
     probabilities that were scaled. Logarithms of probabilities pass, rightly: a softmax gives them back.
     """
-    pair = model.pair()
-    logits = model(*pair)
+    inputs = model.inputs()
+    logits = model(*inputs)
     total = logits.sum(dim=-1)
     probabilities = bool(logits.min() >= 0) and (total - 1).abs().max().item() < 1e-3
     range_ = f"answers lie between {logits.min():.2g} and {logits.max():.2g}"
-    for answers, mode in ((logits, "evaluation"), (model.in_training(*pair, dropout=True), "training")):
+    for answers, mode in ((logits, "evaluation"), (model.in_training(*inputs, dropout=True), "training")):
         zero = (answers == 0).flatten(0, 1)
         if (zero.any(0) & ~zero.all(0)).any():
             words = f"in {mode}, {zero.double().mean():.0%} of the answers are exactly 0"
@@ -51,13 +51,13 @@ def parameters_shared_on_purpose(model: ModelUnderTest) -> Outcome:
     Cannot: see a module that `forward` calls twice under one name, nor copies that merely start out equal.
     """
     calls, names = Counter[nn.Module](), defaultdict[nn.Parameter, dict[nn.Module | str, str]](dict)
-    model(*model.pair())  # what is made at the first call is made
+    model(*model.inputs())  # what is made at the first call is made
     with register_module_forward_pre_hook(lambda module, _: calls.update([module])):
-        model(*model.pair())
+        model(*model.inputs())
     for name, parameter in model.module.named_parameters(remove_duplicate=False):
         owner = model.module.get_submodule(name.rpartition(".")[0])
         names[parameter].setdefault(owner if calls[owner] == 1 else name, name)
-    sizes = {model.source_vocab_size, model.target_vocab_size}
+    sizes = {side.vocab_size for side in model.sides}
     shared = [([*group.values()], parameter) for parameter, group in names.items() if len(group) > 1]
     wrong = [group for group, parameter in shared if not (parameter.dim() and parameter.size(0) in sizes)]
     if wrong:
@@ -85,33 +85,37 @@ def layers_have_residual_connections(model: ModelUnderTest) -> Outcome:
     members = [(layer, _matrix_modules(layer)) for each in alike for layer in each if layer is not None]
     layers = [[module for module in inside if module is not layer] for layer, inside in members if len(inside) > 2]
     names = {module: name for name, module in model.module.named_modules()}
-    source, target = model.pair(1)
-    source = torch.cat([source, model.other(source), source])
-    target = torch.cat([target, target, model.other(target, target=True)])
+    rows = []  # the same sentences, and each side in turn with other tokens
+    for side, tokens in enumerate(model.inputs(1)):
+        rows.append(tokens.repeat(len(model.sides) + 1, 1))
+        rows[side][side + 1] = model.other(tokens[0], side=side)
 
-    def heard(silent: nn.Module | None) -> tuple[float, float]:
+    def heard(silent: nn.Module | None) -> list[float]:
+        """How far another source moves the logits, and how far each position's own token moves its own, by the side."""
         with every_output(lambda _, module, output: output * 0 if module is silent else None):
-            logits = model(source, target)
-        return max_difference(logits[1], logits[0]), min(max_difference(logits[2, i], logits[0, i]) for i in range(6))
+            logits = model(*rows)
+        own = min(max_difference(*both) for both in zip(logits[-1], logits[0]))
+        return [max_difference(logits[1], logits[0]), own] if len(rows) > 1 else [own]
 
-    def outputs(target: Tensor) -> dict[nn.Module, Tensor]:
+    def outputs(row: int) -> dict[nn.Module, Tensor]:
+        """What modules put out for one row of the last side."""
         found: dict[nn.Module, Tensor] = {}
         with every_output(lambda _, module, output: found.update({module: output})):
-            model(source[:1], target)
+            model(*(tokens[:1] for tokens in rows[:-1]), rows[-1][row:][:1])
         return found
 
-    first, second, whole = outputs(target[:1]), outputs(target[2:]), heard(None)
+    first, second, whole = outputs(0), outputs(-1), heard(None)
     moves: dict[str, float] = {}
     for layer in layers:
         called = [module for module in layer if module in first and module in second]
-        in_decoder = any(max_difference(second[module], first[module]) > model.tolerance for module in called)
-        if whole[in_decoder] > model.tolerance:  # else another property fails
-            moves |= {names[module]: heard(module)[in_decoder] for module in called}
+        in_last = any(max_difference(second[module], first[module]) > model.tolerance for module in called)
+        if whole[-in_last] > model.tolerance:  # else another property fails
+            moves |= {names[module]: heard(module)[-in_last] for module in called}
     if not moves:
         raise NotApplicable("no list of layers with modules inside that can be heard")
     weakest = min(moves, key=lambda name: moves[name])
     outcome = model.more_than_rounding(moves.values(), f"with {weakest} silenced, tokens move logits by")
-    if outcome[0] and (part := _in_the_way(model, alike)):
+    if outcome[0] and model.has("both") and (part := _in_the_way(model, alike)):
         cause = "a residual connection adds what came before attention, not what came out of it"
         return False, f"with {part} silenced in every layer, neither the source nor an earlier token is heard", cause
     return outcome
@@ -122,8 +126,8 @@ def _in_the_way(model: ModelUnderTest, lists: Iterable[Iterable[nn.Module]]) -> 
 
     Where no part cuts off only one of the two, attention to both may be one, and its parts cut off both, rightly.
     """
-    source, target = (sentence.repeat(3, 1) for sentence in model.pair(1))
-    source[1], target[2, 0] = model.other(source[1]), model.other(target[2, :1], target=True)
+    source, target = (sentence.repeat(3, 1) for sentence in model.inputs(1))
+    source[1], target[2, 0] = model.other(source[1]), model.other(target[2, :1], side=-1)
 
     def cut_off(silent: set[nn.Module]) -> tuple[bool, bool]:
         with every_output(lambda _, module, output: output * 0 if module in silent else None):
@@ -169,7 +173,7 @@ def feed_forward_is_not_linear(model: ModelUnderTest) -> Outcome:
         given[module], made[module] = inputs[0], output
 
     with torch.no_grad(), register_module_forward_hook(watch):
-        model(*model.pair())
+        model(*model.inputs())
     for first, second in pairs:
         x, y = (torch.randn(given[first].shape, generator=model.generator).to(given[first]) for _ in range(2))
         with torch.no_grad():
@@ -215,7 +219,7 @@ def _with_one_value(model: ModelUnderTest, maps: list[nn.Module], values: nn.Mod
             given.append(inputs[0].reshape(6, -1))
 
     with register_module_forward_hook(replace), register_module_forward_pre_hook(note):
-        model(*model.pair(1, 6, 6))
+        model(*model.inputs(1, 6, 6))
     return given
 
 
@@ -236,8 +240,8 @@ def a_norm_stands_at_the_end(model: ModelUnderTest) -> Outcome:
     Proves: what layers add up is normalised before it becomes logits (Wang et al. 2019, section 2.2; Xiong et al. 2020,
     table 1). Cannot: judge the norm of the memory, a model without norms, or one that normalises its embeddings.
     """
-    pair = model.pair()
-    small, large = (_spreads(model, pair, factor) for factor in (1e3, 1e6))
+    inputs = model.inputs()
+    small, large = (_spreads(model, inputs, factor) for factor in (1e3, 1e6))
     logits = large.pop(None) / (small.pop(None) or 1.0)
     growth = sorted(large[each] / small[each] for each in small if 0 < small[each] != large.get(each, 0) > 0)
     if not math.isfinite(logits):
@@ -247,9 +251,9 @@ def a_norm_stands_at_the_end(model: ModelUnderTest) -> Outcome:
     return logits < 30, f"if embeddings are a thousand times as large, logits are {logits:.2g} times as large"
 
 
-def _spreads(model: ModelUnderTest, pair: tuple[Tensor, Tensor], factor: float) -> dict[nn.Module | None, float]:
+def _spreads(model: ModelUnderTest, inputs: tuple[Tensor, ...], factor: float) -> dict[nn.Module | None, float]:
     """The spread of what each map puts out, and of the logits under None, if the words' vectors are multiplied."""
-    maps, words = {*_matrix_modules(model.module)}, [tokens.flatten().sort().values for tokens in pair]
+    maps, words = {*_matrix_modules(model.module)}, [tokens.flatten().sort().values for tokens in inputs]
     found: dict[nn.Module | None, float] = {}
 
     def change(module: nn.Module, inputs: tuple[Any, ...], output: Any) -> Any:
@@ -261,5 +265,5 @@ def _spreads(model: ModelUnderTest, pair: tuple[Tensor, Tensor], factor: float) 
         return output * factor if any(torch.equal(looked_up, tokens) for tokens in words) else None
 
     with register_module_forward_hook(change):
-        found[None] = model(*pair).std().item()
+        found[None] = model(*inputs).std().item()
     return found

@@ -19,12 +19,12 @@ from transformer_lib.checks.report import NotApplicable, Outcome, Property, regi
 TRAININGS: list[Property] = []
 
 PEAK = 2e-3  # learning rate
-Batch = Callable[[], tuple[Tensor, Tensor, Tensor]]  # source, decoder input, labels
+Batch = Callable[[], tuple[Tensor, ...]]  # source, if there is one, decoder input, labels
 
 
 def _shifted_right(model: ModelUnderTest, labels: Tensor) -> Tensor:
     """What a decoder is given to predict the labels (rows, length): a first token, then all labels but the last."""
-    bos = (model.pad_id + 1) % model.target_vocab_size
+    bos = (model.pad_id + 1) % model.sides[-1].vocab_size
     return torch.cat([torch.full_like(labels[:, :1], bos), labels[:, :-1]], dim=1)
 
 
@@ -41,8 +41,8 @@ def _training(model: ModelUnderTest, batch: Batch) -> Iterator[tuple[nn.Module, 
             for step in range(200 * block, 200 * (block + 1)):
                 for group in optimizer.param_groups:
                     group["lr"] = PEAK * min(1, (step + 1) / 50)
-                source, inputs, labels = batch()
-                loss = F.cross_entropy(module(source, inputs).flatten(0, 1), labels.flatten())
+                *inputs, labels = batch()
+                loss = F.cross_entropy(module(*inputs).flatten(0, 1), labels.flatten())
                 optimizer.zero_grad()
                 loss.backward()
                 nn.utils.clip_grad_norm_(module.parameters(), 1.0)
@@ -51,7 +51,7 @@ def _training(model: ModelUnderTest, batch: Batch) -> Iterator[tuple[nn.Module, 
         yield module.eval(), sum(losses[-20:]) / 20
 
 
-@register_property(TRAININGS, "the model sees the tokens that it is asked to predict", "unmasked")
+@register_property(TRAININGS, "the model sees the tokens that it is asked to predict", "unmasked", needs="causal")
 def unpredictable_stays_unpredictable(model: ModelUnderTest) -> Outcome:
     """Trained on targets drawn at random, the model does not get below the entropy of the draw.
 
@@ -59,26 +59,27 @@ def unpredictable_stays_unpredictable(model: ModelUnderTest) -> Outcome:
     that is hard to learn to use.
     """
 
-    def batch() -> tuple[Tensor, Tensor, Tensor]:
-        source, labels = model.pair(32, 8, 8)
-        return source, _shifted_right(model, labels), labels
+    def batch() -> tuple[Tensor, ...]:
+        *source, labels = model.inputs(32, 8, 8)
+        return *source, _shifted_right(model, labels), labels
 
     _, loss = next(_training(model, batch))
-    floor = math.log(model.target_vocab_size - 1)
-    return loss > floor - 0.03, f"loss {loss:.2f}, chance is ln {model.target_vocab_size - 1} = {floor:.2f}"
+    choices = model.sides[-1].vocab_size - 1
+    floor = math.log(choices)
+    return loss > floor - 0.03, f"loss {loss:.2f}, chance is ln {choices} = {floor:.2f}"
 
 
-@register_property(TRAININGS, "the source does not reach the output, or learning is broken", "dead")
+@register_property(TRAININGS, "the source does not reach the output, or learning is broken", "dead", needs="both")
 def copying_is_learnt(model: ModelUnderTest) -> Outcome:
     """Trained to repeat the source, the model does, also when it reads its own output.
 
     Proves: source, positions and gradient work together. Cannot: say anything about harder tasks. At most 2400 steps,
     or 4800 where a third is right by then, at a rate that suits small models; a large one may need another.
     """
-    fewer = model.target_vocab_size < model.source_vocab_size  # tokens that both vocabularies have
+    fewer = -int(model.sides[-1].vocab_size < model.sides[0].vocab_size)  # the side whose tokens both have
 
-    def batch(rows: int = 32) -> tuple[Tensor, Tensor, Tensor]:
-        labels = model.tokens(rows, 6, target=fewer)
+    def batch(rows: int = 32) -> tuple[Tensor, ...]:
+        labels = model.tokens(rows, 6, side=fewer)
         return labels, _shifted_right(model, labels), labels
 
     source, inputs, labels = batch(64)

@@ -36,33 +36,38 @@ def sizes_and_padding_are_those_asked_for(model: ModelUnderTest) -> Outcome:
 
     Proves: neither number is fixed in the code. Cannot: judge a factory that builds for one choice only.
     """
-    size = model.source_vocab_size
+    size, several = model.sides[0].vocab_size, len(model.sides) > 1
     pad_id = 0 if model.pad_id == size - 1 else size - 1
     refusal = ""
     for target_size in (size + 2, size):
         sizes = {"source_vocab_size": size, "target_vocab_size": target_size}
-        other = ModelUnderTest(model.factory, **sizes, pad_id=pad_id, max_len=model.max_len, seed=model.seed)
+        other = ModelUnderTest(
+            model.factory, **sizes, pad_id=pad_id, max_len=model.max_len, seed=model.seed, family=model.family
+        )
+        told = f"{size} and {target_size} tokens" if several else f"{target_size} tokens"
         try:
             module = other.build()
         except Exception as error:
             refusal = one_line(error)
             continue
-        source, target = other.pair()
-        source[0, 0], target[0, 0] = (n - 2 if pad_id == n - 1 else n - 1 for n in (size, target_size))
+        inputs = other.inputs()
+        for side, tokens in zip(other.sides, inputs):
+            tokens[0, 0] = side.vocab_size - (2 if pad_id == side.vocab_size - 1 else 1)
         try:
-            other.logits(module, source, target)
+            other.logits(module, *inputs)
         except Exception as error:
             refusal = one_line(error)
-            if {size, target_size} <= {n for parameter in module.parameters() for n in parameter.shape}:
-                return False, f"built for {size} and {target_size} tokens and padding {pad_id}, it raises {refusal}"
+            if {side.vocab_size for side in other.sides} <= {n for p in module.parameters() for n in p.shape}:
+                return False, f"built for {told} and padding {pad_id}, it raises {refusal}"
             continue  # it has one vocabulary
+        whole, causal = (source_sensitivity, source_padding_on_the_right), (present_seen, causality)
         for check in (
-            source_sensitivity, source_padding_on_the_right, present_seen, causality, gradient_reaches_everything
+            *whole * model.has("whole"), *causal * model.has("causal"), gradient_reaches_everything
         ):  # fmt: skip
             holds, evidence, *_ = check(other)
             if not holds and check(model)[0]:
-                return False, f"for {size} and {target_size} tokens and padding {pad_id}, {evidence}"
-        return True, f"for {size} and {target_size} tokens and padding {pad_id}, the model is as right as before"
+                return False, f"for {told} and padding {pad_id}, {evidence}"
+        return True, f"for {told} and padding {pad_id}, the model is as right as before"
     raise NotApplicable(f"the factory builds for no other padding and sizes: {refusal}")
 
 
@@ -72,9 +77,9 @@ def deterministic_in_evaluation(model: ModelUnderTest) -> Outcome:
 
     Proves: no randomness after `eval()`, and no memory. Cannot: show that somebody calls `eval()`.
     """
-    (source, target), other = model.pair(), model.pair()
-    before, _ = model(source, target), model(*other)
-    moved = max_difference(model(source, target), before)
+    inputs, other = model.inputs(), model.inputs()
+    before, _ = model(*inputs), model(*other)
+    moved = max_difference(model(*inputs), before)
     return moved == 0, f"two calls in evaluation mode differ by {model.describe(moved) if moved else 0}"
 
 
@@ -84,15 +89,15 @@ def calls_leave_no_trace(model: ModelUnderTest) -> Outcome:
 
     Proves: so for these calls. Cannot: see other things that a model may change outside itself.
     """
-    pair = model.pair()
+    inputs = model.inputs()
     for module, mode in ((model.module, "evaluation"), (model.training_module, "training")):
         after = []
         for seed in (1, 2):
-            given = [tokens.clone() for tokens in pair]
+            given = [tokens.clone() for tokens in inputs]
             with seeded(seed):
                 model.logits(module, *given)
                 after.append(torch.get_rng_state())
-            if not all(map(torch.equal, given, pair)):
+            if not all(map(torch.equal, given, inputs)):
                 return False, f"in {mode} mode a call writes into its tokens"
         if torch.equal(*after):
             return False, f"in {mode} mode a call sets the seed of torch's random numbers"
@@ -107,11 +112,11 @@ def dropout_in_training(model: ModelUnderTest) -> Outcome:
     the right places, nor judge the scale of dropout that is no module.
     """
     rates = [module.p for module in model.module.modules() if isinstance(module, nn.Dropout)]
-    module, (source, target) = model.training_module, model.pair()
+    module, inputs = model.training_module, model.inputs()
     with seeded(model.seed):
-        before = model.logits(module, source, target)
-        moved = max_difference(model.logits(module, source, target), before)
-        training, evaluation = (_factors(module.train(mode), source, target) for mode in (True, False))
+        before = model.logits(module, *inputs)
+        moved = max_difference(model.logits(module, *inputs), before)
+        training, evaluation = (_factors(model, module.train(mode), inputs) for mode in (True, False))
     module.train()
     for part, (share, factor) in training.items():
         always, usual = evaluation.get(part, (0, 0))
@@ -126,7 +131,9 @@ def dropout_in_training(model: ModelUnderTest) -> Outcome:
     return 0 < moved < math.inf, f"two calls in training mode differ by {model.describe(moved)}"
 
 
-def _factors(model: nn.Module, source: Tensor, target: Tensor) -> dict[nn.Module, tuple[float, float]]:
+def _factors(
+    model: ModelUnderTest, module: nn.Module, inputs: tuple[Tensor, ...]
+) -> dict[nn.Module, tuple[float, float]]:
     """Modules that multiply some numbers by a factor and the others by zero: the share of the former, the factor."""
     found: dict[nn.Module, tuple[float, float]] = {}
 
@@ -141,8 +148,8 @@ def _factors(model: nn.Module, source: Tensor, target: Tensor) -> dict[nn.Module
             if len(factors) and not by_size and factors.max() - factors.min() <= 1e-5 * factors.max():
                 found.setdefault(module, (kept.double().mean().item(), factors.max().item()))
 
-    with torch.no_grad(), register_module_forward_hook(watch):
-        model(source, target)
+    with register_module_forward_hook(watch):
+        model.logits(module, *inputs)
     return found
 
 
@@ -152,18 +159,18 @@ def every_dtype(model: ModelUnderTest) -> Outcome:
 
     Proves: no dtype is assumed in `forward`, and float32 is not narrowed. Cannot: promise that float16 can train.
     """
-    pairs, single, found = [model.pair(1) for _ in range(4)], model.build().float(), []
-    for source, _ in pairs:
-        source[0, -2:] = model.pad_id
+    batches, single, found = [model.inputs(1) for _ in range(4)], model.build().float(), []
+    for tokens, *_ in batches:
+        tokens[0, -2:] = model.pad_id
     with LowerPrecision() as lower:
-        references = [model.logits(single, *pair) for pair in pairs]
+        references = [model.logits(single, *inputs) for inputs in batches]
     if half := ", ".join(str(dtype) for dtype in lower.found if dtype.itemsize < 4):
         return False, f"in float32, some of it is computed in {half}", "a cast to half precision"
     for dtype, allowed in ((torch.float64, 2e-5), (torch.bfloat16, 0.3), (torch.float16, 0.05)):
         name = str(dtype).removeprefix("torch.")
         try:
             module = model.build().to(dtype)
-            logits = [model.logits(module, *pair).float() for pair in pairs]
+            logits = [model.logits(module, *inputs).float() for inputs in batches]
         except Exception as error:
             return False, f"{name} does not run: {one_line(error)}"
         moves = [max_difference(*both) for both in zip(logits, references)]
@@ -181,9 +188,9 @@ def state_dict_is_complete(model: ModelUnderTest) -> Outcome:
     Proves: a checkpoint is enough. Cannot: see what differs neither between seeds nor between calls.
     """
     first, second = model.build(model.seed), model.build(model.seed + 1)
-    pair = model.pair()
+    inputs = model.inputs()
     second.load_state_dict(first.state_dict())
-    moved = max_difference(model.logits(second, *pair), model.logits(first, *pair))
+    moved = max_difference(model.logits(second, *inputs), model.logits(first, *inputs))
     return moved == 0, f"after loading, logits differ by {model.describe(moved) if moved else 0}"
 
 
@@ -201,13 +208,13 @@ def buffers_move_along(model: ModelUnderTest) -> Outcome:
     on the CPU. Cannot: see the latter in matrix products, which do not compare devices there, nor at all if the model
     looks at values, which `meta` has not.
     """
-    source, target = model.pair()
-    plain, module = plain_tensors(model.module, lambda: model(source, target)), model.build()
-    model.logits(module, source, target)
+    inputs = model.inputs()
+    plain, module = plain_tensors(model.module, lambda: model(*inputs)), model.build()
+    model.logits(module, *inputs)
     moved, failure = "the model runs on another device", ""
     try:
         with register_module_forward_pre_hook(indices_beside_table):
-            model.logits(module.to("meta"), source.to("meta"), target.to("meta"))
+            model.logits(module.to("meta"), *(tokens.to("meta") for tokens in inputs))
         plain = [name for name in plain if not any(map(_on_meta, tree_leaves(attrgetter(name)(module))))]  # made anew
     except Exception as error:
         failure = one_line(error)
@@ -229,9 +236,11 @@ def too_long_raises(model: ModelUnderTest) -> Outcome:
         raise NotApplicable("no max_len was given")
     length = model.max_len + 1
     for side, sizes in (("source", (length, 2)), ("target", (2, length))):
+        if not model.has("causal" if side == "target" else "whole"):
+            continue
         try:
             with torch.no_grad():
-                model.module(*model.pair(1, *sizes))  # a shape that is wrong is no refusal
+                model.run(model.module, *model.inputs(1, *sizes))  # a shape that is wrong is no refusal
         except Exception:
             continue
         return False, f"{length} {side} tokens are accepted, though max_len is {model.max_len}"
