@@ -94,10 +94,11 @@ def check_transformer(
                     f"the factory must set every parameter; got memory as it was in {', '.join(empty[:3])}"
                 )
             properties = [*PROPERTIES, *TRAINED_PROPERTIES] if training else PROPERTIES
-            properties = [entry for entry in properties if model.has(entry.needs)]
-            if unknown := {*only} - {model.words(entry.name) for entry in properties}:
+            names = {entry: {entry.name, model.words(entry.name)} for entry in properties}
+            if unknown := {*only} - set().union(*names.values()):
                 raise ValueError(f"expected names of properties in `only`; got {', '.join(sorted(unknown))}")
-            properties = [entry for entry in properties if not only or model.words(entry.name) in only]
+            properties = [entry for entry in properties if not only or not names[entry].isdisjoint(only)]
+            properties = [entry for entry in properties if model.has(entry.needs)]
             if not _first_call(model, first).isfinite().all():  # then no property would say more
                 evidence = "short sentences without any padding get logits that are NaN or infinite"
                 cause = "a mask that forbids everything, such as a padding mask in the opposite convention"
