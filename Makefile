@@ -25,7 +25,7 @@ course: export
 	$(PY) tools/execute.py --all
 	$(MAKE) render
 
-# Trains the last chapter's translator on Multi30k, scores it, and replaces its record: minutes on a GPU, hours on a CPU.
+# Trains the last chapter's translator on Multi30k, scores it, and replaces its record: hours on a CPU.
 # If it is interrupted, the same command goes on. `make train SOURCE=de TARGET=en` makes that of the other direction.
 SOURCE = en
 TARGET = de

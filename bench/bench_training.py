@@ -9,6 +9,8 @@ import functools
 import math
 import random
 import time
+from collections.abc import Iterable
+from itertools import islice
 
 import pytest
 import torch
@@ -21,6 +23,7 @@ from torch_model import torch_stacks
 from transformer_lib.data import Batch, Tokenizer, encode_pairs, load_multi30k, token_batches
 from transformer_lib.model import Transformer, TransformerConfig
 from transformer_lib.positions import SinusoidalPositionalEncoding
+from transformer_lib.recipes import PRESETS
 from transformer_lib.training.config import TrainingConfig, adamw
 from transformer_lib.training.loss import real_targets
 from transformer_lib.training.train_step import LossModule, train_step
@@ -29,19 +32,29 @@ PAIRS, BATCHES, VOCABULARY, WIDTH, HEADS, INNER, LAYERS, DROPOUT, SMOOTHING = 12
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
 
-def batches(*, bucketed: bool) -> tuple[Tokenizer, list[Batch]]:
-    """Some batches out of an epoch: of sentences of similar length, or of sentences in any order."""
+def encoded() -> tuple[Tokenizer, list[tuple[list[int], list[int]]]]:
+    """The training pairs of Multi30k as tokens, and what made them."""
     corpus = load_multi30k("train")
     tokenizer = Tokenizer.train(corpus.source + corpus.target, vocab_size=VOCABULARY)
-    pairs, _ = encode_pairs(corpus, tokenizer, max_len=256)
+    return tokenizer, encode_pairs(corpus, tokenizer, max_len=256)[0]
+
+
+def batches(*, bucketed: bool) -> tuple[Tokenizer, list[Batch]]:
+    """Some batches out of an epoch: of sentences of similar length, or of sentences in any order."""
+    tokenizer, pairs = encoded()
     random.Random(0).shuffle(pairs)
     if bucketed:
         pairs.sort(key=lambda pair: (max(map(len, pair)), len(pair[1]), len(pair[0])))  # as token_batches does
     groups = [pairs[start : start + PAIRS] for start in range(0, len(pairs) - PAIRS, PAIRS)]
     every = len(groups) // BATCHES
     chosen = groups[every // 2 :: every][:BATCHES]
+    return tokenizer, there(next(token_batches(group, 10**9)) for group in chosen)
+
+
+def there(some: Iterable[Batch]) -> list[Batch]:
+    """Batches on the device, and the seed set for what comes next."""
     torch.manual_seed(0)
-    return tokenizer, [Batch(*(side.to(DEVICE) for side in next(token_batches(group, 10**9)))) for group in chosen]
+    return [Batch(*(side.to(DEVICE) for side in batch)) for batch in some]
 
 
 def config(vocabulary: int, pad: int) -> TransformerConfig:
@@ -54,7 +67,20 @@ def config(vocabulary: int, pad: int) -> TransformerConfig:
 
 def ours():
     tokenizer, ready = batches(bucketed=True)
-    model = Transformer(config(tokenizer.vocab_size, tokenizer.pad_id)).to(DEVICE).train()
+    return trained(config(tokenizer.vocab_size, tokenizer.pad_id), tokenizer, ready)
+
+
+def small():
+    """The preset `small` and its batches: what the page on counting predicts for three GPUs."""
+    (tokenizer, pairs), preset = encoded(), PRESETS["small"]
+    ready = there(islice(token_batches(pairs, preset["training"]["batch_tokens"], seed=0), BATCHES))
+    size = tokenizer.vocab_size
+    return trained(TransformerConfig(size, size, tokenizer.pad_id, **preset["model"]), tokenizer, ready)
+
+
+def trained(sizes: TransformerConfig, tokenizer: Tokenizer, ready: list[Batch]):
+    """Steps of our training."""
+    model = Transformer(sizes).to(DEVICE).train()
     training = TrainingConfig(steps=1, label_smoothing=SMOOTHING)
     loss, optimizer = LossModule(model, label_smoothing=SMOOTHING), adamw(model, training)
 
@@ -173,3 +199,6 @@ test_training_step = interleaved(
     rounds=5, threads=2, pairs=PAIRS, batches=BATCHES, vocabulary=VOCABULARY, d_model=WIDTH, heads=HEADS, d_ff=INNER,
     layers=f"{LAYERS} + {LAYERS}", dropout=DROPOUT, corpus="Multi30k",
 )  # fmt: skip
+
+if DEVICE.type == "cuda":
+    test_step_of_small = interleaved("training step of small", {"ours": small}, rounds=5, threads=2, batches=BATCHES)

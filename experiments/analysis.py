@@ -15,13 +15,13 @@ import torch
 from aligner import align, words
 from bleu import sentence_counts
 from heads import BATCH_TOKENS, alignment, cut_heads, without_heads
-from record import SPLITS, corpus, digest, further, load, papers_form, save_table
+from record import SPLITS, corpus, digest, further, load, save_table
 from torch import Tensor
 
 from transformer_lib.data import encode_pairs, token_batches
 from transformer_lib.model import Transformer
 from transformer_lib.training.loss import Pairs, validation_loss
-from transformer_lib.translation import Translator, evaluate_bleu
+from transformer_lib.translation import Translator, evaluate_bleu, papers_form
 
 TEST = SPLITS[0]
 EDGES = [0, 1, 10, 100, 1000]  # lower bounds of the bins of word frequency

@@ -29,7 +29,7 @@ from transformer_lib.data import ParallelCorpus, load_multi30k
 from transformer_lib.files import InputError, atomic_write
 from transformer_lib.model import Transformer
 from transformer_lib.serialization import save_weights
-from transformer_lib.translation import Translator, evaluate_bleu
+from transformer_lib.translation import Translator, evaluate_bleu, papers_form
 
 SPLITS = ("test_2016_flickr", "val")
 FURTHER = ("test_2017_flickr", "test_2017_mscoco")  # test sets of other photographs, not in every copy of the data
@@ -38,40 +38,14 @@ DECODING: dict[str, Any] = {"beam_size": 5, "length_penalty": 1.0}
 # --- scores ------------------------------------------------------------------------------------------------------
 
 
-def papers_form(sentences: Sequence[str], language: str) -> list[str]:
-    """Sentences as papers on Multi30k score them: lower-cased, punctuation normalised, cut into tokens as Moses does.
-
-    Args:
-        sentences: of any form.
-        language: "en" or "de", say.
-
-    Returns:
-        One string each, with spaces between the tokens; the dataset's own lc.norm.tok files come out line by line.
-    """
-    from sacremoses import MosesPunctNormalizer, MosesTokenizer  # here, because only a new score needs it
-
-    normalise, tokenise = MosesPunctNormalizer(language).normalize, MosesTokenizer(language).tokenize
-    return [tokenise(normalise(sentence.lower()), return_str=True) for sentence in sentences]
-
-
 def scores(hypotheses: Sequence[str], references: Sequence[str], language: str) -> dict[str, dict]:
-    """BLEU, its signature, chrF, TER: "cased", as `evaluate_bleu` has them; "papers", of what `papers_form` makes.
+    """The scores by both protocols, "cased" and "papers", as `evaluate_bleu` has them.
 
     "papers" has "length", too: the number of tokens for each token of the references.
     """
-    import sacrebleu
-
-    ours, theirs = papers_form(hypotheses, language), papers_form(references, language)
-    bleu = sacrebleu.BLEU(tokenize="none", force=True)  # force: yes, it has been cut into tokens
-    found = bleu.corpus_score(ours, [theirs])
-    papers = {
-        "bleu": found.score,
-        "length": found.sys_len / found.ref_len,
-        "chrf": sacrebleu.CHRF().corpus_score(ours, [theirs]).score,
-        "ter": sacrebleu.TER().corpus_score(ours, [theirs]).score,
-        "signature": str(bleu.get_signature()),
-    }
-    return {"cased": evaluate_bleu(hypotheses, references), "papers": papers}
+    papers: dict[str, Any] = evaluate_bleu(hypotheses, references, papers=language)
+    ours, theirs = (" ".join(papers_form(side, language)).split() for side in (hypotheses, references))
+    return {"cased": evaluate_bleu(hypotheses, references), "papers": papers | {"length": len(ours) / len(theirs)}}
 
 
 def word_by_word(train: ParallelCorpus, sentences: Sequence[str]) -> list[str]:

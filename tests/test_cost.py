@@ -4,22 +4,33 @@ from itertools import product
 
 import pytest
 import torch
+from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils.checkpoint import checkpoint
 from torch.utils.flop_counter import FlopCounterMode
 
 from transformer_lib.cache import KeyValueCache
 from transformer_lib.cost import (
+    Gpu,
+    Operation,
+    Operations,
     Product,
     attention_memory,
     count_parameters,
     decoding_flops,
     forward_flops,
     matrix_products,
+    predicted_seconds,
     training_flops,
+    training_operations,
 )
+from transformer_lib.data import Batch
 from transformer_lib.model import Transformer, TransformerConfig
 from transformer_lib.multi_head import MultiHeadAttention
+from transformer_lib.recipes import PRESETS
+from transformer_lib.training import TrainingConfig
+from transformer_lib.training.config import adamw
+from transformer_lib.training.train_step import LossModule, train_step
 
 BASE = TransformerConfig(37_000, 37_000, pad_id=0)
 SIZES = {"d_model": 12, "num_heads": 3, "d_ff": 20, "num_encoder_layers": 2, "num_decoder_layers": 3}
@@ -195,3 +206,36 @@ def test_memory_is_linear_on_the_fused_path_and_quadratic_on_the_readable_one():
 def test_fused_attention_with_dropout_is_refused():
     with pytest.raises(ValueError, match="no attention dropout: ask for fused=False"):
         attention_memory(8, 4, 2, dropout=True)
+
+
+class Projection(nn.Linear):
+    """One for which the loss is computed as on a GPU."""
+
+
+def test_a_training_step_dispatches_few_operations():
+    """At the depth of the preset `small`; one more in each layer would be too many."""
+    torch.manual_seed(0)
+    sizes = PRESETS["small"]["model"] | {"d_model": 16, "num_heads": 2, "d_ff": 8}
+    model, training = Transformer(TransformerConfig(20, 20, 0, **sizes)), TrainingConfig(steps=1)
+    model.output_projection.__class__ = Projection
+    batch = Batch(torch.randint(1, 20, (3, 5)), torch.randint(1, 20, (3, 6)))
+    loss, optimizer = LossModule(model, training.label_smoothing), adamw(model, training)
+    for number in (1, 2):  # the first one makes the optimiser's moments
+        with Operations() as step:
+            train_step(loss, [batch], 15, optimizer, training, number)
+    assert len(step.moving) <= 540
+    assert len(step.rows) <= (1420 if torch.__version__.startswith("2.13.") else 1550)  # torch 2.6 has more views
+
+
+@each_config
+def test_the_operations_of_a_step_are_found_without_computing_it(config):
+    operations, parts = training_operations(config, 5, 3, batch=2), matrix_products(config, 5, 3, batch=2)
+    scores = 3 * sum(product.flops for name in parts if name.endswith("scores") for product in parts[name])
+    assert sum(operation.flops for operation in operations) == training_flops(config, 5, 3, batch=2) - scores
+    assert operations[-1].bytes == 40 * count_parameters(config)
+
+
+@pytest.mark.parametrize(("gpu", "seconds"), [(Gpu(20, 10), 10 + 5), (Gpu(1e12, 10), 0.1 + 5), (Gpu(1e12, 1e12), 1e-5)])
+def test_a_step_takes_as_long_as_arithmetic_traffic_or_starts(gpu, seconds):
+    operations = [Operation("product", 60, 1), Operation("sum", 3, 50)]
+    assert predicted_seconds(operations, gpu) == pytest.approx(seconds, rel=1e-6)

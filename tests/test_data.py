@@ -10,10 +10,11 @@ import random
 import re
 import subprocess
 import sys
+import threading
 import unicodedata
 from collections import Counter
 from functools import partial
-from itertools import pairwise
+from itertools import count, pairwise
 from pathlib import Path
 
 import pytest
@@ -182,7 +183,8 @@ def test_unknown_splits_sizes_and_sides():
 
 
 @pytest.mark.parametrize(("raw", "lines"), [
-    (b"", []), (b"\n", [""]), (b"a\n\n", ["a", ""]), (b"a\r\n\r\nb", ["a", "", "b"]), (b"a\r\r\n", ["a\r"]),
+    (b"", []), (b"a\rb\r\rc\r", ["a", "b", "", "c"]), (b"a\rb\n", ["a\rb"]),
+    (b"\n", [""]), (b"a\n\n", ["a", ""]), (b"a\r\n\r\nb", ["a", "", "b"]), (b"a\r\r\n", ["a\r"]),
     (b"\xef\xbb\xbfa\n\xef\xbb\xbfb\n", ["a", "\ufeffb"]),
     ("a\u2028b\x0cc\x85d\x1ce\u2029f\rg\x0bh\n".encode(), ["a\u2028b\x0cc\x85d\x1ce\u2029f\rg\x0bh"]),
 ])  # fmt: skip
@@ -195,7 +197,7 @@ def test_ends_of_lines(raw, lines):
 def test_invalid_utf8_is_named_with_its_line(tmp_path, byte, mark):
     (tmp_path / "a.en").write_bytes(mark + b"one\ntwo\nthr" + byte + b"\nfour\n")
     (tmp_path / "a.de").write_bytes(b"eins\nzwei\ndrei\nvier\n")
-    with pytest.raises(InputError, match=rf"a\.en, line 3: expected UTF-8; got the byte 0x{byte[0]:x}"):
+    with pytest.raises(InputError, match=rf"a\.en, line 3: got the byte 0x{byte[0]:x}; expected UTF-8: save"):
         read_parallel(tmp_path / "a.en", tmp_path / "a.de")
 
 
@@ -452,7 +454,7 @@ def test_max_len_counts_special_tokens(tokenizer):
         encode_pairs(corpus, tokenizer, max_len=longest - 1)
 
 
-side = st.lists(st.integers(3, 99), min_size=1, max_size=12)
+side = st.lists(st.integers(3, 99), max_size=12)
 some_pairs = st.lists(st.tuples(side, side), max_size=60)
 
 
@@ -499,9 +501,47 @@ def test_batches_by_length_waste_little(corpora, tokenizer):
 
 
 def test_a_batch_is_made_when_it_is_asked_for(monkeypatch):
-    made, pad = [], data_module.pad_sequence
-    monkeypatch.setattr(data_module, "pad_sequence", lambda *a, **o: made.append(1) or pad(*a, **o))
+    made, pad = [], data_module._pad
+    monkeypatch.setattr(data_module, "_pad", lambda *arguments: made.append(1) or pad(*arguments))
     batches = token_batches([([3] * n, [4] * n) for n in range(1, 30)], 30, seed=0)
     for number in range(4):
         assert len(made) == 2 * number  # sources and targets
         next(batches)
+
+
+@pytest.mark.parametrize("pin", [False, True])
+def test_ahead_yields_the_same_items_and_pins_their_tensors_if_asked_to(monkeypatch, pin):
+    monkeypatch.setattr(torch.Tensor, "pin_memory", lambda tensor: tensor + 100)
+    batches = token_batches([([n], [n, n]) for n in range(9)], 2)
+    items = [(0, number, batch) for number, batch in enumerate(batches)]
+    for (epoch, number, batch), (*place, expected) in zip(data_module.ahead(iter(items), pin=pin), items, strict=True):
+        assert [epoch, number] == place
+        assert isinstance(batch, Batch)
+        assert [side.tolist() for side in batch] == [(side + 100 * pin).tolist() for side in expected]
+
+
+@pytest.mark.parametrize("end", ["stopped early", "an error"])
+def test_ahead_makes_a_few_items_in_one_thread_which_ends(end):
+    threads, third = [], threading.Event()
+
+    def source():
+        for number in count():
+            threads.append(threading.current_thread())
+            if number == 2:
+                third.set()
+            if number == 2 and end == "an error":
+                raise InputError("a bad pair")
+            yield number
+
+    items = data_module.ahead(source())
+    assert next(items) == 0
+    assert third.wait(60)  # nobody has asked for it yet
+    assert next(items) == 1
+    if end == "an error":
+        with pytest.raises(InputError, match="a bad pair"):
+            next(items)
+    items.close()
+    assert 3 <= len(threads) <= 6
+    assert len(set(threads)) == 1
+    assert threads[0] is not threading.current_thread()
+    assert not threads[0].is_alive()

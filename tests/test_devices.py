@@ -16,6 +16,7 @@ from transformer_lib.data import Tokenizer, encode_pairs, toy_corpus
 from transformer_lib.decoding import beam_search, greedy_decode, sample_decode
 from transformer_lib.model import Transformer, TransformerConfig
 from transformer_lib.multi_head import MultiHeadAttention
+from transformer_lib.precision import chosen_dtype, loss_scaler, mixed_precision
 from transformer_lib.training import TrainingConfig, loop, train
 from transformer_lib.translation import Translator
 from transformer_lib.variants import DecoderOnly, EncoderOnly, ModernDecoderOnly, mask_tokens
@@ -26,9 +27,10 @@ PAIRS = [([3 + i, 4 + i, 5, EOS][i % 3 :], [BOS, *range(3, 5 + i % 4), EOS]) for
 SHALLOW = {"num_encoder_layers": 1, "num_decoder_layers": 1, "norm_first": True}
 WAITS = {  # how often host and GPU wait for each other, at most: the host reads from the GPU, the host writes to it
     "a step": (0, 0),  # but for a look every ten steps
+    "a step in float16": (0, 0),
     "a further batch of a step": (0, 0),
     "a token, greedily": (2, 0),
-    "a token, with a beam": (4, 2),
+    "a token, with a beam": (1, 0),
     "a token, drawn": (2, 1),
     "a token, by a decoder alone": (2, 0),
 }
@@ -42,6 +44,7 @@ def gpu(monkeypatch):
         answers = dict.fromkeys(("is_available", "is_bf16_supported"), True) | {"is_current_stream_capturing": False}
         for name, answer in (answers | dict.fromkeys(("_lazy_init", "get_rng_state", "set_rng_state"))).items():
             monkeypatch.setattr(torch.cuda, name, lambda *arguments, answer=answer: answer)
+        monkeypatch.setattr(torch.cuda, "get_device_capability", lambda *_: (8, 0))
         monkeypatch.setattr(Tensor, "pin_memory", lambda tensor: tensor)
     torch.__future__.set_swap_module_params_on_conversion(pretended)  # as the class of the parameters changes
     torch._C._set_only_lift_cpu_tensors(pretended)  # so that we see how `torch.tensor(…, device=…)` gets there
@@ -226,12 +229,13 @@ def actions(gpu):
     learner, model = copy.deepcopy(model), model.to(gpu.device)
     source, prompt = padded_batch().to(gpu.device), torch.tensor([[3, 4]], device=gpu.device)
 
-    def learn(steps, accumulate):
-        config = TrainingConfig(batch_tokens=16, steps=steps, accumulate=accumulate)
+    def learn(steps, accumulate, precision="auto"):
+        config = TrainingConfig(batch_tokens=16, steps=steps, accumulate=accumulate, precision=precision)
         train(copy.deepcopy(learner), PAIRS, config, device=gpu.device)
 
     return {
         "a step": lambda times: learn(times, 1),
+        "a step in float16": lambda times: learn(times, 1, "fp16"),
         "a further batch of a step": lambda times: learn(1, times),
         "a token, greedily": lambda times: greedy_decode(model, source, **TOKENS, max_length=times),
         "a token, with a beam": lambda times: beam_search(model, source, **TOKENS, max_length=times),
@@ -267,18 +271,32 @@ def test_waits(gpu, name, monkeypatch):
         assert (many - few).total() <= 6 * bound, many - few
 
 
-# --- bfloat16 -----------------------------------------------------------------------------------------------------
+# --- precision ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("capability", "dtype"), [
+    ((6, 1), torch.float16), ((7, 5), torch.float16), ((8, 0), torch.bfloat16), ((9, 0), torch.bfloat16),
+    ((12, 0), torch.bfloat16),
+])  # fmt: skip
+def test_a_gpu_computes_in_what_it_is_fast_at(capability, dtype, gpu, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda *_: capability)
+    assert chosen_dtype(gpu.device) is chosen_dtype("cuda") is dtype
+    assert loss_scaler(gpu.device).is_enabled() == (dtype is torch.float16)
+    assert (chosen_dtype("cpu"), chosen_dtype(gpu.device, "fp32")) == (torch.float32, torch.float32)
+    translator = Translator(small_model(**SHALLOW), Tokenizer.train(["a dog runs"], 270), device=gpu.device)
+    for block in (mixed_precision(gpu.device), translator.precision):
+        assert (block.device, block.fast_dtype, block._enabled) == ("cuda", dtype, True)
 
 
 class Projection(nn.Linear):
     """One for which the loss is computed as on a GPU."""
 
 
+@pytest.mark.parametrize("precision", ["bf16", "fp16"])
 @pytest.mark.parametrize(("steps", "bound"), [(45, 4.5), pytest.param(600, 1.0, marks=pytest.mark.long)])
-def test_the_toy_corpus_is_learnt_in_bfloat16(steps, bound, monkeypatch):
+def test_the_toy_corpus_is_learnt_in_half_precision(precision, steps, bound):
     """What a GPU does, by the CPU's kernels. From ln 300 = 5.7 nats a token, which is guessing, to some 3.7 and 0.6."""
-    autocast, seen = torch.autocast, set()
-    monkeypatch.setattr(torch, "autocast", lambda device, dtype, enabled: autocast("cpu", dtype))
+    seen = set()
     corpus, val_corpus = toy_corpus(size=10 * steps), toy_corpus("val", size=100)
     tokenizer = Tokenizer.train(corpus.source + corpus.target, 300)
     pairs, val_pairs = (encode_pairs(these, tokenizer, max_len=64)[0] for these in (corpus, val_corpus))
@@ -286,7 +304,9 @@ def test_the_toy_corpus_is_learnt_in_bfloat16(steps, bound, monkeypatch):
     model = Transformer(TransformerConfig(300, 300, tokenizer.pad_id, **SHALLOW, **sizes))
     model.output_projection.__class__ = Projection
     model.output_projection.register_forward_hook(lambda module, _, logits: seen.add((module.training, logits.dtype)))
-    config = TrainingConfig(batch_tokens=512, peak_lr=5e-3, warmup_steps=20, steps=steps)
+    config = TrainingConfig(batch_tokens=512, peak_lr=5e-3, warmup_steps=20, steps=steps, precision=precision)
     log = train(model, pairs, config, val_pairs=val_pairs)
-    assert seen == {(True, torch.bfloat16), (False, torch.float32)}
+    assert seen == {(training, chosen_dtype("cpu", precision)) for training in (True, False)}
     assert log[-1]["val_loss"] < bound, log
+    Translator(model, tokenizer, precision=precision).translate(["a dog"], beam_size=1)
+    assert (False, torch.float32) not in seen

@@ -204,5 +204,5 @@ def test_an_exported_translator_says_what_it_lacks(exported, tmp_path):
             call()
     assert not hasattr(engine, "model")
     assert not hasattr(engine, "something_else")
-    with pytest.raises(InputError, match=r"config\.json"):
+    with pytest.raises(InputError, match=r"is an exported model; expected a trained one: name"):
         Translator.from_pretrained(exported)

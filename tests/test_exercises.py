@@ -2,16 +2,21 @@
 
 import json
 import re
+from fractions import Fraction
 from importlib import import_module
 from pathlib import Path
+from random import Random
 
+import numpy as np
 import pytest
 import torch
 from IPython.core.formatters import DisplayFormatter
 from small import ROOT, stored_cells
 
 import transformer_lib.exercises
+from transformer_lib.__main__ import main
 from transformer_lib.exercises import close, grade, own_file, show
+from transformer_lib.exercises.grading import Wrong, expect
 from transformer_lib.exercises.progress import progress
 from transformer_lib.files import InputError
 
@@ -149,6 +154,7 @@ def test_show_is_short_and_has_no_addresses():
     assert show(torch.tensor([[1.0, 2 / 3]])) == "[[1, 0.6667]]"
     assert show(torch.zeros(5, 5)) == "a tensor of shape (5, 5)"
     assert show((1, [0.5])) == "(1, [0.5])"
+    assert show((0,)) == "(0,)"
     assert show(test_show_is_short_and_has_no_addresses) == "test_show_is_short_and_has_no_addresses"
     assert show(lambda: 0) == "a function"
     assert len(show("x" * 100)) <= 60
@@ -178,9 +184,68 @@ def test_progress_counts_every_exercise_of_the_book_once():
     assert set(done.values()) == {"not attempted"}
 
 
-@pytest.mark.parametrize(("text", "complaint"), [('{"cells": 3}', "x.ipynb is not a notebook"), (None, "no notebook")])
-def test_progress_says_which_file_is_no_notebook(tmp_path, text, complaint):
-    if text:
-        (tmp_path / "x.ipynb").write_text(text, encoding="utf-8")
-    with pytest.raises(InputError, match=complaint):
+UNREADABLE = ['{"cells": 3}', "", "[1]", '{"cells": [3]}', "\ufeff{}", "[" * 99_999]
+
+
+def test_a_notebook_that_cannot_be_read_is_a_line_beside_the_others(tmp_path, capsys):
+    """Alone, it is why there are no exercises."""
+    for number, text in enumerate(UNREADABLE):
+        (tmp_path / f"{number}.ipynb").write_text(text, encoding="utf-8")
+    with pytest.raises(InputError, match=r"no notebook with exercises.*; .*0.ipynb is not a notebook.*: save it anew"):
         progress(tmp_path)
+    with pytest.raises(InputError, match=r"no notebook with exercises in .*nowhere; expected"):
+        progress(tmp_path / "nowhere")
+    notebook(tmp_path, "good", ("grade('2-1', mine)", "02-1: passed\n"))
+    assert main(["progress", str(tmp_path)]) == 0
+    *bad, good, counts = capsys.readouterr().out.splitlines()
+    told = [f"{number}.ipynb is not a notebook that can be read (" in line for number, line in enumerate(bad)]
+    assert told == [True] * len(UNREADABLE)
+    assert (good.split(), counts.split()[:3]) == (["good", "passed:", "02-1"], ["all", "passed:", "1;"])
+
+
+def weights(scores, mask):
+    return scores.masked_fill(~mask, -torch.inf).softmax(dim=-1).nan_to_num(0.0)
+
+
+def share(batches):
+    cells = sum(len(batch) * max(batch) for batch in batches)
+    return Fraction(cells - sum(map(sum, batches)), cells)
+
+
+def clean(sources, targets, longest):
+    kept = [[s, t] for s, t in zip(sources, targets) if s and t and max(len(s), len(t)) <= longest]
+    empty = sum(not s or not t for s, t in zip(sources, targets))
+    return [kept, {"empty": empty, "too long": len(sources) - empty - len(kept)}]
+
+
+def order(n, seed, epoch):
+    numbers = list(range(n))
+    Random(f"{seed} {epoch}").shuffle(numbers)
+    return numbers
+
+
+@pytest.mark.parametrize(("name", "answer", "told"), [
+    ("02-4", lambda *case: weights(*case).numpy(), "got numpy.ndarray, expected tensor of float64"),
+    ("02-4", lambda *case: weights(*case).tolist(), "got list of list of float, expected tensor of float64"),
+    ("08-2", share, "got fractions.Fraction, expected float"),
+    ("08-2", lambda case: np.float32(share(case)), "got numpy.float32, expected float"),
+    ("08-3", clean, ", expected tuple of list of tuple of list of int and dict"),
+    ("08b-1", lambda *case: torch.tensor(order(*case)), "got tensor of float32, expected list"),
+    ("08b-1", lambda *case: tuple(order(*case)), "got tuple, expected list"),
+    ("08b-1", lambda *case: np.array(order(*case), dtype=int), "got numpy.ndarray, expected list"),
+])  # fmt: skip
+def test_a_right_answer_of_another_type_is_told_that_it_is_the_type(capsys, name, answer, told):
+    said = grade(name, answer).text
+    assert "; only the type is wrong: got " in said
+    assert said.endswith(told)
+    assert "the type" not in grade(name, lambda *case: "something else").text
+    assert len(capsys.readouterr().out.splitlines()) < 12
+
+
+@pytest.mark.parametrize(("found", "right", "told"), [
+    ((1, 2), [1, 2], "it is (1, 2); expected list, got tuple"), (True, 1, "it is True; expected int, got bool"),
+    (torch.tensor([0.1]), torch.tensor([0.1], dtype=torch.double), "in torch.float32 instead of torch.float64"),
+])  # fmt: skip
+def test_a_part_of_another_type_is_told_so(found, right, told):
+    with pytest.raises(Wrong, match=re.escape(told) + "$"):
+        expect("it", found, right)

@@ -20,7 +20,7 @@ from torch import nn
 from transformer_lib.files import InputError, atomic_path, atomic_write, folder_lock
 from transformer_lib.model import Transformer
 from transformer_lib.serialization import load_weights, save_weights
-from transformer_lib.training.state import load_state, save_state, weights_of
+from transformer_lib.training.state import load_recent, load_state, save_recent, save_state, weights_of
 
 
 def failure(number):
@@ -352,10 +352,13 @@ def test_a_state_that_does_not_fit_changes_nothing(tmp_path):
 def test_a_state_comes_back(tmp_path):
     model, adam = stepped(torch.optim.AdamW)
     model.weight.data = model.weight.data.T.contiguous().T  # lies in memory column by column
-    save_state(tmp_path / "s", model, adam, {"step": 1}, recent=[weights_of(model)])
+    save_state(tmp_path / "s", model, adam, {"step": 1})
     loaded, other = stepped(torch.optim.AdamW)
-    progress, (recent,) = load_state(tmp_path / "s", loaded, other)
-    assert progress == {"step": 1}
+    assert load_state(tmp_path / "s", loaded, other) == {"step": 1}
+    checksum = save_recent(tmp_path / "r", weights_of(model))
+    recent = load_recent(tmp_path / "r", checksum)
+    with pytest.raises(InputError, match="r is damaged, or from another run"):
+        load_recent(tmp_path / "r", checksum + 1)
     for ours, theirs in zip(adam.state.values(), other.state.values(), strict=True):
         assert ours.keys() == theirs.keys()
         assert all(torch.equal(ours[name], theirs[name]) for name in ours)

@@ -57,7 +57,7 @@ def search(record_property):
 
 def briefly(model, source, **options):
     """Of the nonsense that an untrained model says, three tokens are enough."""
-    return beam_search(model, source, max_length=min(3, model.config.max_len), **options)
+    return beam_search(model, source, **options | {"max_length": min(3, model.config.max_len)})
 
 
 @pytest.fixture(autouse=True)
@@ -249,11 +249,11 @@ def test_lines(search, number):
     def claim(data):
         lines = refused(read_lines, "some.txt", data, names=["some.txt, line ", "UTF-8"])
         if lines is None:
-            with pytest.raises(UnicodeDecodeError):
-                data.decode()
+            assert b"\0" in data or data.decode(errors="ignore").encode() != data
         else:
             whole = data.decode().removeprefix("\ufeff")
-            pieces = whole.split("\n") if not whole.endswith("\n") else whole[:-1].split("\n")
+            end = "\n" if "\n" in whole else "\r"
+            pieces = whole.removesuffix(end).split(end)
             assert lines == [line.removesuffix("\r") for line in pieces if whole]
 
     search(claim, odd_bytes, number)
@@ -431,7 +431,7 @@ def test_arguments(search, number, trained, tmp_path, monkeypatch):
 # Named cases
 
 LONG_LINES = {
-    "right to left": ARABIC, "NUL": "a\0dog", "U+2028": "a\u2028dog", "byte order mark inside": "a\ufeffdog",
+    "right to left": ARABIC, "U+2028": "a\u2028dog", "byte order mark inside": "a\ufeffdog",
     "carriage return inside": "a\rdog", "10,000 tokens": "dog " * 10_000, "one word of 300,000 letters": "q" * 300_000,
     "300,000 accents": "e" + "\u0301\u0327" * 150_000, "special tokens": "<eos><pad><bos>",
 }  # fmt: skip
@@ -444,9 +444,8 @@ def test_strange_sentences_are_trained_on_and_translated(text, trained, tmp_path
         (tmp_path / name).write_bytes(b"a dog\na cat\n" * 19 + text.encode() + b"\r\na dog\n")
     status, _, err = call(*training(tmp_path, 2))
     assert status == 0, err
-    assert err.splitlines()[-1].split(" (")[0] in (
-        "38 pairs to train on, 2 for validation; skipped 0", "37 pairs to train on, 2 for validation; skipped 1",
-    )  # fmt: skip
+    counts = ("38 pairs to train on, 2 for validation; skipped 0", "37 pairs to train on, 2 for validation; skipped 1")
+    assert any(line.split(" (")[0] in counts for line in err.splitlines()), err
     command(["translate", "--model", trained / "run", "--beam", 1], stdin=text.encode() + b"\r\na dog\n")
 
 

@@ -44,7 +44,7 @@ from transformer_lib.training.train_step import LossModule, train_step
 
 MODEL = {"dropout": 0.2, "tie_embeddings": "all", "norm_first": True}
 SETTINGS = {"steps": 8, "evaluate_every": 3, "accumulate": 2, "average": 2}
-FILES = ["log.jsonl", "model.safetensors", "state.safetensors"]
+FILES = ["log.jsonl", "model.safetensors", "recent-8.safetensors", "state.safetensors"]
 TORCHRUN = ["-m", "torch.distributed.run"]
 
 
@@ -112,13 +112,14 @@ def ends_like(whole, out):
     assert sorted(path.name for path in out.iterdir()) == FILES
 
 
-# What is written, in this order: log, state; then at steps 3, 6 and 8 the best model so far, log, state.
+# What is written, in this order: log, state; then at steps 3, 6 and 8 the best model so far, own weights, log, state.
 @pytest.mark.parametrize(("at", "number", "step", "rows"), [
     ("half", 1, None, 0),  # the very first state
-    ("written", 4, 3, 1),  # the second model, before it gets its name
-    ("renamed", 7, 3, 2),  # the log is a row ahead of the state
-    ("half", 5, 3, 2),  # the state, when the log is a row ahead
-    ("renamed", 8, 6, 2),  # everything is there
+    ("written", 5, 3, 1),  # the second model, before it gets its name
+    ("half", 6, 3, 1),  # the weights that the mean at step 8 needs
+    ("renamed", 9, 3, 2),  # the log is a row ahead of the state
+    ("half", 7, 3, 2),  # the state, when the log is a row ahead
+    ("renamed", 10, 6, 2),  # everything is there, and weights that nobody needs any more
     ("step", 2, 0, 0), ("step", 6, 3, 1),  # before the weights change
 ])  # fmt: skip
 def test_killed_with_sigkill(at, number, step, rows, children, whole, tmp_path):
@@ -135,16 +136,14 @@ def test_killed_with_sigkill(at, number, step, rows, children, whole, tmp_path):
 
 
 def test_the_system_refuses_to_write_on_in_the_middle_of_a_state(children, whole, tmp_path):
-    """No simulation: the kernel allows no file longer than the state after step 3, and the next one is longer."""
-    trained(tmp_path, SETTINGS | {"steps": 3, "average": 3})
-    [[status, answer]] = children(
-        out=tmp_path, config=SETTINGS | {"average": 3}, resume=True,
-        largest_file=(tmp_path / "state.safetensors").stat().st_size,
-    )  # fmt: skip
+    """No simulation: the kernel allows no file as long as the state."""
+    trained(tmp_path, SETTINGS | {"steps": 3})
+    limit = (tmp_path / "state.safetensors").stat().st_size - 1
+    [[status, answer]] = children(out=tmp_path, resume=True, largest_file=limit)
     assert status == 0
     assert answer["error"].startswith(f"cannot write {tmp_path}/state.safetensors: ")
     assert "\n" not in answer["error"]
-    assert sorted(path.name for path in tmp_path.iterdir()) == FILES
+    assert {path.name for path in tmp_path.glob("recent-*")} == {f"recent-{step}.safetensors" for step in (3, 6)}
     compare_states(tmp_path, whole.folder / "3")
     ends_like(whole, tmp_path)
 
@@ -280,7 +279,7 @@ def test_several_processes_train_the_model_of_one(ranks, read_every, alone, chil
         **JOB, out=out, weights=tmp_path / "weights", ranks=ranks, meet=tmp_path / "meet", read_every=read_every
     )
     assert [status for status, _ in answers] == [0] * ranks
-    assert sorted(path.name for path in out.iterdir()) == FILES
+    assert sorted(path.name for path in out.iterdir()) == [name.replace("-8", "-9") for name in FILES]
     for rank in range(ranks):
         for name, value in torch.load(tmp_path / f"weights.{rank}").items():
             torch.testing.assert_close(value, alone[1][name], rtol=0, atol=1e-9)

@@ -1,7 +1,10 @@
 """The plain notebooks: no MyST is left in them, and they run in an empty folder."""
 
+import importlib.util
 import os
 import re
+import shutil
+from contextlib import nullcontext
 
 import execute
 import nbformat
@@ -37,6 +40,7 @@ def convert(tmp_path, monkeypatch):
 def test_no_myst_is_left(written):
     found = sorted(written.glob("*.ipynb"))
     assert [path.stem for path in found] == [path.stem for path in sorted(execute.ROOT.glob("book/*.ipynb"))]
+    assert {*QUICK} <= {path.stem for path in found}
     for path in found:
         notebook = nbformat.read(path, as_version=4)
         nbformat.validate(notebook)
@@ -94,6 +98,15 @@ def test_bookkeeping_goes_and_its_numbers_stay(convert):
     ) == ["USED = 1", "share = 0.256", "print(USED)", "0.3 of nobody"]
 
 
+def test_what_the_page_folds_is_folded_in_jupyter_and_in_colab(convert):
+    shown = {"tags": ["hide-input"], "mystnb": {"code_prompt_show": "Checked: all of it"}}
+    assert convert(CODE("assert 1", metadata=shown)) == ["# @title Checked: all of it\nassert 1"]
+    cells = notebooks.Page(execute.ROOT / "book" / "tour.ipynb").notebook().cells
+    folded = [cell.metadata for cell in cells if cell.source.startswith("# @title Checked")]
+    assert folded
+    assert all((data["cellView"], data["jupyter"]) == ("form", {"source_hidden": True}) for data in folded)
+
+
 def test_references_are_links_once_there_is_a_repository(convert, monkeypatch):
     assert convert(MARKDOWN("{ref}`ch-masks`")) == ["*Masks: how do we say what must not be seen?*"]
     monkeypatch.setattr(notebooks.address, "repository", lambda: "https://github.com/You/a-book")
@@ -102,20 +115,53 @@ def test_references_are_links_once_there_is_a_repository(convert, monkeypatch):
     ]
 
 
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory):
+    """A folder with what an installation has of this repository: the package, with the records in it."""
+    folder = tmp_path_factory.mktemp("installed")
+    shutil.copytree(execute.ROOT / "transformer_lib", folder / "transformer_lib")
+    shutil.copytree(execute.ROOT / "records", folder / "transformer_lib/records")
+    return folder
+
+
+QUICK = (  # a few seconds each, and most of them draw; `make test-long` runs all
+    "00_preface 01_recurrence 01a_gates 03_multi_head 03a_forms 03d_cost 04b_table 04c_shift 05_masks 06a_norm "
+    "07b_count 10b_stopping 12a_parts 13b_mutation tour"
+).split()
+EVERY = sorted({path.stem for path in execute.ROOT.glob("book/*.ipynb")} - {"17_multi30k"})  # see test_one_click
+
+
 @pytest.mark.parametrize(
-    "name", ["00_preface", "05_masks", "13b_mutation", "tour", pytest.param("17_multi30k", marks=pytest.mark.long)]
+    "name", [pytest.param(name, marks=[] if name in QUICK else pytest.mark.long) for name in EVERY]
 )
-def test_runs_in_an_empty_folder(written, tmp_path, name):
+def test_runs_in_an_empty_folder(written, installed, tmp_path, name):
+    """With nothing but the package: no other file of the repository, no style of the book's, no data."""
     notebook = nbformat.read(written / f"{name}.ipynb", as_version=4)
+    (folder := tmp_path / "empty").mkdir()
     client = NotebookClient(
         notebook, timeout=None, startup_timeout=execute.PATIENCE, iopub_timeout=execute.PATIENCE,
-        resources={"metadata": {"path": tmp_path}}, extra_arguments=["--log-level=ERROR"],
+        resources={"metadata": {"path": folder}}, extra_arguments=["--log-level=ERROR"],
     )  # fmt: skip
-    client.execute(env=os.environ | {"PYTHONPATH": str(execute.ROOT)})
-    assert not list(tmp_path.iterdir())
+    client.execute(env=os.environ | {"PYTHONPATH": str(installed), "TRANSFORMER_LIB_DATA": ""})
+    assert not list(folder.iterdir())
 
 
-def test_the_first_cell_says_what_to_install(written):
-    first = nbformat.read(written / "tour.ipynb", as_version=4).cells[0].source
-    with pytest.raises(SystemExit, match=r"nowhere is missing: run %pip install .*matplotlib"):
-        exec(first.replace("'transformer_lib'", "'nowhere'"), {})
+@pytest.mark.parametrize(
+    ("gone", "what"), [("transformer_lib", "FOLDER_OF_THE_COURSE"), ("matplotlib", "matplotlib"), ("", "")]
+)
+def test_the_first_cell_says_or_installs_what_is_missing_and_nothing_else(monkeypatch, gone, what):
+    first, installed = {}, []
+    for repository in ("", "https://github.com/You/a-book"):
+        monkeypatch.setattr(notebooks.address, "repository", lambda repository=repository: repository)
+        first[repository] = notebooks.opening(
+            [CODE("import matplotlib\nevaluate_bleu(said, right, papers='de')")]
+        ).source
+    command = f'%pip install --quiet "tested-transformer @ git+{repository}" matplotlib sacremoses'
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == gone else name)
+    refused = pytest.raises(SystemExit, match=f"run %pip install {what}, and start the kernel again$")
+    with refused if gone else nullcontext():
+        exec(first[""], {})
+    refused = pytest.raises(SystemExit, match=f"^{gone} could not be installed, see above: run this cell again$")
+    with refused if gone else nullcontext():
+        exec(first[repository].replace(command, "installed.append(1)"), {"installed": installed})
+    assert installed == [1] * bool(gone)

@@ -212,7 +212,7 @@ def test_bad_texts_are_named_before_anything_is_written(tmp_path, monkeypatch):
         opened(corpus)
     lines = b"".join([b"%d\n" % number for number in range(300_000)])  # more than is read at once
     target.write_bytes(lines + b"\xe4\n")
-    with pytest.raises(InputError, match="b, line 300001: expected UTF-8; got the byte 0xe4"):
+    with pytest.raises(InputError, match="b, line 300001: got the byte 0xe4; expected UTF-8"):
         opened(corpus)
     target.unlink()
     with pytest.raises(InputError, match=r"cannot read .*b"):
@@ -266,10 +266,10 @@ def test_a_run_goes_on_in_the_middle_of_an_epoch(run, tmp_path):
     assert whole == parts
     again = ["--out", "parts", "--steps", 61, "--resume"]
     status, _, line = run(*again)
-    assert (status, "trained with another pairs" in line) == (2, True)
+    assert (status, "trained with another set of pairs: " in line) == (2, True)
     (tmp_path / "b").write_text((tmp_path / "b").read_text().replace("dog", "cat", 1))
     status, _, line = run(*again, "--store", "store")
-    assert (status, "trained with another pairs" in line) == (2, True)
+    assert (status, "trained with another set of pairs: " in line) == (2, True)
 
 
 def test_large_texts_get_a_store_in_the_run(run, tmp_path, monkeypatch):

@@ -6,7 +6,7 @@ import random
 import re
 import signal
 from dataclasses import asdict, replace
-from functools import partial
+from functools import partial, partialmethod
 from types import SimpleNamespace
 
 import jaxtyping
@@ -22,6 +22,7 @@ from torch.nn.utils import clip_grad_norm_
 from torch.nn.utils.rnn import pad_sequence
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
+from transformer_lib import serialization
 from transformer_lib.data import Batch, token_batches
 from transformer_lib.files import InputError
 from transformer_lib.model import Transformer, TransformerConfig
@@ -29,6 +30,7 @@ from transformer_lib.serialization import load_weights
 from transformer_lib.training import TrainingConfig, inverse_sqrt_schedule, train, translation_loss
 from transformer_lib.training import loop as training
 from transformer_lib.training import loss as loss_module
+from transformer_lib.training import state as state_files
 from transformer_lib.training.config import adamw
 from transformer_lib.training.loss import validation_loss
 from transformer_lib.training.state import save_state
@@ -212,7 +214,7 @@ BAD = {
     "label_smoothing": (1.0, -0.1, math.nan, None), "weight_decay": (-0.1, math.nan, math.inf),
     "clip_norm": (0, math.nan, True), "recompute": ("no", 0), "steps": (0, 2.5, True), "minutes": (0, math.inf, "5"),
     "evaluate_every": (0, 2.5), "average": (0, 2.5), "patience": (0, 2.5), "seed": (1.5, "7"),
-    "cooldown_steps": (-1, 2.5, 6),
+    "cooldown_steps": (-1, 2.5, 6), "precision": ("half", 16), "compile": (0,),
 }  # fmt: skip
 
 
@@ -448,6 +450,22 @@ def test_the_mean_of_the_last_checkpoints_is_validated_and_kept(average, cuts, t
         torch.testing.assert_close(value, mean.state_dict()[name], rtol=0, atol=1e-6)
 
 
+def test_a_validation_writes_five_times_the_weights(tmp_path, monkeypatch):
+    """The best weights, those for later means, each once, and the state: weights and two moments."""
+    written, save_file = [], state_files.save_file
+
+    def counted(tensors, path, **options):
+        written.append(sum(value.nbytes for value in tensors.values()))
+        save_file(tensors, path, **options)
+
+    for module in (serialization, state_files):
+        monkeypatch.setattr(module, "save_file", counted)
+    size = sum(parameter.nbytes for parameter in fresh_model().parameters())
+    train(fresh_model(), PAIRS, replace(CONFIG, steps=9, average=9), out=tmp_path)
+    assert sum(written[1:]) <= 3 * 5.02 * size  # after three validations; the moments have a few numbers besides
+    assert len(written) == 1 + 3 * 3
+
+
 LOSSES = [5.0, 4.0, 4.5, 3.0, 3.5, 3.0, 3.2, 1.0, 1.0]  # as good as the best is not better
 
 
@@ -565,9 +583,9 @@ def test_an_interrupted_run_is_bitwise_the_uninterrupted(pairs, options, cuts, w
 
 
 CHANGES = {"batch_tokens": 50, "peak_lr": 1e-3, "warmup_steps": 5, "label_smoothing": 0.2, "weight_decay": 0.02,
-           "clip_norm": 2.0, "seed": 8, "accumulate": 2, "adam_betas": (0.9, 0.99),
+           "clip_norm": 2.0, "precision": "bf16", "seed": 8, "accumulate": 2, "adam_betas": (0.9, 0.99),
            "schedule": lambda step, *, peak, warmup: peak / step}  # fmt: skip
-FREE = {"steps", "minutes", "cooldown_steps", "evaluate_every", "recompute", "average", "patience"}
+FREE = {"steps", "minutes", "cooldown_steps", "evaluate_every", "compile", "recompute", "average", "patience"}
 
 
 def refused(folder, match, config=CONFIG, pairs=PAIRS, **options):
@@ -585,22 +603,9 @@ def test_another_setting_is_no_resumption(tmp_path):
     train(fresh_model(), PAIRS, replace(CONFIG, steps=3), out=tmp_path)
     for name, value in CHANGES.items():
         refused(tmp_path, rf"another {name}[:,]", replace(CONFIG, **{name: value}))
-    refused(tmp_path, "another pairs:", pairs=PAIRS[1:])
+    refused(tmp_path, "another set of pairs:", pairs=PAIRS[1:])
     for options in ({"d_ff": 24}, {"num_encoder_layers": 1}, {"norm_first": True}, {"tie_embeddings": "all"}):
         refused(tmp_path, "another model", **options)
-
-
-@pytest.mark.parametrize(("name", "off", "on"), [
-    ("r_drop", 0.0, 5.0), ("masked_smoothing", False, True), ("both_directions", 0, 1),
-])  # fmt: skip
-def test_a_state_with_a_setting_that_is_gone_goes_on_if_it_was_off(name, off, on, tmp_path, monkeypatch):
-    now = training._settings
-    for folder, value in (("off", off), ("on", on)):
-        with monkeypatch.context() as patch:
-            patch.setattr(training, "_settings", lambda *given, value=value: now(*given) | {name: value})
-            train(fresh_model(), PAIRS, replace(CONFIG, steps=3), out=tmp_path / folder)
-    assert train(fresh_model(), PAIRS, CONFIG, out=tmp_path / "off", resume=True)[-1]["step"] == 10
-    refused(tmp_path / "on", f"another {name}:")
 
 
 def test_free_settings_may_change_on_the_way(tmp_path):
@@ -633,6 +638,16 @@ def test_a_run_with_a_frozen_parameter_goes_on(tmp_path):
     assert torch.equal(model.source_embedding.weight, fresh_model().source_embedding.weight)
 
 
+def test_a_state_of_an_earlier_version_is_one_clear_line(tmp_path):
+    """It held the recent weights, under this name."""
+    model = fresh_model()
+    optimizer = type("recent", (torch.optim.AdamW,), {})(model.parameters())
+    translation_loss(model, *batch()).backward()
+    optimizer.step()
+    save_state(tmp_path / "state.safetensors", model, optimizer, {"state": asdict(training.TrainingState())})
+    refused(tmp_path, "an earlier version of this library")
+
+
 @pytest.mark.parametrize("change", [{"patience": 1}, {"step": None}], ids=["newer", "older"])
 def test_a_state_of_another_version_is_one_clear_line(change, tmp_path):
     model = fresh_model()
@@ -640,6 +655,87 @@ def test_a_state_of_another_version_is_one_clear_line(change, tmp_path):
     state = {name: value for name, value in (asdict(training.TrainingState()) | change).items() if value is not None}
     save_state(tmp_path / "state.safetensors", model, optimizer, {"state": state, "settings": {}})
     refused(tmp_path, "another version of this library: use another directory")
+
+
+# --- what a run shows, and what it computes with ---
+
+
+def test_a_report_comes_when_all_is_saved_and_sees_the_weights_that_were_validated(tmp_path, capsys):
+    model, seen = fresh_model(), []
+
+    def report(log):
+        stored = fresh_model(seed=1)
+        load_weights(tmp_path / "model.safetensors", stored)
+        seen.append((log[-1]["step"], state_of(tmp_path)[1]["state"]["step"]))
+        assert same(tensors_of(model), tensors_of(stored)) == (log[-1] is min(log, key=lambda row: row["val_loss"]))
+
+    config = replace(CONFIG, average=2)
+    log = train(model, PAIRS, config, val_pairs=VAL_PAIRS, out=tmp_path, report=report, bar=True)
+    assert seen == [(row["step"], row["step"]) for row in log]
+    assert re.search(r"train: 100%.* 10/10 .*loss \d+\.\d{3}, [\d,]+ tokens/s, 0 min left", capsys.readouterr().err)
+
+
+def test_memory_that_is_too_small_halves_the_batches_and_takes_the_same_steps(monkeypatch, caplog):
+    models, rows = [fresh_model().double() for _ in range(2)], []
+    train(models[0], PAIRS, CONFIG)
+
+    def little_memory(loss, batches, *others):
+        rows.append(max(len(batch.source) for batch in batches))
+        if rows[-1] > limit:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return train_step(loss, batches, *others)
+
+    monkeypatch.setattr(training, "train_step", little_memory)
+    limit = 3
+    train(models[1], PAIRS, CONFIG)
+    assert max(rows[:2]) > 2 * limit  # so two halves do not suffice
+    assert "computed in 4 parts" in caplog.text
+    for a, b in zip(*(model.parameters() for model in models), strict=True):
+        equal(a, b, 1e-9)  # Adam divides what is nearly zero by what is nearly zero
+    limit = 0
+    with pytest.raises(InputError, match="memory of the device is too small: lower batch_tokens"):
+        train(models[1], PAIRS, CONFIG)
+
+
+def test_an_overflow_in_float16_costs_one_step_and_half_of_the_scale_also_if_a_run_is_resumed(tmp_path, monkeypatch):
+    monkeypatch.setattr(training, "loss_scaler", lambda *_: torch.amp.GradScaler("cpu", init_scale=2.0**22))
+    config, ends = replace(CONFIG, precision="fp16", warmup_steps=1), []
+    for cuts in ([10], [1, 10]):
+        out = tmp_path / str(cuts)
+        for steps in cuts:
+            model = fresh_model(seed=0 if steps == cuts[0] else 5, dropout=0.2)
+            log = train(model, PAIRS, replace(config, steps=steps), val_pairs=VAL_PAIRS, out=out, resume=True)
+            if steps == 1:
+                assert same(tensors_of(model), tensors_of(fresh_model(dropout=0.2)))  # it moved nothing
+                assert state_of(out)[1]["state"]["scaler"]["scale"] == 2.0**21
+        ends.append((tensors_of(model), state_of(out)[1]["state"]["scaler"], log[-1]["val_loss"]))
+    assert same(ends[0][0], ends[1][0])
+    assert ends[0][1:] == ends[1][1:]
+    assert 2.0**8 < ends[0][1]["scale"] < 2.0**21
+    assert not same(ends[0][0], tensors_of(fresh_model(dropout=0.2)))
+
+
+def test_a_gradient_that_no_scale_saves_ends_the_run(monkeypatch):
+    monkeypatch.setattr(training, "loss_scaler", lambda *_: torch.amp.GradScaler("cpu", init_scale=1.5))
+    model = fresh_model()
+    model.target_embedding.weight.register_hook(lambda gradient: gradient * math.inf)
+    with pytest.raises(InputError, match=r"gradient's norm is (inf|nan) at step [12] "):
+        train(model, PAIRS, replace(CONFIG, precision="fp16"))
+
+
+@pytest.mark.bad_input  # the compiler does not get along with the check of shapes
+@pytest.mark.filterwarnings("ignore")  # of the compiler about itself
+@pytest.mark.parametrize("backend", ["aot_eager", pytest.param("inductor", marks=pytest.mark.long)])
+def test_a_compiled_loss_is_the_same_training(backend, monkeypatch):
+    """By the compiler without its last stage, which needs a C++ compiler."""
+    monkeypatch.setattr(LossModule, "compile", partialmethod(nn.Module.compile, backend=backend))
+    models = [fresh_model(num_encoder_layers=1, num_decoder_layers=1).double() for _ in range(2)]
+    for model, compiled in zip(models, (False, True), strict=True):
+        before = torch._dynamo.utils.counters["stats"]["calls_captured"]
+        train(model, PAIRS, replace(CONFIG, compile=compiled, steps=2))
+        assert (torch._dynamo.utils.counters["stats"]["calls_captured"] > before) == compiled
+    for a, b in zip(*(model.parameters() for model in models), strict=True):
+        equal(a, b, 1e-12)
 
 
 # --- when it goes wrong ---

@@ -3,6 +3,7 @@
 import json
 import math
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -15,9 +16,10 @@ from test_files import refused
 from transformer_lib import translation
 from transformer_lib.data import ParallelCorpus, Tokenizer
 from transformer_lib.decoding import Hypothesis, beam_search, greedy_decode
+from transformer_lib.files import InputError
 from transformer_lib.model import Transformer, TransformerConfig
 from transformer_lib.recipes import PRESETS, train_translator
-from transformer_lib.translation import Translator, evaluate_bleu, shipped
+from transformer_lib.translation import Translator, evaluate_bleu, length_ratio, shipped
 
 BOOK = {
     "a dog runs": "ein Hund läuft",
@@ -205,7 +207,7 @@ def test_the_warning_about_a_cut_points_to_the_caller():
     for call in (lambda: speaker.translate(["q" * 30]), lambda: speaker.attention("q" * 30)):
         with pytest.warns(UserWarning, match="cut: 1$") as found:
             call()
-        assert [warning.filename for warning in found] == [__file__]
+        assert {warning.filename for warning in found} == {__file__}  # nonsense is cut off, too
 
 
 def test_attention_names_its_rows_and_columns(learned):
@@ -353,10 +355,64 @@ def test_case_counts_and_perfect_is_100():
     assert evaluate_bleu(["a b c d"], ["a b c d"])["bleu"] == 100
 
 
+def test_papers_do_not_care_for_case_and_quotation_marks(monkeypatch):
+    """The second sentence shares 2 of 4 tokens and 1 of 3 pairs with its reference, the first one everything."""
+    hypotheses = ["ein Hund läuft über „Die Straße“ , allein .", "Zwei männer reden."]
+    references = ['Ein Hund läuft über "die Straße", allein.', "Zwei Männer gehen!"]
+    papers = evaluate_bleu(hypotheses, references, papers="de")
+    shares = (11 + 2) / (11 + 4), (10 + 1) / (10 + 3), (9 + 0) / (9 + 2), (8 + 0) / (8 + 1)
+    assert papers["bleu"] == pytest.approx(100 * math.prod(shares) ** 0.25, rel=1e-12)
+    assert evaluate_bleu(hypotheses, references)["bleu"] < 40
+    assert "tok:none" in papers["signature"].split("|")
+    monkeypatch.setitem(sys.modules, "sacremoses", None)
+    with pytest.raises(InputError, match=r"needs sacremoses: run `pip install sacremoses`$"):
+        evaluate_bleu(hypotheses, references, papers="de")
+
+
 @pytest.mark.parametrize(("hypotheses", "references"), [([], []), (["a"], []), (["a"], ["a", "b"]), ([], ["a"])])
 def test_as_many_references_as_translations(hypotheses, references):
     with pytest.raises(ValueError, match=f"^expected .*; got {len(hypotheses)} and {len(references)}$"):
         evaluate_bleu(hypotheses, references)
+
+
+CHINESE = [f"那个年老的男人看见了一只{colour}色的猫,它正睡在温暖的房子前面。" for colour in "黑白红"]
+
+
+def test_text_without_spaces_has_its_tokenizers_and_bleu_says_when_it_counts_no_words(monkeypatch):
+    """A perfect translation scores 0 where there is no word, or no four in a row, and that is told."""
+    with pytest.warns(UserWarning, match=r"hardly have spaces: 3 of 3 have none; expected .*\(--tokenize zh"):
+        assert evaluate_bleu(CHINESE, CHINESE)["bleu"] == 0
+    for tokenize in ("zh", "char"):  # and the strict filters of this suite would find a warning
+        score = evaluate_bleu(CHINESE, CHINESE, tokenize=tokenize)
+        assert score["bleu"] == pytest.approx(100, rel=0, abs=1e-9)
+        assert f"|tok:{tokenize}|" in score["signature"]
+    with pytest.warns(UserWarning, match=r"no reference has four words or signs; expected .* chrF"):
+        assert evaluate_bleu(["Eine Katze."], ["Eine Katze."])["bleu"] == 0
+    evaluate_bleu(["Eine Katze."], ["Eine alte Katze."])
+    with pytest.warns(UserWarning, match="hardly have spaces: 0 of 3 have none"):
+        evaluate_bleu(CHINESE, [text.replace(",", ", ") for text in CHINESE])  # as in Thai, between clauses only
+    with pytest.raises(ValueError, match="'words'; expected one of 13a, intl, zh"):
+        evaluate_bleu(CHINESE, CHINESE, tokenize="words")
+    monkeypatch.setitem(sys.modules, "MeCab", None)
+    with pytest.raises(InputError, match=r'ja-mecab is not installed; .*: run pip install "sacrebleu\[ja\]"'):
+        evaluate_bleu(CHINESE, CHINESE, tokenize="ja-mecab")
+
+
+def test_a_translation_without_an_end_is_told_and_its_limit_can_be_set(learned):
+    """Blank sentences do not count. A ratio is learnt from the lengths of the pairs."""
+    with pytest.warns(UserWarning, match=r"^6 of 6 translations were cut off; expected an end token") as found:
+        short = learned.translate([*BOOK, ""], beam_size=1, max_length=2)
+    assert len(found) == 1
+    assert all(whole.startswith(part) and part != whole for part, whole in zip(short, BOOK.values()))
+    with pytest.warns(UserWarning, match="^1 of 1 translations were cut off"):
+        assert learned.n_best("a dog runs", beam_size=1, max_length=2)[0][1] == short[0]
+    assert learned.translate([*BOOK], max_length=MAX_LEN) == [*BOOK.values()]
+    for wrong in (0, MAX_LEN + 1):
+        with pytest.raises(ValueError, match=f"max_length .* 24; got {wrong}"):
+            learned.translate(["a dog runs"], max_length=wrong)
+    assert length_ratio(Counter({(4, 18): 500, (9, 28): 499})) == 2.0
+    assert length_ratio(Counter({(3, 40): 1, (4, 26): 998})) == 10.0
+    assert length_ratio(Counter({(3, 40): 1, (4, 26): 1, (4, 18): 999})) == 4.0  # one pair in a thousand is a mistake
 
 
 def test_the_n_best_are_those_of_the_search(learned):
@@ -394,7 +450,7 @@ def test_shipped_files_are_found_here_then_in_checkout_package_and_cache(tmp_pat
 
 
 def test_a_sentence_passes_few_functions():
-    """At most 35 named ones of the library, from `translate` to the answer: somebody can read them all."""
+    """At most 37 named ones of the library, from `translate` to the answer: somebody can read them all."""
     translator, passed = Translator.from_pretrained("multi30k-en-de"), set()
     package = str(Path(translation.__file__).parent)
 
@@ -411,4 +467,4 @@ def test_a_sentence_passes_few_functions():
         sys.setprofile(before)
     assert answer
     assert "search.py: beam_search" in passed
-    assert len(passed) <= 35, "\n".join(sorted(passed))
+    assert len(passed) <= 37, "\n".join(sorted(passed))

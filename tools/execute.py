@@ -33,6 +33,7 @@ REPRODUCIBLE = {
     "PYTHONHASHSEED": "0",
     "TRANSFORMER_LIB_DATA": "",  # a page that uses data which this machine happens to have would differ elsewhere
     "XDG_CACHE_HOME": str(ROOT / "_build" / "cache"),
+    "https_proxy": "http://127.0.0.1:9",  # nobody listens there: nor may it differ where there is a network
 }
 PATIENCE = 600  # seconds that a busy machine may need to start a kernel, or to hand over an output
 FIGURES = """\

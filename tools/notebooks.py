@@ -248,10 +248,10 @@ class Page:
         if not source:
             return []
         if "hide-input" in tags and "code_prompt_show" in shown:
-            source = f"# {shown['code_prompt_show']}\n{source}"
+            source = f"# @title {shown['code_prompt_show']}\n{source}"
         metadata: dict[str, Any] = {"tags": list(tags)}
         if "hide-input" in tags:
-            metadata["jupyter"] = {"source_hidden": True}
+            metadata |= {"jupyter": {"source_hidden": True}, "cellView": "form"}  # the second is Colab's, as is @title
         code = nbformat.v4.new_code_cell(source, metadata=metadata, execution_count=cell.execution_count)
         code.outputs = [output for output in cell.outputs if "scrapbook" not in output.get("metadata", {})]
         figure = shown.get("figure")
@@ -325,20 +325,34 @@ def without_bookkeeping(cells: list[nbformat.NotebookNode]) -> list[nbformat.Not
 
 
 def opening(cells: list[nbformat.NotebookNode]) -> nbformat.NotebookNode:
-    """The first cell: what to install if something is missing."""
+    """The first cell: it installs what is missing, or says what to install if the repository has no address."""
     code = "\n".join(code for cell in cells if cell.cell_type == "code" for code in [cell.source])
     roots = {match.split(".")[0] for match in re.findall(r"^ *(?:from|import) ([\w.]+)", code, re.MULTILINE)}
-    needed = [PACKAGE, *sorted(roots & {"ctranslate2", "matplotlib"})]
-    repository = address.repository()
-    course = f'"tested-transformer @ git+{repository}"' if repository else "FOLDER_OF_THE_COURSE"
-    command = " ".join(["%pip install", course, *needed[1:]])
-    lines = [
-        "# The first cell only says what to install.",
-        "from importlib.util import find_spec",
-        "",
-        f"if missing := [name for name in {needed} if find_spec(name) is None]:",
-        f"    raise SystemExit(f\"{{', '.join(missing)}} is missing: run {command}, and start the kernel again\")",
-    ]
+    others = sorted(roots & {"ctranslate2", "matplotlib"} | ({"sacremoses"} if "papers=" in code else set()))
+    needed, repository = [PACKAGE, *others], address.repository()
+    missing = f"if missing := [name for name in {needed} if find_spec(name) is None]:"
+    if repository:
+        command = " ".join(["%pip install --quiet", f'"tested-transformer @ git+{repository}"', *others])
+        lines = [
+            "# The first cell installs what is missing. A PyTorch that is there stays as it is.",
+            "from importlib import invalidate_caches",
+            "from importlib.util import find_spec",
+            "",
+            f"if not all(map(find_spec, {needed})):",
+            f"    {command}",
+            "    invalidate_caches()",
+            missing,
+            "    raise SystemExit(f\"{', '.join(missing)} could not be installed, see above: run this cell again\")",
+        ]
+    else:
+        lines = [
+            "# The first cell only says what to install: the course from its folder.",
+            "from importlib.util import find_spec",
+            "",
+            missing,
+            f"    what = ' '.join(missing).replace('{PACKAGE}', 'FOLDER_OF_THE_COURSE')",
+            '    raise SystemExit(f"something is missing: run %pip install {what}, and start the kernel again")',
+        ]
     if "shipped(" in code:
         lines += ["", "from transformer_lib.translation import shipped"]
     return nbformat.v4.new_code_cell("\n".join(lines))

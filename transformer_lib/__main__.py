@@ -30,6 +30,7 @@ from transformer_lib.architecture import architecture as model_of
 from transformer_lib.checks import Finding, check_transformer
 from transformer_lib.checks.model_under_test import FAMILIES
 from transformer_lib.data import read_lines
+from transformer_lib.data.corpora import is_blank
 from transformer_lib.engine import EngineTranslator, export, load
 from transformer_lib.exercises import classroom, own_file
 from transformer_lib.exercises.progress import progress
@@ -38,7 +39,7 @@ from transformer_lib.model import Transformer
 from transformer_lib.precision import PRECISIONS
 from transformer_lib.recipes import PRESETS, goes_on, read_corpus, train_translator, training_data
 from transformer_lib.training.distributed import is_first_process, process_group
-from transformer_lib.translation import Translator, evaluate_bleu
+from transformer_lib.translation import TOKENIZERS, Translator, bleu_with, evaluate_bleu, papers_form
 
 
 class _Lines(logging.Handler):
@@ -59,6 +60,18 @@ class _Name(click.ParamType):
 
     def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
         return value or self.fail("expected a name; got an empty one", param, ctx)
+
+
+class _File(_Name):
+    """The name of a file to write, refused before anything is computed if its directory is not there."""
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        path = Path(super().convert(value, param, ctx))
+        if path.is_dir():
+            self.fail(f"{path} is a directory; expected a file: name one in it", param, ctx)
+        if not path.parent.is_dir():
+            self.fail(f"there is no directory {path.parent}; expected one: make it, or name another", param, ctx)
+        return value
 
 
 def _device(_: click.Context, parameter: click.Parameter, name: str) -> str:
@@ -100,7 +113,12 @@ _model = _options(
     click.option(
         "--length-penalty", type=click.FloatRange(0, 10), default=1.0, help="score: log-probability / length^this (1)"
     ),
-    click.option("--output", type=_Name(), help="write the translations to this file"),
+    click.option(
+        "--max-length",
+        type=_COUNT,
+        help="tokens of a translation at most (10 and twice the sentence's, or what training saw)",
+    ),
+    click.option("--output", type=_File(), help="write the translations to this file"),
     _where,
     _precision,
 )
@@ -140,7 +158,12 @@ def _commands() -> None:
 @click.option("--vocab-size", type=click.IntRange(259), help="tokens at most (600 with tiny, 10000 with small)")
 @click.option("--seed", type=click.IntRange(0, 2**63 - 1), default=0, help="of weights, order and dropout (0)")
 @click.option("--compile", is_flag=True, help="let torch.compile make the steps faster; the first one takes minutes")
-@click.option("--show", type=_COUNT, default=0, help="translate N sentences at each validation, so that you can watch")
+@click.option(
+    "--show",
+    type=click.IntRange(min=0),
+    default=0,
+    help="translate N sentences at each validation, so that you can watch",
+)
 @_where
 @_precision
 def _train(
@@ -190,11 +213,11 @@ def _train(
 @click.option("--n-best", type=click.IntRange(1, 1000), help="this many of each: number, score, translation")
 @click.argument("sentences", nargs=-1, metavar="[SENTENCE]…")
 def _translate(
-    model: str, architecture: str | None, beam: int, length_penalty: float, output: str | None, device: str,
-    precision: str, n_best: int | None, sentences: tuple[str, ...],
+    model: str, architecture: str | None, beam: int, length_penalty: float, max_length: int | None,
+    output: str | None, device: str, precision: str, n_best: int | None, sentences: tuple[str, ...],
 ) -> None:  # fmt: skip
-    """Translate sentences, or standard input line by line."""
-    translator, search = _load(model, architecture, device=device, precision=precision)
+    """Translate sentences, or standard input line by line. Put -- before a sentence that begins with a dash."""
+    translator, search = _load(model, architecture, max_length, device=device, precision=precision)
     groups = [list(sentences)] if sentences else _standard_input()
     options: dict[str, Any] = {"beam_size": max(beam, n_best or 1), "length_penalty": length_penalty} | search
     if n_best is None:
@@ -203,7 +226,7 @@ def _translate(
         raise InputError(f"--n-best needs what `train --out` wrote; got {model}, which `export --out` wrote")
     else:
         spoken = enumerate(sentence for group in groups for sentence in group)
-        found = ((n, translator.n_best(text, **options)[:n_best]) for n, text in spoken if text.strip())
+        found = ((n, translator.n_best(text, **options)[:n_best]) for n, text in spoken if not is_blank(text))
         answers = (f"{n + 1}\t{score:.4f}\t{answer}" for n, best in found for score, answer in best)
     _write(answers, output)
 
@@ -220,10 +243,15 @@ def _write(answers: Iterable[str], output: str | None) -> None:
 @_commands.command("evaluate")
 @_data
 @click.option("--split", help="with --corpus: its part, such as test_2016_flickr")
+@click.option("--protocol", type=click.Choice(["cased", "papers"]), default="cased", help="how to count words (cased)")
+@click.option(
+    "--tokenize", type=click.Choice(list(TOKENIZERS)), default="13a", help="sacrebleu's cutting for BLEU (13a)"
+)
 @_model
 def _evaluate(
-    split: str | None, model: str, architecture: str | None, beam: int, length_penalty: float, output: str | None,
-    device: str, precision: str, **data: str | None,
+    split: str | None, protocol: str, tokenize: str, model: str, architecture: str | None, beam: int,
+    length_penalty: float, max_length: int | None, output: str | None, device: str, precision: str,
+    **data: str | None,
 ) -> None:  # fmt: skip
     """Score a translator: BLEU, chrF and TER as JSON."""
     corpus = data["corpus"]
@@ -233,13 +261,17 @@ def _evaluate(
     if corpus is None and split is not None:
         raise InputError(f"--split {split} needs --corpus: two files have no parts")
     pairs = read_corpus(split or "", **data)
-    if not len(pairs):
-        raise InputError("nothing to evaluate: there is no sentence in the files")
-    translator, search = _load(model, architecture, device=device, precision=precision)
+    if protocol == "papers" and tokenize != "13a":
+        raise InputError(f"--tokenize {tokenize} does not go with --protocol papers: leave one out")
+    papers = (data["target"] or "de").rpartition(".")[2] if protocol == "papers" else None  # test.de, or de
+    if papers is not None:
+        papers_form([], papers)  # says now, and not after the search, what is not installed
+    bleu_with(tokenize)  # likewise
+    translator, search = _load(model, architecture, max_length, device=device, precision=precision)
     answers = _answers(translator, model, pairs.source, beam_size=beam, length_penalty=length_penalty, **search)
     if output:
         _write(answers, output)
-    click.echo(json.dumps(evaluate_bleu(answers, pairs.target)))
+    click.echo(json.dumps(evaluate_bleu(answers, pairs.target, papers=papers, tokenize=tokenize)))
 
 
 @_commands.command("export")
@@ -261,8 +293,17 @@ def _keep_source(architecture: str, out: Path, going_on: bool) -> None:
         atomic_write(kept, text)
 
 
-def _load(model: str, architecture: str | None, **place: str) -> tuple[Translator, dict[str, bool]]:
+def _load(
+    model: str, architecture: str | None, max_length: int | None, **place: str
+) -> tuple[Translator, dict[str, Any]]:
     """A translator, and how it has to search."""
+    translator, search = _found(model, architecture, **place)
+    if max_length is not None and max_length > translator.max_len:
+        raise InputError(f"--max-length {max_length} is too long; expected at most the model's {translator.max_len}")
+    return translator, search | {"max_length": max_length}
+
+
+def _found(model: str, architecture: str | None, **place: str) -> tuple[Translator, dict[str, Any]]:
     kept = Path(model, KEPT)
     if architecture is None and kept.is_file():
         raise InputError(f"{model} has a model of its own: read {kept}, then give --architecture {kept}:FUNCTION")
@@ -330,10 +371,10 @@ def _decoded(data: bytes, count: int) -> list[str]:
 @click.option("--max-len", type=click.IntRange(1, 2**20), help="the longest sequence the model accepts")
 @click.option("--seed", type=click.IntRange(0, 2**32), default=0, help="of weights, inputs and trainings (0)")
 @click.option(
-    "--json", "as_json", type=_Name(), metavar="FILE", help="also write the report as JSON; - is the standard output"
+    "--json", "as_json", type=_File(), metavar="FILE", help="also write the report as JSON; - is the standard output"
 )
 @click.option(
-    "--junit", "as_junit", type=_Name(), metavar="FILE", help="also write it as JUnit's XML; - is the standard output"
+    "--junit", "as_junit", type=_File(), metavar="FILE", help="also write it as JUnit's XML; - is the standard output"
 )
 def _check(factory: str, sizes: tuple[int, int], as_json: str | None, as_junit: str | None, **options: Any) -> int:
     """Hold a Transformer of your own to its properties.
@@ -441,8 +482,8 @@ def _start(folder: str, **options: Any) -> None:
 
 @_commands.command("grade")
 @click.argument("file", default=own_file.NAME, metavar="[FILE]", type=_Name())
-@click.option("--json", "as_json", type=_Name(), metavar="FILE", help="also write the verdicts as JSON")
-@click.option("--csv", "as_csv", type=_Name(), metavar="FILE", help="mark all files of a folder, and write a table")
+@click.option("--json", "as_json", type=_File(), metavar="FILE", help="also write the verdicts as JSON")
+@click.option("--csv", "as_csv", type=_File(), metavar="FILE", help="mark all files of a folder, and write a table")
 @click.option("--seconds", default=300, type=click.IntRange(1), help="with --csv, processor time for each file (300)")
 def _grade(file: str, as_json: str | None, as_csv: str | None, seconds: int) -> int:
     """Say how the parts of my_transformer.py, or of FILE, fare: passed, failed and why, or not attempted.
@@ -482,7 +523,7 @@ def _progress(folder: str) -> None:
             names = [exercise for exercise, told in verdicts.items() if told == verdict]
             counts[verdict] += len(names)
             parts += [f"{verdict}: {', '.join(names)}"] if names else []
-        click.echo(f"{notebook:24} {'; '.join(parts)}")
+        click.echo(f"{notebook:24} {verdicts.get('error', '; '.join(parts))}")
     click.echo(f"{'all':24} " + "; ".join(f"{verdict}: {count}" for verdict, count in counts.items()))
 
 
@@ -525,7 +566,10 @@ def main(argv: list[str] | None = None) -> int:
     except click.exceptions.Exit as stop:  # --help
         return stop.exit_code
     except click.UsageError as error:
-        return _fail(f"{error.format_message()} (see {error.ctx.command_path if error.ctx else program} --help)")
+        called = error.ctx.command_path if error.ctx else program
+        dash = isinstance(error, click.NoSuchOption) and called.endswith(" translate")
+        hint = " Put -- before a sentence that begins with a dash" if dash else ""
+        return _fail(f"{error.format_message()}{hint} (see {called} --help)")
     except InputError as error:
         return _fail(str(error))
     except KeyboardInterrupt as stop:

@@ -1,10 +1,18 @@
-# Generated from chapters/14_cost.md: edit it there and `make export`, or here and `make sync`.
+# Generated from chapters/14_cost.md and 1 more: edit it there and `make export`, or here and `make sync`.
 
 """What a Transformer costs, by formula: parameters, operations and bytes."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
+from unittest.mock import patch
 
-from transformer_lib.model import TransformerConfig
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+from torch.utils.flop_counter import flop_registry
+
+from transformer_lib.model import Transformer, TransformerConfig
 
 
 def count_parameters(config: TransformerConfig) -> int:
@@ -157,3 +165,79 @@ def attention_memory(
         return tokens + mask_entries * itemsize + max(4, itemsize) * batch * num_heads * length
     copies = 3 if dropout else 2 if mask_entries else 1
     return tokens + copies * batch * num_heads * length**2 * itemsize + 2 * mask_entries
+
+
+class Operation(NamedTuple):
+    """An operation that PyTorch ran: its FLOPs by PyTorch's counter, and the bytes of its tensors, 0 for a view."""
+
+    name: str
+    flops: int
+    bytes: int
+
+
+class Operations(TorchDispatchMode):
+    """Notes every operation inside the block, in `rows`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rows: list[Operation] = []
+
+    def __torch_dispatch__(self, function: Any, types: Any, arguments: tuple = (), options: dict | None = None) -> Any:
+        """Run an operation, and note it."""
+        options = options or {}
+        result, name = function(*arguments, **options), function.overloadpacket.__name__
+        if function.namespace == "aten":
+            is_view = function.is_view or name in ("_unsafe_view", "detach")
+            tensors = [] if is_view else [x for x in tree_leaves((arguments, options, result)) if isinstance(x, Tensor)]
+            moved = sum(min(x.numel() * x.element_size(), x.untyped_storage().nbytes()) for x in tensors)
+            formula = flop_registry.get(function.overloadpacket)
+            self.rows.append(Operation(name, formula(*arguments, **options, out_val=result) if formula else 0, moved))
+        return result
+
+    @property
+    def moving(self) -> list[Operation]:
+        """Those that move bytes: all but the views."""
+        return [operation for operation in self.rows if operation.bytes]
+
+
+def training_operations(
+    config: TransformerConfig, source_length: int, target_length: int, *, batch: int = 1
+) -> list[Operation]:
+    """The operations of a training step in 16-bit mixed precision, views left out, as a GPU would run them, nearly.
+
+    Nothing is computed: tensors have shapes only. PyTorch's counter has no FLOPs for the CPU's fused attention.
+    """
+    from torch._subclasses.fake_tensor import FakeTensorMode  # here, so that importing the library stays fast
+
+    def dropout(x: Tensor, p: float, training: bool, inplace: bool) -> Tensor:
+        return torch.native_dropout(x, p, training)[0]  # one operation, where the CPU takes four
+
+    with FakeTensorMode(), patch("torch.nn.functional.dropout", dropout):
+        model = Transformer(config)
+        source, target = (torch.ones(batch, n, dtype=torch.long) for n in (source_length, target_length))
+        with Operations() as step:
+            with torch.autocast("cpu", torch.bfloat16):
+                logits = model(source, target, is_causal=True).flatten(0, 1)  # (batch · target length, vocabulary)
+                loss = F.cross_entropy(logits, target.flatten(), label_smoothing=0.1)
+            loss.backward()
+    return [*step.moving, Operation("clipping and AdamW", 0, 40 * count_parameters(config))]
+
+
+class Gpu(NamedTuple):
+    """What its manufacturer states: FLOPs a second of dense products in 16 bits, bytes a second of its memory."""
+
+    flops: float
+    bandwidth: float
+
+
+GPUS = {"T4": Gpu(65e12, 320e9), "A100": Gpu(312e12, 1555e9), "H100": Gpu(989e12, 3350e9)}
+UTILISATION, START = 0.3, 5e-6  # assumed: the share of the peak that products reach; the seconds to start an operation
+
+
+def predicted_seconds(operations: list[Operation], gpu: Gpu) -> float:
+    """How long a GPU is busy with operations, by the roofline, or a program with starting them: the longer of the two.
+
+    Both go on at once. A product is assumed to reach the `UTILISATION` of the peak, and each start to take `START`.
+    """
+    work = sum(max(o.flops / (UTILISATION * gpu.flops), o.bytes / gpu.bandwidth) for o in operations)
+    return max(work, START * len(operations))

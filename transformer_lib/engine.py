@@ -77,7 +77,8 @@ def _specification(translator: Translator) -> Any:
     spec.register_target_vocabulary(pieces)
     spec.config.bos_token = spec.config.decoder_start_token = pieces[tokenizer.bos_id]
     spec.config.eos_token = pieces[tokenizer.eos_id]
-    spec.config.add_attribute("max_len", config.max_len)  # for `EngineTranslator`
+    for name in ("max_len", "length_ratio"):  # for `EngineTranslator`
+        spec.config.add_attribute(name, getattr(translator, name))
     spec.validate()
     return spec
 
@@ -142,7 +143,8 @@ class EngineTranslator(Translator):
             raise InputError(f"{folder} holds no model for CTranslate2: name what `export --out` wrote")
         self.tokenizer, self.device = Tokenizer.load(folder / "tokenizer.json"), device
         try:
-            self.max_len = int(json.loads((folder / "config.json").read_bytes())["max_len"])
+            stored = json.loads((folder / "config.json").read_bytes())
+            self.max_len, self.length_ratio = int(stored["max_len"]), float(stored.get("length_ratio", 2.0))
             self._names = json.loads((folder / "shared_vocabulary.json").read_bytes())
             self._engine = engine(
                 str(folder), device=place.type, device_index=place.index or 0, intra_threads=torch.get_num_threads()
@@ -157,17 +159,18 @@ class EngineTranslator(Translator):
         raise AttributeError(f"an exported translator has no {name}{why}")
 
     def _search(
-        self, sources: list[list[int]], beam_size: int, length_penalty: float, use_cache: bool
-    ) -> list[list[int]]:
-        found = []
-        for length, same in groupby(sources, key=len):
+        self, sources: list[list[int]], limits: list[int], beam_size: int, length_penalty: float, use_cache: bool
+    ) -> list[tuple[list[int], bool]]:
+        found, eos = [], self.tokenizer.eos_id
+        for (_, limit), same in groupby(zip(sources, limits), key=lambda both: (len(both[0]), both[1])):
             found += self._engine.translate_batch(
-                [[self._names[token] for token in source] for source in same],
+                [[self._names[token] for token in source] for source, _ in same],
                 beam_size=beam_size, patience=2 if beam_size > 1 else 1, length_penalty=length_penalty,
-                max_input_length=0, max_decoding_length=min(2 * length + 10, self.max_len),
+                max_input_length=0, max_decoding_length=limit, return_end_token=True,
                 suppress_sequences=[[self._names[self.tokenizer.pad_id]]],
             )  # fmt: skip
-        return [[self._ids[name] for name in best.hypotheses[0]] for best in found]
+        tokens = [[self._ids[name] for name in best.hypotheses[0]] for best in found]
+        return [(best[:-1], True) if best[-1:] == [eos] else (best, False) for best in tokens]
 
 
 def load(path: str | Path, *, device: str | torch.device = "cpu", precision: str = "auto") -> Translator:

@@ -50,6 +50,8 @@ def atomic_path(path: str | Path) -> Iterator[Path]:
 
 
 def _cannot_write(path: Path, error: Exception) -> InputError:
+    if isinstance(error, IsADirectoryError):
+        return InputError(f"{path} is a directory; expected a file: name another place")
     reason = getattr(error, "strerror", None) or error
     return InputError(f"cannot write {path}: {reason}; free some space or choose another place")
 

@@ -6,6 +6,8 @@ from __future__ import annotations
 
 import logging
 import sys
+import warnings
+from collections import Counter
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -27,7 +29,7 @@ from transformer_lib.files import InputError
 from transformer_lib.model import Transformer, TransformerConfig
 from transformer_lib.training import TrainingConfig, train
 from transformer_lib.training.distributed import is_first_process
-from transformer_lib.translation import Translator
+from transformer_lib.translation import Translator, length_ratio
 
 _LOGGER = logging.getLogger("transformer_lib")
 
@@ -122,6 +124,21 @@ def goes_on(out: Path, resume: bool) -> bool:
     return False
 
 
+def _shapes(pairs: PairStore | list[tuple[list[int], list[int]]]) -> Counter[tuple[int, int]]:
+    """How many pairs have a source of n and a target of m tokens, both end tokens counted."""
+    if isinstance(pairs, PairStore):
+        return Counter({(n, m - 1): len(rows) for (n, m), rows in zip(pairs.shapes, pairs.matrices)})
+    return Counter((len(source), len(target) - 1) for source, target in pairs)
+
+
+def _equal(pairs: PairStore | list[tuple[list[int], list[int]]]) -> int:
+    """How many pairs have the same tokens on both sides."""
+    if isinstance(pairs, PairStore):
+        alike = (rows[:, :n] == rows[:, n + 1 :] for (n, m), rows in zip(pairs.shapes, pairs.matrices) if m == n + 1)
+        return sum(int(rows.all(axis=1).sum()) for rows in alike)
+    return sum(source == target[1:] for source, target in pairs)
+
+
 def train_translator(
     corpus: ParallelCorpus | LargeCorpus,
     val_corpus: ParallelCorpus,
@@ -162,7 +179,7 @@ def train_translator(
     """
     out, settings, sizes = Path(out), TrainingConfig(**preset["training"]), preset["tokenizer"]
     going_on = goes_on(out, resume)
-    place = {"device": device, "precision": settings.precision}
+    place: dict[str, Any] = {"device": device, "precision": settings.precision}
     start = Translator.from_pretrained(start_from, build=build, **place) if start_from else None
     tokenizer = Tokenizer.load(out / "tokenizer.json") if going_on else start.tokenizer if start else None
     max_len = start.model.config.max_len if start else preset["model"].get("max_len", TransformerConfig.max_len)
@@ -186,6 +203,7 @@ def train_translator(
     both = tokenizer.vocab_size, tokenizer.vocab_size
     config = TransformerConfig(*both, tokenizer.pad_id, **preset["model"])
     translator = start or Translator(build(config), tokenizer, **place)
+    translator.length_ratio = max(translator.length_ratio, length_ratio(_shapes(pairs)))
     if going_on:
         try:
             translator.check_config(out)
@@ -198,12 +216,17 @@ def train_translator(
         if not going_on:
             translator.save(out, weights=False)
         why = f" (blank on a side, or longer than {longest} tokens)" if skipped else ""
+        if (equal := _equal(pairs)) > len(pairs) / 2:
+            remedy = "expected translations: give two files that differ, unless you train a copier"
+            _LOGGER.warning("source and target are the same in %d of %d pairs; %s", equal, len(pairs), remedy)
         _LOGGER.info("%d pairs to train on, %d for validation; skipped %d%s", len(pairs), len(val_pairs), skipped, why)
 
     sample = val_corpus.source[:: max(len(val_corpus) // max(show, 1), 1)][:show]
 
     def shown(log: list[dict[str, float]]) -> None:
-        for source, answer in zip(sample, translator.translate(sample, beam_size=1, use_cache=build is Transformer)):
+        with warnings.catch_warnings(action="ignore"):  # a beginner's sentences may lack an end
+            answers = translator.translate(sample, beam_size=1, use_cache=build is Transformer)
+        for source, answer in zip(sample, answers):
             print(f"    {source} -> {answer}", file=sys.stderr)
         report(log)
 

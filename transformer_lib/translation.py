@@ -5,23 +5,30 @@
 from __future__ import annotations
 
 import json
+import math
+import re
 import warnings
+from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from transformer_lib.data import Tokenizer
+from transformer_lib.data.corpora import is_blank
 from transformer_lib.decoding import beam_search
 from transformer_lib.files import InputError, atomic_write, one_line, user_cache
 from transformer_lib.model import Transformer, TransformerConfig, evaluation
 from transformer_lib.precision import mixed_precision
 from transformer_lib.serialization import load_weights, save_weights
+
+_CUT = "%d of %d translations were cut off; expected an end token before: allow more with max_length (--max-length)"
+_LINE_ENDS = re.compile("[ \\t-\\r\\x1c-\\x1e\\x85\\u2028\\u2029]+")  # spaces of other kinds are letters, and stay
 
 
 class Attention(NamedTuple):
@@ -40,14 +47,21 @@ class Translator:
         tokenizer: one for both languages.
         device: where to compute.
         precision: what matrices are multiplied in: "bf16", "fp16", "fp32", or what `chosen_dtype` says for "auto".
+        length_ratio: a translation of n tokens gets at most this times n, plus ten; see `length_ratio`.
     """
 
     def __init__(
-        self, model: Transformer, tokenizer: Tokenizer, *, device: str | torch.device = "cpu", precision: str = "auto"
+        self,
+        model: Transformer,
+        tokenizer: Tokenizer,
+        *,
+        device: str | torch.device = "cpu",
+        precision: str = "auto",
+        length_ratio: float = 2.0,
     ) -> None:
         self.model, self.tokenizer, self.device = model.to(device).eval(), tokenizer, device
         self.precision = mixed_precision(device, precision)  # a block to compute in
-        self.max_len = model.config.max_len
+        self.max_len, self.length_ratio = model.config.max_len, length_ratio
 
     @classmethod
     def from_pretrained(
@@ -72,7 +86,7 @@ class Translator:
         folder = Path(path)
         if str(path) in SHIPPED and not folder.is_dir():
             folder = shipped(str(path))
-        config, tokenizer = _read_config(folder), Tokenizer.load(folder / "tokenizer.json")
+        (config, ratio), tokenizer = _read_config(folder), Tokenizer.load(folder / "tokenizer.json")
         expected = config.source_vocab_size, config.target_vocab_size, config.pad_id
         got = tokenizer.vocab_size, tokenizer.vocab_size, tokenizer.pad_id
         if expected != got:
@@ -83,7 +97,7 @@ class Translator:
         load_weights(folder / "model.safetensors", model)
         if not all(parameter.isfinite().all() for parameter in model.parameters()):
             raise InputError(f"{folder / 'model.safetensors'} is damaged: it holds numbers that are not finite")
-        return cls(model, tokenizer, device=device, precision=precision)
+        return cls(model, tokenizer, device=device, precision=precision, length_ratio=ratio)
 
     def save(self, path: str | Path, *, weights: bool = True) -> None:
         """Write config.json, tokenizer.json and, unless told otherwise, model.safetensors.
@@ -92,14 +106,15 @@ class Translator:
             InputError: the directory cannot be written.
         """
         folder = Path(path)
-        atomic_write(folder / "config.json", json.dumps(asdict(self.model.config), indent=1) + "\n")
+        config = asdict(self.model.config) | {"length_ratio": self.length_ratio}
+        atomic_write(folder / "config.json", json.dumps(config, indent=1) + "\n")
         atomic_write(folder / "tokenizer.json", self.tokenizer.to_json())
         if weights:
             save_weights(folder / "model.safetensors", self.model)
 
     def check_config(self, path: str | Path) -> None:
         """Raise an InputError if the model stored in a directory has another configuration than this one."""
-        ours, theirs = asdict(self.model.config), asdict(_read_config(Path(path)))
+        ours, theirs = asdict(self.model.config), asdict(_read_config(Path(path))[0])
         different = [f"{name} = {theirs[name]}, not {ours[name]}" for name in ours if ours[name] != theirs[name]]
         if different:
             raise InputError(f"{path} holds a model of another configuration: {'; '.join(different)}")
@@ -111,6 +126,7 @@ class Translator:
         beam_size: int = 5,
         length_penalty: float = 1.0,
         batch_size: int = 64,
+        max_length: int | None = None,
         use_cache: bool = True,
     ) -> list[str]:
         """Translate sentences, each by itself.
@@ -121,6 +137,8 @@ class Translator:
             beam_size: hypotheses kept; 1 is greedy.
             length_penalty: the exponent of the length in the score, see `beam_search`.
             batch_size: sentences searched at once.
+            max_length: the most tokens of a translation, its end token counted. None = `length_ratio` times the tokens
+                of the sentence, plus ten. A warning counts those that were cut off there.
             use_cache: False computes all earlier positions anew at each step, for a decoder that knows no cache.
 
         Returns:
@@ -128,39 +146,55 @@ class Translator:
 
         Raises:
             TypeError: `sentences` is one string.
-            ValueError: `batch_size` or `beam_size` is below 1.
+            ValueError: `batch_size` or `beam_size` is below 1, or `max_length` not from 1 to the model's `max_len`.
         """
         if isinstance(sentences, str):
             raise TypeError(f"expected a list of sentences; got one string, {sentences!r}")
         for name, size in (("batch_size", batch_size), ("beam_size", beam_size)):
             if size < 1:
                 raise ValueError(f"{name} must be at least 1; got {size}")
-        spoken = [n for n, text in enumerate(sentences) if text.strip()]
+        spoken = [n for n, text in enumerate(sentences) if not is_blank(text)]
         tokens = dict(zip(spoken, self._encode([sentences[n] for n in spoken])))
-        answers = [""] * len(sentences)
+        answers, unfinished = [""] * len(sentences), 0
         order = sorted(tokens, key=lambda n: len(tokens[n]))
         for start in range(0, len(order), batch_size):
             numbers = order[start : start + batch_size]
-            found = self._search([tokens[n] for n in numbers], beam_size, length_penalty, use_cache)
-            for n, best in zip(numbers, found):
-                answers[n] = " ".join(self.tokenizer.decode(best).split())
+            sources = [tokens[n] for n in numbers]
+            found = self._search(sources, self._limits(sources, max_length), beam_size, length_penalty, use_cache)
+            for n, (best, finished) in zip(numbers, found):
+                answers[n] = _LINE_ENDS.sub(" ", self.tokenizer.decode(best)).strip(" ")
+                unfinished += not finished
+        if unfinished:
+            warnings.warn(_CUT % (unfinished, len(spoken)), stacklevel=2)
         return answers
 
+    def _limits(self, sources: list[list[int]], max_length: int | None) -> list[int]:
+        """The most tokens of each source's translation, the end token counted."""
+        if max_length is not None and not 1 <= max_length <= self.max_len:
+            raise ValueError(f"max_length must be from 1 to the model's {self.max_len}; got {max_length}")
+        return [max_length or min(math.ceil(self.length_ratio * len(source)) + 10, self.max_len) for source in sources]
+
     def _search(
-        self, sources: list[list[int]], beam_size: int, length_penalty: float, use_cache: bool
-    ) -> list[list[int]]:
-        """The best translation of each source, in tokens. The sources are sorted by length."""
+        self, sources: list[list[int]], limits: list[int], beam_size: int, length_penalty: float, use_cache: bool
+    ) -> list[tuple[list[int], bool]]:
+        """The best translation of each source in tokens, and whether it ended. The sources are sorted by length."""
         padding, eos = self.tokenizer.pad_id, self.tokenizer.eos_id
         rows = pad_sequence([torch.tensor(source) for source in sources], batch_first=True, padding_value=padding)
         with self.precision:
             found = beam_search(
                 self.model, rows.to(self.device), bos_id=self.tokenizer.bos_id, eos_id=eos,
-                beam_size=beam_size, length_penalty=length_penalty, use_cache=use_cache,
+                beam_size=beam_size, length_penalty=length_penalty, max_length=limits, use_cache=use_cache,
             )  # fmt: skip
-        return [hypotheses[0].tokens for hypotheses in found]
+        return [(hypotheses[0].tokens, hypotheses[0].finished) for hypotheses in found]
 
     def n_best(
-        self, sentence: str, *, beam_size: int = 5, length_penalty: float = 1.0, use_cache: bool = True
+        self,
+        sentence: str,
+        *,
+        beam_size: int = 5,
+        length_penalty: float = 1.0,
+        max_length: int | None = None,
+        use_cache: bool = True,
     ) -> list[tuple[float, str]]:
         """The scores and translations that a beam search ends with, best first; see `beam_search`.
 
@@ -168,20 +202,25 @@ class Translator:
             sentence: not blank. One that is longer than the model's `max_len` is cut, with a warning.
             beam_size: hypotheses kept.
             length_penalty: the exponent of the length in the score.
-            use_cache: as in `translate`.
+            max_length: as in `translate`.
+            use_cache: likewise.
 
         Raises:
-            ValueError: the sentence is blank.
+            ValueError: the sentence is blank, or `max_length` not from 1 to the model's `max_len`.
         """
-        if not sentence.strip():
+        if is_blank(sentence):
             raise ValueError("expected a sentence; got a blank one")
-        source, tokenizer = torch.tensor(self._encode([sentence]), device=self.device), self.tokenizer  # (1, n)
+        tokens, tokenizer = self._encode([sentence]), self.tokenizer
+        source, limits = torch.tensor(tokens, device=self.device), self._limits(tokens, max_length)  # source: (1, n)
         with self.precision:
             (found,) = beam_search(
                 self.model, source, bos_id=tokenizer.bos_id, eos_id=tokenizer.eos_id,
-                beam_size=beam_size, length_penalty=length_penalty, use_cache=use_cache,
+                beam_size=beam_size, length_penalty=length_penalty, max_length=limits, use_cache=use_cache,
             )  # fmt: skip
-        return [(hypothesis.score, " ".join(tokenizer.decode(hypothesis.tokens).split())) for hypothesis in found]
+        if not found[0].finished:
+            warnings.warn(_CUT % (1, 1), stacklevel=2)
+        texts = (_LINE_ENDS.sub(" ", tokenizer.decode(hypothesis.tokens)).strip(" ") for hypothesis in found)
+        return [(hypothesis.score, text) for hypothesis, text in zip(found, texts)]
 
     def attention(self, sentence: str, translation: str | None = None, *, use_cache: bool = True) -> Attention:
         """Translate one sentence and record the cross-attention weights of each decoder layer.
@@ -198,13 +237,17 @@ class Translator:
         Raises:
             ValueError: the sentence is blank.
         """
-        if not sentence.strip():
+        if is_blank(sentence):
             raise ValueError("expected a sentence; got a blank one")
         bos, eos = self.tokenizer.bos_id, self.tokenizer.eos_id
-        source = torch.tensor(self._encode([sentence]), device=self.device)  # (1, n)
+        tokens = self._encode([sentence])
+        source, limits = torch.tensor(tokens, device=self.device), self._limits(tokens, None)  # source: (1, n)
         if translation is None:
             with self.precision:
-                best = beam_search(self.model, source, bos_id=bos, eos_id=eos, use_cache=use_cache)[0][0]
+                (found,) = beam_search(
+                    self.model, source, bos_id=bos, eos_id=eos, max_length=limits, use_cache=use_cache
+                )
+            best = found[0]
             predicted = [*best.tokens, eos] if best.finished else best.tokens  # (m)
         else:
             (predicted,) = self._encode([translation])
@@ -226,7 +269,84 @@ class Translator:
         return ["<eos>" if token == eos else self.tokenizer.decode([token]).strip() or "␣" for token in tokens]
 
 
-def evaluate_bleu(hypotheses: Sequence[str], references: Sequence[str]) -> dict[str, float | str]:
+def length_ratio(shapes: Counter[tuple[int, int]]) -> float:
+    """The ratio with which the limit of a search, ratio · n + 10, lets 999 of 1000 translations end; at least 2.
+
+    Args:
+        shapes: how many pairs have a source of n and a target of m tokens, both end tokens counted.
+    """
+    rest = shapes.total() // 1000  # mistaken pairs, say a word beside a page
+    for ratio, count in sorted((((m - 10) / n, count) for (n, m), count in shapes.items()), reverse=True):
+        rest -= count
+        if rest < 0:
+            return max(2.0, math.ceil(100 * ratio) / 100)
+    return 2.0
+
+
+TOKENIZERS = {  # of sacrebleu, and what has to be installed for them
+    "13a": "", "intl": "", "zh": "", "char": "", "ja-mecab": "sacrebleu[ja]", "ko-mecab": "sacrebleu[ko]",
+    "flores101": "sentencepiece", "flores200": "sentencepiece",
+}  # fmt: skip
+
+
+def bleu_with(tokenize: str) -> Any:
+    """The BLEU of sacrebleu that cuts sentences in this way, a key of `TOKENIZERS`.
+
+    Raises:
+        InputError: a package is missing, or the tokenizer cannot be downloaded.
+        ValueError: there is no such tokenizer.
+    """
+    import sacrebleu  # here, so that importing the library stays fast
+
+    if tokenize not in TOKENIZERS:
+        raise ValueError(f"unknown tokenizer {tokenize!r}; expected one of {', '.join(TOKENIZERS)}")
+    try:
+        return sacrebleu.BLEU(tokenize=tokenize)
+    except (ImportError, RuntimeError) as error:
+        needed = f'expected the package that it needs: run pip install "{TOKENIZERS[tokenize]}"'
+        raise InputError(f"the tokenizer {tokenize} is not installed; {needed}") from error
+    except OSError as error:
+        reason = f"{error}; expected to download it once: try again, or choose another tokenizer"
+        raise InputError(f"the tokenizer {tokenize} cannot be loaded: {reason}") from error
+
+
+def _warn_of_words(references: Sequence[str], bleu: Any, tokenize: str) -> None:
+    """Warn where BLEU counts words and there are none, or no four in a row."""
+    words, letters = [text.split() for text in references if text.strip()], sum(map(len, references))
+    alone = sum(len(row) == 1 for row in words)  # lines without a space
+    remedy = "another tokenizer (--tokenize zh, ja-mecab or char)"
+    if tokenize in ("13a", "intl") and (letters > 12 * sum(map(len, words)) or 2 * alone > len(words)):
+        why = f"{alone} of {len(words)} have none; expected words between spaces: give {remedy}"
+        warnings.warn(f"the references hardly have spaces: {why}", stacklevel=3)
+    elif not any(len(bleu.tokenizer(text).split()) > 3 for text in references):
+        why = f"expected some, since BLEU counts four in a row and is 0 without: read chrF, or give {remedy}"
+        warnings.warn(f"no reference has four words or signs; {why}", stacklevel=3)
+
+
+def papers_form(sentences: Sequence[str], language: str) -> list[str]:
+    """Sentences as papers score them: lower-cased, punctuation normalised, cut into tokens as Moses does.
+
+    Args:
+        sentences: of any form.
+        language: "en" or "de", say: whose abbreviations keep their full stop.
+
+    Returns:
+        One string each, with spaces between the tokens; Multi30k's own lc.norm.tok files come out line by line.
+
+    Raises:
+        InputError: sacremoses is not installed.
+    """
+    try:
+        from sacremoses import MosesPunctNormalizer, MosesTokenizer  # here, because only this protocol needs it
+    except ImportError as error:
+        raise InputError("the papers' protocol needs sacremoses: run `pip install sacremoses`") from error
+    normalise, tokenise = MosesPunctNormalizer(language).normalize, MosesTokenizer(language).tokenize
+    return [tokenise(normalise(sentence.lower()), return_str=True) for sentence in sentences]
+
+
+def evaluate_bleu(
+    hypotheses: Sequence[str], references: Sequence[str], *, papers: str | None = None, tokenize: str = "13a"
+) -> dict[str, float | str]:
     """Score translations of a test set: BLEU (Papineni et al. 2002), chrF (Popović 2015) and TER (Snover et al. 2006).
 
     BLEU and chrF are cased, TER is not. sacrebleu computes all three, with its defaults.
@@ -234,14 +354,18 @@ def evaluate_bleu(hypotheses: Sequence[str], references: Sequence[str]) -> dict[
     Args:
         hypotheses: the translations, not cut into tokens.
         references: one reference each.
+        papers: score by the papers' protocol, both sides in their `papers_form` of this language, "de" for example.
+        tokenize: how BLEU cuts sentences, one of `TOKENIZERS`; "zh", "ja-mecab" or "char" for text without spaces. TER
+            counts what stands between spaces.
 
     Returns:
         "bleu" and "chrf" between 0 and 100; "ter", edits for each hundred words of the references, of which fewer are
         better; "signature" and "chrf_signature" say how BLEU and chrF were computed (Post 2018).
 
     Raises:
+        InputError: sacremoses or the tokenizer is not installed.
         TypeError: one of them is one string.
-        ValueError: there are not as many translations as references, or none at all.
+        ValueError: there are not as many translations as references, or none at all, or there is no such tokenizer.
     """
     import sacrebleu  # here, so that importing the library stays fast
 
@@ -250,13 +374,17 @@ def evaluate_bleu(hypotheses: Sequence[str], references: Sequence[str]) -> dict[
             raise TypeError(f"expected a list of sentences; got one string, {texts!r}")
     if len(hypotheses) != len(references) or not references:
         raise ValueError(f"expected one reference a translation; got {len(hypotheses)} and {len(references)}")
-    bleu = sacrebleu.BLEU()
-    score = min(bleu.corpus_score(list(hypotheses), [list(references)]).score, 100.0)  # rounding may exceed it
-    chrf = sacrebleu.CHRF()
+    chrf, ours, theirs = sacrebleu.CHRF(), list(hypotheses), list(references)
+    if papers is None:
+        bleu = bleu_with(tokenize)
+        _warn_of_words(references, bleu, tokenize)
+    else:
+        bleu = sacrebleu.BLEU(tokenize="none", force=True)  # force: yes, they have been cut into tokens
+        ours, theirs = papers_form(ours, papers), papers_form(theirs, papers)
     return {
-        "bleu": score,
-        "chrf": chrf.corpus_score(list(hypotheses), [list(references)]).score,
-        "ter": sacrebleu.TER().corpus_score(list(hypotheses), [list(references)]).score,
+        "bleu": min(bleu.corpus_score(ours, [theirs]).score, 100.0),  # rounding may exceed it
+        "chrf": chrf.corpus_score(ours, [theirs]).score,
+        "ter": sacrebleu.TER().corpus_score(ours, [theirs]).score,
         "signature": str(bleu.get_signature()),
         "chrf_signature": str(chrf.get_signature()),
     }
@@ -278,14 +406,23 @@ def cross_attention_weights(model: Transformer, source: Tensor, target: Tensor) 
     return torch.stack(recorded)
 
 
-def _read_config(folder: Path) -> TransformerConfig:
+def _read_config(folder: Path) -> tuple[TransformerConfig, float]:
+    """The model's configuration, and the translator's length ratio; older translators have none, and get 2."""
     if not folder.is_dir():
         raise InputError(f"there is no model directory {folder}: name what `train --out` wrote")
+    if (folder / "model.bin").is_file():
+        raise InputError(
+            f"{folder} is an exported model; expected a trained one: name the directory that `train --out` wrote"
+        )
     try:
-        return TransformerConfig(**json.loads((folder / "config.json").read_text(encoding="utf-8")))
+        stored = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+        ratio = float(stored.pop("length_ratio", 2.0))
+        if not 0 < ratio <= 2**20:
+            raise ValueError(f"length_ratio must be above 0 and at most {2**20}; got {ratio}")
+        return TransformerConfig(**stored), ratio
     except FileNotFoundError as error:
         raise InputError(f"{folder} is no model directory: it has no config.json") from error
-    except (OSError, TypeError, ValueError, RecursionError) as error:
+    except (OSError, ArithmeticError, AttributeError, TypeError, ValueError, RecursionError) as error:
         raise InputError(f"{folder / 'config.json'} is not a model's configuration ({one_line(error)})") from error
 
 

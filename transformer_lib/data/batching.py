@@ -1,16 +1,19 @@
-# Generated from chapters/08_data.md: edit it there and `make export`, or here and `make sync`.
+# Generated from chapters/08_data.md and 1 more: edit it there and `make export`, or here and `make sync`.
 
 """Batches of token ids: sentences of nearly equal length, padded on the right."""
 
 import random
-from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from collections import deque
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from itertools import chain
+from typing import Any, NamedTuple, TypeVar
 
+import numpy as np
 import torch
 from torch import Tensor
-from torch.nn.utils.rnn import pad_sequence
 
-from transformer_lib.data.corpora import ParallelCorpus
+from transformer_lib.data.corpora import ParallelCorpus, is_blank
 from transformer_lib.data.tokenizer import Tokenizer
 from transformer_lib.files import InputError
 
@@ -34,7 +37,7 @@ def encode_pairs(
     pairs = []
     for source, target in zip(corpus.source, corpus.target):
         pair = tokenizer.encode(source), [tokenizer.bos_id, *tokenizer.encode(target)]
-        if source.strip() and target.strip() and _width(pair) <= max_len:
+        if not (is_blank(source) or is_blank(target)) and _width(pair) <= max_len:
             pairs.append(pair)
     if not pairs:
         raise InputError(f"no usable pair among {len(corpus)}: all are blank on a side or longer than {max_len} tokens")
@@ -54,8 +57,11 @@ class Batch(NamedTuple):
 
 
 def _pad(sentences: Sequence[list[int]], pad_id: int) -> Tensor:
-    tensors = [torch.tensor(sentence, dtype=torch.long) for sentence in sentences]
-    return pad_sequence(tensors, batch_first=True, padding_value=pad_id)  # (sentences, longest)
+    lengths = np.array([len(sentence) for sentence in sentences])
+    padded = np.full((len(sentences), lengths.max()), pad_id, np.int64)  # (sentences, longest)
+    real = np.arange(lengths.max()) < lengths[:, None]  # (sentences, longest): where a token goes
+    padded[real] = np.fromiter(chain.from_iterable(sentences), np.int64)
+    return torch.from_numpy(padded)
 
 
 def token_batches(
@@ -94,3 +100,39 @@ def token_batches(
     if seed is not None:
         groups.sort(key=lambda _: rng.random())
     return (Batch(*(_pad(side, pad_id) for side in zip(*group))) for group in groups[start:])
+
+
+Item = TypeVar("Item")
+
+
+def ahead(items: Iterable[Item], *, pin: bool = False) -> Generator[Item]:
+    """Yield the same items in the same order, while a thread makes up to four more.
+
+    What the making of an item raises is raised in its place. The thread ends with this generator, so close it
+    if you stop early.
+
+    Args:
+        items: anything, batches for example; they are used in the thread only.
+        pin: put tensors, also those in tuples, into pinned memory, for copies to a GPU with `non_blocking=True`.
+    """
+    source, end = iter(items), object()
+
+    def following() -> Any:
+        item = next(source, end)
+        return _pinned(item) if pin else item
+
+    thread = ThreadPoolExecutor(1)
+    try:
+        coming = deque(thread.submit(following) for _ in range(4))
+        while (item := coming.popleft().result()) is not end:
+            coming.append(thread.submit(following))
+            yield item
+    finally:
+        thread.shutdown(cancel_futures=True)
+
+
+def _pinned(item: Any) -> Any:
+    if isinstance(item, tuple):
+        parts = map(_pinned, item)
+        return type(item)(*parts) if hasattr(item, "_fields") else tuple(parts)  # a named one, such as a batch
+    return item.pin_memory() if isinstance(item, Tensor) else item

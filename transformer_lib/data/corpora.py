@@ -8,6 +8,7 @@ import http.client
 import os
 import random
 import re
+import unicodedata
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -87,8 +88,15 @@ def toy_corpus(split: str = "train", *, size: int | None = None, seed: int = 0) 
     return ParallelCorpus(list(pairs), list(pairs.values()))
 
 
+NO_TEXT = {  # how files begin that hold something else
+    b"\x1f\x8b": "a compressed file (gzip)", b"BZh": "a compressed file (bzip2)", b"\xfd7zXZ": "a compressed file (xz)",
+    b"\x28\xb5\x2f\xfd": "a compressed file (zstd)", b"PK\x03\x04": "an archive (zip) or a document",
+    b"\xff\xfe": "UTF-16", b"\xfe\xff": "UTF-16",
+}  # fmt: skip
+
+
 def read_lines(name: str, data: bytes, *, first: int = 1) -> list[str]:
-    """Decode UTF-8 and split it at newlines, and nowhere else.
+    """Decode UTF-8 and split it at newlines, and nowhere else; where there is none, at carriage returns.
 
     A byte order mark in front, one carriage return at the end of a line, and the newline at the very end are dropped.
 
@@ -98,18 +106,28 @@ def read_lines(name: str, data: bytes, *, first: int = 1) -> list[str]:
         first: the number of their first line, if they are a later part of a file.
 
     Raises:
-        InputError: a line is not UTF-8.
+        InputError: a line is not UTF-8, or holds a NUL byte, as text in UTF-16 does.
     """
+    kind = next((kind for start, kind in NO_TEXT.items() if first == 1 and data.startswith(start)), None)
     try:
-        lines = data.decode("utf-8-sig" if first == 1 else "utf-8").split("\n")
+        text = data.decode("utf-8-sig" if first == 1 else "utf-8")
+        if "\0" in text:
+            raise UnicodeDecodeError("utf-8", data, at := data.index(0), at + 1, "NUL")
     except UnicodeDecodeError as error:
         number, byte = error.object.count(b"\n", 0, error.start) + first, error.object[error.start]
-        raise InputError(
-            f"{name}, line {number}: expected UTF-8; got the byte 0x{byte:02x}: save it as UTF-8"
-        ) from error
+        got = f"the byte 0x{byte:02x}" if byte else "a NUL byte, as in UTF-16"
+        remedy = "unpack it first" if kind and kind != "UTF-16" else "save it as UTF-8"
+        raise InputError(f"{name}, line {number}: got {kind or got}; expected UTF-8: {remedy}") from error
+    lines = text.split("\n" if "\n" in text or first > 1 else "\r")
     if not lines[-1]:
         lines.pop()
     return [line.removesuffix("\r") for line in lines]
+
+
+def is_blank(text: str) -> bool:
+    """Whether nothing of a text is seen: it has only spaces, control and format characters, and marks on nothing."""
+    unseen = ("Zs", "Zl", "Zp", "Cc", "Cf", "Mn")
+    return all(unicodedata.category(letter) in unseen or letter in "\u115f\u1160\u2800\u3164\uffa0" for letter in text)
 
 
 @contextmanager
@@ -128,13 +146,21 @@ def read_bytes(path: str | Path) -> bytes:
         return file.read()
 
 
+def require_lines(path: str | Path, count: int) -> None:
+    """Raise an InputError if a file has no lines."""
+    if not count:
+        raise InputError(f"{path} is empty; expected a sentence in each line: name another file")
+
+
 def read_parallel(source_file: str | Path, target_file: str | Path) -> ParallelCorpus:
     """Read two text files that are translations of each other, line by line (see `read_lines`); empty lines stay.
 
     Raises:
-        InputError: a file cannot be read or is not UTF-8, or the files have different numbers of lines.
+        InputError: a file cannot be read, is empty or not UTF-8, or the files have different numbers of lines.
     """
     source, target = (read_lines(str(path), read_bytes(path)) for path in (source_file, target_file))
+    for path, lines in ((source_file, source), (target_file, target)):
+        require_lines(path, len(lines))
     if len(source) != len(target):
         counts = f"{len(source)} in {source_file} and {len(target)} in {target_file}"
         raise InputError(f"expected as many lines in both files; got {counts}")

@@ -20,7 +20,7 @@ import numpy as np
 import torch
 
 from transformer_lib.data.batching import Batch
-from transformer_lib.data.corpora import ParallelCorpus, open_bytes, read_lines
+from transformer_lib.data.corpora import ParallelCorpus, is_blank, open_bytes, read_lines, require_lines
 from transformer_lib.data.tokenizer import Tokenizer
 from transformer_lib.files import InputError, atomic_path, atomic_write, folder_lock
 
@@ -57,7 +57,7 @@ def _encode(
     """Append the ids of the usable pairs to one file and their shapes to another; return how many have each shape."""
     counts = Counter[Shape]()
     while chunk := list(islice(pairs, CHUNK)):
-        texts = [pair for pair in chunk if pair[0].strip() and pair[1].strip()]
+        texts = [pair for pair in chunk if not any(map(is_blank, pair))]
         sources, targets = (tokenizer.encode_batch([pair[side] for pair in texts]) for side in (0, 1))
         encoded = [(source, [tokenizer.bos_id, *target]) for source, target in zip(sources, targets)]
         usable = [pair for pair in encoded if max(map(len, pair)) <= max_len]
@@ -203,8 +203,8 @@ class LargeCorpus:
             tokenizer: what encodes the texts; None = the one in the store, or else a new one.
 
         Raises:
-            InputError: a file cannot be read or is not UTF-8, the files have different numbers of lines, no pair is
-                usable, or the folder cannot be written.
+            InputError: a file cannot be read, is empty or not UTF-8, the files have different numbers of lines, no pair
+                is usable, or the folder cannot be written.
         """
         made_of: dict[str, Any] = {"source": _digest(self.source), "target": _digest(self.target)}
         made_of |= {"max_len": max_len, "hold_out": self.hold_out}
@@ -222,6 +222,8 @@ class LargeCorpus:
         if store := stored():
             return store
         sizes = [sum(1 for _ in _lines(path)) for path in (self.source, self.target)]  # before anything is written
+        for path, size in zip((self.source, self.target), sizes):
+            require_lines(path, size)
         if sizes[0] != sizes[1]:
             counts = f"{sizes[0]} in {self.source} and {sizes[1]} in {self.target}"
             raise InputError(f"expected as many lines in both files; got {counts}")

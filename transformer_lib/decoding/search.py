@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
@@ -16,7 +17,7 @@ from transformer_lib.model import Transformer, evaluation
 
 def decode_token_by_token(
     choose: Callable[[Tensor, list[int]], Tensor], model: Transformer, source: Int[Tensor, "batch n"],
-    bos_id: int, eos_id: int, max_length: int | None, use_cache: bool,
+    bos_id: int, eos_id: int, max_length: int | list[int] | None, use_cache: bool,
 ) -> list[list[int]]:  # fmt: skip
     """Translate each sentence token by token; arguments, result and errors are those of `greedy_decode`.
 
@@ -50,7 +51,7 @@ def greedy_decode(
     *,
     bos_id: int,
     eos_id: int,
-    max_length: int | None = None,
+    max_length: int | list[int] | None = None,
     use_cache: bool = True,
 ) -> list[list[int]]:
     """Translate each sentence by the most probable token at each step: of equal ones the lower, and never padding.
@@ -62,8 +63,8 @@ def greedy_decode(
         source: token ids (batch, n), right-padded with the model's pad_id.
         bos_id: the token every target begins with.
         eos_id: the token that ends a sentence.
-        max_length: the largest number of tokens, the end token counted. By default, for each sentence, twice
-            the length of its own source plus ten, and at most the model's max_len.
+        max_length: the largest number of tokens, the end token counted; a list has one for each sentence. By default
+            twice the length of the sentence's own source plus ten, and at most the model's max_len.
         use_cache: False computes all earlier positions anew at each step; the result is the same up to rounding.
 
     Returns:
@@ -144,7 +145,7 @@ def beam_search(
     eos_id: int,
     beam_size: int = 5,
     length_penalty: float = 1.0,
-    max_length: int | None = None,
+    max_length: int | list[int] | None = None,
     use_cache: bool = True,
 ) -> list[list[Hypothesis]]:
     """Translate each sentence by keeping its best beginnings; model, tokens, limits and errors as in `greedy_decode`.
@@ -176,7 +177,8 @@ def beam_search(
             normalizer = logits.logsumexp(dim=-1, keepdim=True)  # (rows, 1)
             logits[:, model.config.pad_id] = -math.inf  # padding has a probability, but is never chosen
             best, best_ids = best_tokens(logits, beam_size)  # (rows, k) each
-            tokens, log_probs = best_ids.tolist(), (best.double() - normalizer).tolist()
+            found = torch.stack([best.double() - normalizer, best_ids.double()]).cpu()  # waits for the device, once
+            log_probs, tokens = found[0].tolist(), found[1].long().tolist()
             if not all(math.isfinite(row[0]) for row in log_probs):
                 raise InputError(DAMAGED)
             parents, first = [], 0
@@ -184,5 +186,6 @@ def beam_search(
                 rows = range(first, first + len(beam.live))
                 parents += beam.advance(rows, tokens, log_probs)
                 first = rows.stop
-            state.append(state.tokens.new_tensor([prefix[-1] for beam in beams for _, prefix in beam.live]), parents)
+            last = torch.tensor([prefix[-1] for beam in beams for _, prefix in beam.live], device="cpu")
+            state.append(last, parents)
     return [sorted(beam.finished, key=lambda hypothesis: -hypothesis.score) for beam in beams]

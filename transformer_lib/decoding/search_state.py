@@ -14,7 +14,7 @@ from transformer_lib.model import Memory, Transformer
 
 
 def length_limits(
-    model: Transformer, source: Int[Tensor, "batch n"], bos_id: int, eos_id: int, max_length: int | None
+    model: Transformer, source: Int[Tensor, "batch n"], bos_id: int, eos_id: int, max_length: int | list[int] | None
 ) -> list[int]:
     """Check the arguments; each sentence's largest number of tokens, the end token counted."""
     config = model.config
@@ -32,9 +32,10 @@ def length_limits(
     if max_length is None:
         lengths = (source != config.pad_id).sum(dim=1)  # (batch,)
         return (2 * lengths + 10).clamp(max=config.max_len).tolist()
-    if not 1 <= max_length <= config.max_len:
+    limits = max_length if isinstance(max_length, list) else [max_length] * source.size(0)
+    if len(limits) != source.size(0) or not all(1 <= limit <= config.max_len for limit in limits):
         raise ValueError(f"max_length must be from 1 to the model's {config.max_len}; got {max_length}")
-    return [max_length] * source.size(0)
+    return limits
 
 
 class SearchState:
@@ -73,17 +74,19 @@ class SearchState:
     def append(self, tokens: Int[Tensor, " rows"], rows: list[int] | None = None) -> None:
         """Make row i what row rows[i] was, with tokens[i] at its end: rows may go, come twice, or change their places.
 
-        Without `rows` each row stays where it is.
+        Without `rows` each row stays where it is. The tokens may come from the CPU; nobody waits for the copy.
         """
         if rows is not None and rows != list(range(len(self.sentences))):
-            index, sentences = self.tokens.new_tensor(rows), [self.sentences[row] for row in rows]
+            index = torch.tensor(rows, dtype=torch.long, device="cpu").to(self.tokens.device, non_blocking=True)
+            sentences = [self.sentences[row] for row in rows]
             other_memory = sentences != self.sentences
             self.tokens, self.sentences = self.tokens[index], sentences
             if self.cache is not None:
                 self.cache.select(index, memory=other_memory)
             if self.memory is not None and other_memory:
                 self.memory = Memory(*(part[index] for part in self.memory))
-        self.tokens = torch.cat([self.tokens, tokens[:, None]], dim=1)  # (rows, m + 1)
+        last = tokens.to(self.tokens, non_blocking=True)[:, None]  # (rows, 1)
+        self.tokens = torch.cat([self.tokens, last], dim=1)  # (rows, m + 1)
 
 
 DAMAGED = "the model's logits are infinite or not numbers: its weights are damaged, or diverged"
@@ -99,8 +102,13 @@ def best_tokens(
     logits: Float[Tensor, "rows vocabulary"], count: int
 ) -> tuple[Float[Tensor, "rows few"], Int[Tensor, "rows few"]]:
     """The `count` largest logits of each row, best first, and their tokens; among equals the lower token first."""
-    best, tokens = logits.topk(min(count + 1, logits.size(1)))  # one more, in case the last one is tied
-    tied = (best[:, 1:] == best[:, :-1]).any(dim=1)  # (rows,)
-    if tied.any():
-        tokens[tied] = logits[tied].sort(dim=-1, descending=True, stable=True).indices[:, : tokens.size(1)]
-    return best[:, :count], tokens[:, :count]
+    size = logits.size(1)
+    best, tokens = logits.topk(min(count + 1, size))  # one more, in case the last one is tied
+    if logits.is_cpu and (best[:, 1:] < best[:, :-1]).all():  # no ties; to ask a GPU is to wait for it
+        return best[:, :count], tokens[:, :count]
+    least = best[:, :count][:, -1:]  # (rows, 1)
+    larger, equal = (logits > least).long(), (logits == least).long()  # (rows, vocabulary)
+    keys = (2 * larger + equal) * size - torch.arange(size, device=logits.device)  # the lower token first
+    tokens = keys.topk(min(count, size)).indices  # all larger ones, then as many of the equal ones as there is room for
+    best, order = logits.gather(1, tokens).sort(dim=-1, descending=True, stable=True)
+    return best, tokens.gather(1, order)

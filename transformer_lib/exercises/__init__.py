@@ -2,11 +2,14 @@
 
 """Exercises that check themselves: a grader yields properties of an answer, small cases first."""
 
+import io
 import re
 import textwrap
 from collections.abc import Callable, Iterator
+from contextlib import redirect_stdout, suppress
 from dataclasses import dataclass, field
 from importlib import import_module
+from itertools import product
 from typing import Any
 
 import torch
@@ -90,7 +93,86 @@ def _verdict(grader: Callable[[Answer], Checks], answer: Any) -> Verdict:
         verdict.text = "not attempted"
     except (Exception, SystemExit) as error:
         verdict.text = f"failed: {case}; {type(error).__name__}: {' '.join(str(error).split())}"
+    if verdict.text.startswith("failed") and verdict.result is not None:
+        verdict.text += _wrong_type(grader, answer, verdict.result)
     return verdict
+
+
+def _plain(value: Any, *kinds: type) -> Any:
+    """Tensors, arrays and numbers of any type as Python's, sequences as these kinds, from the outside in."""
+    if hasattr(value, "tolist"):
+        value = value.tolist()
+    if isinstance(value, list | tuple | range):
+        kind, *inner = kinds or (list,)
+        return kind(_plain(item, *inner) for item in value)
+    if isinstance(value, dict):
+        return {key: _plain(item, *kinds) for key, item in value.items()}
+    return float(value) if hasattr(value, "numerator") and not isinstance(value, int) else value
+
+
+def _tensor(value: Any, dtype: torch.dtype | None = None) -> Tensor:
+    """The same values as a tensor; a ValueError if the dtype cannot hold them."""
+    tensor = value if isinstance(value, Tensor) else torch.tensor(_plain(value))
+    if not isinstance(value, Tensor) and tensor.is_floating_point():
+        tensor = torch.tensor(_plain(value), dtype=torch.float64)
+    changed = tensor if dtype is None else tensor.to(dtype)
+    if not torch.equal(changed.double(), tensor.double()):
+        raise ValueError
+    return changed
+
+
+def _number(value: Any, kind: type) -> Any:
+    """The same number as an int, a float or a bool; a ValueError if that cannot hold it."""
+    if kind(_plain(value)) != _plain(value):
+        raise ValueError
+    return kind(_plain(value))
+
+
+CONVERSIONS: list[Callable[[Any], Any]] = [
+    *(lambda value, kinds=kinds: _plain(value, *kinds) for kinds in product((list, tuple), repeat=3)),
+    *(lambda value, dtype=dtype: _tensor(value, dtype) for dtype in (None, torch.bool, torch.long, torch.double)),
+    *(lambda value, kind=kind: kind(map(_tensor, value)) for kind in (list, tuple)),
+    *(lambda value, kind=kind: _number(value, kind) for kind in (int, float, bool)),
+]
+
+
+def kind_of(value: Any) -> str:
+    """The type of a value, and of what it holds, in words."""
+    if isinstance(value, list | tuple):
+        inner = " and ".join(dict.fromkeys(map(kind_of, value)))
+        return type(value).__name__ + (f" of {inner}" if inner else "")
+    if isinstance(value, Tensor):
+        return f"tensor of {str(value.dtype).removeprefix('torch.')}"
+    return f"{type(value).__module__}.{type(value).__name__}".removeprefix("builtins.")
+
+
+def _held(grader: Callable[[Answer], Checks], answer: Answer) -> tuple[int, bool]:
+    """How many properties hold before the first that does not, and whether all do."""
+    count = 0
+    try:
+        for _, holds in grader(answer):
+            if not holds:
+                return count, False
+            count += 1
+    except (Exception, SystemExit):
+        return count, False
+    return count, True
+
+
+def _wrong_type(grader: Callable[[Answer], Checks], answer: Answer, result: Any) -> str:
+    """Says so, if the answer gets further once its results are the same values of another type."""
+    best, name, tried = (0, False), "", {kind_of(result)}
+    with redirect_stdout(io.StringIO()):  # what the answer prints, it has printed
+        for convert in [lambda value: value, *CONVERSIONS]:
+            with suppress(Exception):  # there is no such conversion
+                kind = kind_of(convert(result))
+                if not name or kind not in tried:
+                    tried.add(kind)
+                    held = _held(grader, lambda *a, convert=convert, **o: convert(answer(*a, **o)))
+                    best, name = max((best, name or kind), (held, kind), key=lambda both: both[0])
+    if name == kind_of(result):
+        return ""
+    return f"; {'only ' * best[1]}the type is wrong: got {kind_of(result)}, expected {name}"
 
 
 def show(value: Any) -> str:
@@ -103,7 +185,8 @@ def show(value: Any) -> str:
         return f"{value:.4g}"
     if isinstance(value, list | tuple):
         left, right = "[]" if isinstance(value, list) else "()"
-        return left + ", ".join(show(item) for item in value) + right
+        comma = "," * (left == "(" and len(value) == 1)
+        return left + ", ".join(show(item) for item in value) + comma + right
     if callable(value) and hasattr(value, "__name__"):
         return value.__name__.replace("<lambda>", "a function")
     text, _, more = repr(value).partition("\n")

@@ -29,7 +29,7 @@ def grade_04_3(answer: Answer) -> Checks:
         W = torch.randint(-3, 4, (d, k), generator=generator).double()
         W[0, 0] = 2.0  # never all zeros
         found = answer(W)
-        yield "a matrix of shape (2d, k)", isinstance(found, Tensor) and found.shape == (2 * d, k)
+        yield "the answer is a matrix of shape (2d, k)", isinstance(found, Tensor) and found.shape == (2 * d, k)
         word, place = torch.randn(2, 20, d, generator=generator, dtype=torch.float64)
         nothing = torch.zeros_like(word)
         yield (

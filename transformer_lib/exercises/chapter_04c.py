@@ -28,7 +28,7 @@ def grade_04c_2(answer: Answer) -> Checks:
         rows = sinusoidal_table(length, d_model)
         for back in (0, 1, 3, 7):
             found = answer(back, d_model)
-            yield "a square matrix", isinstance(found, Tensor) and found.shape == (d_model, d_model)
+            yield "the answer is a square matrix", isinstance(found, Tensor) and found.shape == (d_model, d_model)
             scores = rows @ found.double() @ rows.T  # (length, length)
             yield "no score is NaN or infinite", bool(scores.isfinite().all())
             best = scores[back:].topk(2, dim=1)

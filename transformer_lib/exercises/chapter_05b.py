@@ -29,9 +29,9 @@ def grade_05b_2(answer: Answer) -> Checks:
             row = [pad] * left + torch.randint(1, 9, (real,), generator=generator).tolist() + [pad] * right
             numbers = answer(torch.tensor([row]), pad)
             whole = isinstance(numbers, Tensor) and not numbers.is_floating_point() and numbers.dtype != torch.bool
-            yield "integers of the shape of the tokens", whole and numbers.shape == (1, len(row))
+            yield "the numbers are integers, of the shape of the tokens", whole and numbers.shape == (1, len(row))
             yield "real tokens are numbered 0, 1, 2, …", numbers[0, left : left + real].tolist() == list(range(real))
             around = numbers[0, :left].tolist() + numbers[0, left + real :].tolist()
             yield "padding gets 0", around == [0] * (left + right)
     rows = torch.tensor([[0, 5, 6], [5, 6, 7], [0, 0, 8]])
-    yield "each row by itself", close(answer(rows, 0), torch.tensor([[0, 0, 1], [0, 1, 2], [0, 0, 0]]))
+    yield "each row is numbered by itself", close(answer(rows, 0), torch.tensor([[0, 0, 1], [0, 1, 2], [0, 0, 0]]))

@@ -33,7 +33,10 @@ def grade_05d_2(answer: Answer) -> Checks:
     for numbers in (*_ROWS, [[2, 2, 1, 1, 1]], [[3, 0, 7, 7]]):
         places = answer(torch.tensor(numbers))
         whole = isinstance(places, Tensor) and not places.is_floating_point() and places.dtype != torch.bool
-        yield "integers of the shape of the numbers", whole and places.shape == (len(numbers), len(numbers[0]))
+        yield (
+            "the places are integers, of the shape of the numbers",
+            whole and places.shape == (len(numbers), len(numbers[0])),
+        )
         for b, row in enumerate(numbers):
             for i, sentence in enumerate(row):
                 wanted = row[:i].count(sentence) if sentence else 0

@@ -41,6 +41,6 @@ def grade_08_3(answer: Answer) -> Checks:
         yield "the answer is (a list, a dictionary)", formed
         wanted = [pair for pair in zip(sources, targets) if pair[0] and pair[1] and max(map(len, pair)) <= 2]
         yield "source and target of a pair stay together", all(len({*s, *t}) == 1 for s, t in found[0])
-        yield "the usable pairs, in their order", found[0] == wanted
+        yield "the list holds the usable pairs, in their order", found[0] == wanted
         empty = sum(0 in sizes for sizes in shape)
         yield "what is missing is counted", found[1] == {"empty": empty, "too long": len(shape) - empty - len(wanted)}

@@ -16,10 +16,11 @@ def grade_08b_1(answer: Answer) -> Checks:
     try:
         for n in (0, 1, 2, 5, 40):
             order = answer(n, 0, 0)
-            yield "each number from 0 to n - 1 once", isinstance(order, list) and Counter(order) == Counter(range(n))
+            once = isinstance(order, list) and Counter(order) == Counter(range(n))
+            yield "the order has each number from 0 to n - 1 once", once
             random.seed(n)
             state, states = random.getstate(), torch.manual_seed(n).get_state()
-            yield "the same order again, after other numbers have been drawn", answer(n, 0, 0) == order
+            yield "the order is the same again, after other numbers have been drawn", answer(n, 0, 0) == order
             untouched = random.getstate() == state and torch.equal(torch.get_rng_state(), states)
             yield "the program's own random numbers are where they were", untouched
         orders: dict[tuple[int, ...], tuple[int, int]] = {}

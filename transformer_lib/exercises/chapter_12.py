@@ -87,10 +87,10 @@ def grade_12_3(answer: Answer) -> Checks:
     kinds = "mean", "the one before", "the one after", "square", "the last row", "the fifth row of eight"
     for kind in ("honest", *kinds, "honest"):
         wanted = kind != "honest"
-        yield f"{wanted} for a model of the kind: {kind}", _says(answer(_mixing(kind)), wanted)
+        yield f"the answer is {wanted} for a model of the kind: {kind}", _says(answer(_mixing(kind)), wanted)
     for size in range(2, 9):
         found = answer(_mixing("square", size))
-        yield f"True for a model that mixes {size} sentences of {size} numbers only", _says(found, True)
+        yield f"the answer is True for a model that mixes {size} sentences of {size} numbers only", _says(found, True)
 
 
 def _listener(kind: str, pad: int) -> Callable[[Tensor], Tensor]:
@@ -122,4 +122,7 @@ def grade_12_4(answer: Answer) -> Checks:
         deaf = "inverted", "first", "second", "last", "on the left", "on the right", "without padding"
         for kind in ("honest", *deaf, "honest, of two kinds of words"):
             wanted = kind in deaf
-            yield f"{wanted} for a model of the kind: {kind}", _says(answer(_listener(kind, pad), pad), wanted)
+            yield (
+                f"the answer is {wanted} for a model of the kind: {kind}",
+                _says(answer(_listener(kind, pad), pad), wanted),
+            )

@@ -2,6 +2,8 @@
 
 """The graders of chapter 15."""
 
+from itertools import groupby, product
+
 import torch
 from torch import nn
 
@@ -36,15 +38,24 @@ def grade_15_2(answer: Answer) -> Checks:
 
 
 def grade_15_3(answer: Answer) -> Checks:
-    """Let a mark spread, layer by layer."""
-    for distance in (0, 1, 2, 3, 4, 7, 12, 30):
-        for width in (2, 3, 4, 8):
-            reached, layers = {0}, 0  # distances that are connected so far
-            while distance not in reached or layers == 0:
-                reached = {old + step for old in reached for step in range(width)}
-                layers += 1
-            claim = f"{layers} layers connect a token with the one {distance} before it, and fewer do not"
-            yield claim, close(answer(distance, width), layers)
+    """Every choice of hidden tokens among up to five."""
+    for hidden in (list(flags) for n in range(1, 6) for flags in product([True, False], repeat=n)):
+        tokens, sentinels = list(range(7, 7 + len(hidden))), list(range(100, 110))
+        result = answer(list(tokens), list(hidden), list(sentinels))
+        yield "it returns two lists", isinstance(result, tuple | list) and [type(part) for part in result] == [list] * 2
+        source: list[int] = []
+        target: list[int] = []
+        names = iter(sentinels)
+        for gone, run in groupby(zip(tokens, hidden), key=lambda pair: pair[1]):
+            part = [token for token, _ in run]
+            if gone:
+                name = next(names)
+                source, target = [*source, name], [*target, name, *part]
+            else:
+                source = source + part
+        yield "the encoder reads the visible tokens, and one sentinel for each span", result[0] == source
+        yield "every span stands in the target, each after its sentinel", result[1][: len(target)] == target
+        yield "the target ends with one sentinel more", result[1][len(target) :] == [next(names)]
 
 
 def grade_15_4(answer: Answer) -> Checks:

@@ -68,11 +68,13 @@ def expect(what: str, found: Any, right: Any, wrong: Mapping[str, Any] = {}, tol
             raise Wrong(f"{what} should be boolean; its dtype is {found.dtype}")
         if right.dtype == torch.bool:
             raise Wrong(f"{what}: {(found != right).sum().item()} of its {right.numel()} values are wrong")
-        raise Wrong(f"{what}: wrong by up to {(found.double() - right.double()).abs().max().item():.2g}")
+        kind = f", in {found.dtype} instead of {right.dtype}" if found.dtype != right.dtype else ""
+        raise Wrong(f"{what}: wrong by up to {(found.double() - right.double()).abs().max().item():.2g}{kind}")
     if isinstance(found, list) and isinstance(right, list) and len(found) == len(right) > 10:
         found, right = next((a, b) for a, b in zip(found, right) if a != b)
     told = (f"{value:.4g}" if isinstance(value, float) else f"{value!r:.80}" for value in (right, found))
-    raise Wrong("{} should be {}; it is {}".format(what, *told))
+    types = "" if type(found) is type(right) else f"; expected {type(right).__name__}, got {type(found).__name__}"
+    raise Wrong("{} should be {}; it is {}{}".format(what, *told, types))
 
 
 def random(*shape: int, seed: int = 0) -> Tensor:

@@ -6,17 +6,18 @@ import json
 import re
 from pathlib import Path
 
-from transformer_lib.files import InputError
+from transformer_lib.files import InputError, one_line
 
 
 def progress(folder: str | Path) -> dict[str, dict[str, str]]:
     """The verdict on each exercise of the notebooks in a folder: "passed", "failed" or "not attempted".
 
     Returns:
-        For each notebook with exercises, in the order of the names, the exercises ("02-1") and their verdicts.
+        For each notebook with exercises, in the order of the names, the exercises ("02-1") and their verdicts; for one
+        that cannot be read, "error" and the reason.
 
     Raises:
-        InputError: a notebook cannot be read, or none of the folder has an exercise.
+        InputError: no notebook of the folder that can be read has an exercise.
     """
     found: dict[str, dict[str, str]] = {}
     for path in sorted(Path(folder).glob("*.ipynb")):
@@ -24,8 +25,9 @@ def progress(folder: str | Path) -> dict[str, dict[str, str]]:
             cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
             sources = ["".join(cell["source"]) for cell in cells]
             printed = ["".join("".join(output.get("text", [])) for output in cell.get("outputs", [])) for cell in cells]
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise InputError(f"{path} is not a notebook that can be read: {error!r}; save it anew") from error
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+            found[path.stem] = {"error": f"{path} is not a notebook that can be read ({one_line(error)}): save it anew"}
+            continue
         verdicts: dict[str, str] = {}
         for source, text in zip(sources, printed, strict=True):
             for name in re.findall(r"""grade\(["']([\w-]+)["']""", source):
@@ -35,6 +37,7 @@ def progress(folder: str | Path) -> dict[str, dict[str, str]]:
                     verdicts.setdefault(exercise, told[-1] if told else "not attempted")
         if verdicts:
             found[path.stem] = verdicts
-    if not found:
-        raise InputError(f"no notebook with exercises in {folder}; expected the folder in which you work")
+    if all("error" in verdicts for verdicts in found.values()):
+        unread = "".join(f"; {verdicts['error']}" for verdicts in found.values())
+        raise InputError(f"no notebook with exercises in {folder}; expected the folder in which you work{unread}")
     return found

@@ -14,7 +14,7 @@ import warnings
 import zlib
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from copy import copy
 from dataclasses import asdict, dataclass, field
 from functools import partial
@@ -27,6 +27,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from transformer_lib.data import Batch, PairStore, token_batches
+from transformer_lib.data.batching import ahead
 from transformer_lib.files import InputError, atomic_write, folder_lock, one_line
 from transformer_lib.model import Transformer
 from transformer_lib.precision import loss_scaler
@@ -139,7 +140,11 @@ class Checkpointer:
         settings = stored.get("settings", {})
         changed = ", ".join(name for name, value in self.settings.items() if settings.get(name) != value)
         if changed:
-            raise InputError(f"{self.folder} was trained with another {changed}: use the same, or another directory")
+            changed = changed.replace("pairs", "set of pairs")
+            remedy = (
+                f"use the same, or another directory (with --start-from {self.folder} it begins from these weights)"
+            )
+            raise InputError(f"{self.folder} was trained with another {changed}: {remedy}")
         self.state = TrainingState(**stored["state"])
         if self.state.scaler:
             self.scaler.load_state_dict(self.state.scaler)
@@ -395,13 +400,17 @@ def train(
     read_every = READ_EVERY.get(torch.device(device).type, 1)
     run = Checkpointer(model, adamw(model.to(device).train(), config), config, first, out)
     shown, signals = _progress_bar(config.steps, bar), list[int]()
-    with run_lock(out, prepare), activation_checkpointing(model, config.recompute), stop_signals(out, signals), shown:
+    with (
+        run_lock(out, prepare), activation_checkpointing(model, config.recompute), stop_signals(out, signals), shown,
+        ExitStack() as thread,
+    ):  # fmt: skip
         run.begin(resume=resume)
         state, module, parts = run.state, LossModule(model, config.label_smoothing), 1
         if config.compile:
             module.compile(dynamic=True)
         loss = wrap_for_ddp(module)
-        batches = _batches(first, pairs_of, config, pad_id, state)
+        made = ahead(_batches(first, pairs_of, config, pad_id, state), pin=torch.device(device).type == "cuda")
+        batches = thread.enter_context(closing(made))
         unread: list[tuple[TrainingState, int, Tensor]] = []  # steps whose results the loop has not looked at
         pace, late, stop = _Pace(state, config, deadline), False, False
 

@@ -1,0 +1,221 @@
+# Generated from chapters/17f_wmt14.md: edit it there and `make export`, or here and `make sync`.
+
+"""What the notebook that trains your translator needs: data, a device, your file, and a place that outlives it."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+from zipfile import ZipFile
+
+import torch
+
+from transformer_lib.architecture import KEPT, SIZES, architecture, source_of
+from transformer_lib.data import ParallelCorpus, load_multi30k, toy_corpus
+from transformer_lib.exercises.own_file import NAME
+from transformer_lib.files import InputError, atomic_write, one_line
+from transformer_lib.model import TransformerConfig, evaluation
+from transformer_lib.recipes import PRESETS
+from transformer_lib.translation import Attention, Translator
+
+MINUTES = {"T4": 12, "A100": 8, "H100": 8}  # of the whole training, predicted
+LARGER = {"accumulate": 2, "peak_lr": 5e-3, "evaluate_every": 60}  # batches with which our trainings scored best
+WHOLE = LARGER | {"steps": 12_000, "patience": 10}  # it stops when ten validations in a row were no better
+SHORT = {"steps": 240, "warmup_steps": 80, "evaluate_every": 60, "batch_tokens": 1024}
+
+
+class Sentences(NamedTuple):
+    """A corpus in three parts."""
+
+    name: str
+    train: ParallelCorpus
+    val: ParallelCorpus
+    test: ParallelCorpus
+
+
+def captions() -> Sentences:
+    """Multi30k, from disk or by download; if it cannot be had, the toy corpus, and two lines that say what to do.
+
+    A folder multi30k beside the notebook is looked into first.
+    """
+    if Path("multi30k").is_dir():
+        os.environ["TRANSFORMER_LIB_DATA"] = str(Path.cwd())
+    try:
+        found = Sentences("multi30k", *map(load_multi30k, ("train", "val", "test_2016_flickr")))
+    except InputError as error:
+        print(f"Multi30k is missing: {error}.")
+        print("Upload its files into a folder multi30k beside this notebook. Here the toy corpus takes its place.")
+        found = Sentences("toy", *map(toy_corpus, ("train", "val", "test")))
+    sizes = [f"{len(part):,}" for part in found[1:]]
+    print(f"{found.name}: {sizes[0]} pairs to train on, {sizes[1]} for validation, {sizes[2]} for the test")
+    return found
+
+
+def drive(folder: str = "translator") -> Path | None:
+    """A folder in Google Drive, if this is Colab and its reader agrees; else None, and a line if Drive was refused."""
+    try:
+        from google.colab import drive as colab
+    except ImportError:
+        return None
+    place = Path("drive").absolute()
+    try:
+        colab.mount(str(place))
+    except Exception as error:  # Colab has several, none of which it documents
+        print(f"no Google Drive ({one_line(error)}): download the translator at the end, before Colab forgets it")
+        return None
+    return place / "MyDrive" / folder
+
+
+def find_my_transformer(*folders: Path | None) -> str | None:
+    """The name of your model, my_transformer.py:build, if the file is here or in a folder, and its parts can be run.
+
+    Without one, the model to train is the library's, and a line says why.
+    """
+    files = [Path(folder, NAME) for folder in (Path(), *folders) if folder is not None]
+    file = next((file for file in files if file.is_file()), None)
+    if file is None:
+        print(f"there is no {NAME} here: the model is the library's")
+        return None
+    tokens = torch.ones(1, 2, dtype=torch.long)
+    try:
+        architecture(f"{file}:build")(TransformerConfig(5, 5, 0))(tokens, tokens)
+    except Exception as error:  # whatever the reader's code raises
+        said = error if isinstance(error, InputError) else one_line(error)
+        print(f"{file} is not finished ({said}): the model is the library's")
+        return None
+    print(f"the model is yours, {file}")
+    return f"{file}:build"
+
+
+def plan(data: Sentences, mine: str | None = None) -> tuple[str, dict[str, Any], Path]:
+    """Say what device there is, and how long the training will take.
+
+    Args:
+        data: what `captions` found.
+        mine: the name of a model of your own.
+
+    Returns:
+        The device, a preset for `train_translator`, and the directory of the run, the same for the same data and file.
+        A shortened training gets a new temporary one.
+    """
+    code = source_of(mine) if mine else ""
+    name = f"{data.name}-{hashlib.sha256(code.encode()).hexdigest()[:8] if mine else 'library'}"
+    if torch.cuda.is_available() and data.name != "toy":
+        device, kind = "cuda", torch.cuda.get_device_name()
+        minutes = next((minutes for key, minutes in MINUTES.items() if key in kind), 12)
+        print(f"{kind}: the whole training, about {minutes} minutes (predicted)")
+        preset, length, run = PRESETS["small"], WHOLE, Path("runs", name)
+    else:
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+        print(f"{device}: a shortened training, about a minute")
+        preset, length, run = PRESETS["tiny"], SHORT, Path(tempfile.mkdtemp(), name)
+    if mine:
+        atomic_write(run / KEPT, code)
+        preset = preset | {"model": SIZES}
+    return device, preset | {"training": preset["training"] | length}, run
+
+
+def keep(run: Path, kept: Path) -> bool:
+    """Copy what a run has written into a folder elsewhere, each file under another name first. If that fails, say so.
+
+    The state comes last, so that a copy which was interrupted has an older state and all that it needs.
+    """
+    place = kept / run.name
+    try:
+        place.mkdir(parents=True, exist_ok=True)
+        files = [file for file in run.iterdir() if file.is_file() and not file.name.startswith(".")]
+        for file in sorted(files, key=lambda file: file.name.startswith("state")):
+            if not (file.name.startswith("recent") and (place / file.name).exists()):  # those never change
+                shutil.copyfile(file, place / f"{file.name}.part")
+                (place / f"{file.name}.part").replace(place / file.name)
+        for old in place.glob("recent*"):
+            if not (run / old.name).exists():
+                old.unlink()
+    except OSError as error:
+        print(f"not kept in {place}: {error.strerror or error}; free some space there. The training goes on.")
+        return False
+    return True
+
+
+def bring_back(run: Path, kept: Path | None) -> None:
+    """Put a run that `keep` has copied where it was, if it is no longer there."""
+    place = None if kept is None else kept / run.name
+    if place is not None and (place / "state.safetensors").is_file() and not (run / "state.safetensors").exists():
+        shutil.copytree(place, run, dirs_exist_ok=True, ignore=shutil.ignore_patterns("*.part"))
+        print(f"going on with the run in {place}")
+
+
+def watch(run: Path, kept: Path | None = None) -> Callable[[list[dict[str, float]]], None]:
+    """What `train_translator` shall call after each validation: it draws the losses anew, and keeps every tenth."""
+    import matplotlib.pyplot as plt
+    from IPython.display import display, update_display
+
+    figure, axis = plt.subplots(figsize=(6, 2.6))
+    display(figure, display_id=str(run))
+    plt.close(figure)
+
+    def report(log: list[dict[str, float]]) -> None:
+        axis.clear()
+        for name, style in (("train_loss", "--"), ("val_loss", "-")):
+            rows = [row for row in log if name in row]
+            axis.plot([row["step"] for row in rows], [row[name] for row in rows], f"C0{style}", marker=".", label=name)
+        axis.set(xlabel="step", ylabel="loss, nats per token")
+        axis.legend()
+        update_display(figure, display_id=str(run))
+        if kept is not None and len(log) % 10 == 0:  # each copy is of 140 MB
+            keep(run, kept)
+
+    return report
+
+
+def attended(translator: Translator, sentence: str) -> Attention | None:
+    """As `Translator.attention`, also for a model of your own, whose `attention` function is watched.
+
+    Returns:
+        Tokens and weights (layers, heads, m, n); None if your file has no such function.
+    """
+    model = getattr(translator.model, "model", None)
+    if model is None:
+        return translator.attention(sentence)
+    space, tokenizer, seen = type(model).forward.__globals__, translator.tokenizer, []
+    (_, answer), *_ = translator.n_best(sentence, use_cache=False)
+    source, predicted = translator._encode([sentence, answer])
+    read = [tokenizer.bos_id, *predicted[:-1]]
+    padded = source + [tokenizer.pad_id] * (len(source) == len(read))  # no other attention has this shape
+    plain = space.get("attention")
+    if plain is None:
+        return None
+
+    def attention(*given: Any, **options: Any) -> Any:
+        output, weights = plain(*given, **options)
+        if weights.shape[-2:] == (len(read), len(padded)):
+            seen.append(weights[0, ..., : len(source)].cpu())
+        return output, weights
+
+    space["attention"] = attention
+    try:
+        with evaluation(model):
+            model(*(torch.tensor([row], device=translator.device) for row in (padded, read)))
+    finally:
+        space["attention"] = plain
+    return Attention(translator._pieces(source), translator._pieces(predicted), torch.stack(seen)) if seen else None
+
+
+def pack(run: Path) -> Path:
+    """Put what `translate --model` needs into one file, and in Colab download it."""
+    path = Path(f"{run}.zip")
+    with ZipFile(path, "w") as packed:
+        for file in sorted(run.iterdir()):
+            if file.is_file() and not file.name.startswith((".", "state", "recent")):
+                packed.write(file, f"{run.name}/{file.name}")
+    if "google.colab" in sys.modules:
+        from google.colab import files
+
+        files.download(str(path))
+    return path
