@@ -126,8 +126,8 @@ def test_a_disk_that_refuses_is_one_line_and_leaves_the_old_file(tmp_path, monke
 def test_a_file_where_a_folder_should_be_and_the_other_way_round(tmp_path):
     atomic_write(tmp_path / "file", "old")
     (tmp_path / "folder").mkdir()
-    for path in (tmp_path / "file" / "a", tmp_path / "folder"):
-        refused(["cannot write", path], atomic_write, path, "new")
+    refused(["cannot write", tmp_path / "file" / "a"], atomic_write, tmp_path / "file" / "a", "new")
+    refused([tmp_path / "folder", "is a directory; expected a file"], atomic_write, tmp_path / "folder", "new")
     refused(["cannot write", tmp_path / "file"], take, tmp_path / "file")
     refused(["cannot write", tmp_path / "file"], save_weights, tmp_path / "file" / "m", nn.Linear(2, 2))
     assert (tmp_path / "file").read_text() == "old"

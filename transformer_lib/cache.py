@@ -30,11 +30,6 @@ class KeysAndValues:
         self.length = self.key.size(2)
         return self.key, self.value
 
-    def select(self, rows: Int[Tensor, " rows"]) -> None:
-        """Make row i of the cache what row rows[i] was."""
-        if self.key is not None and self.value is not None:
-            self.key, self.value = self.key.index_select(0, rows), self.value.index_select(0, rows)
-
 
 class LayerCache(NamedTuple):
     """The two caches of one decoder layer."""
@@ -71,7 +66,6 @@ class KeyValueCache:
             memory: False leaves the memory's keys and values alone: right, and no copy, when each row still
                 belongs to the same sentence as before.
         """
-        for layer in self.layers:
-            layer.self_attention.select(rows)
-            if memory:
-                layer.cross_attention.select(rows)
+        for part in (part for layer in self.layers for part in (layer if memory else layer[:1])):
+            if part.key is not None and part.value is not None:
+                part.key, part.value = part.key.index_select(0, rows), part.value.index_select(0, rows)

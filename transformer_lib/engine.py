@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import shutil
 from itertools import groupby
@@ -15,6 +16,7 @@ import torch
 from torch import Tensor
 
 from transformer_lib.data import Tokenizer
+from transformer_lib.decoding import Hypothesis
 from transformer_lib.files import InputError, one_line
 from transformer_lib.model import Transformer
 from transformer_lib.translation import Translator
@@ -159,18 +161,18 @@ class EngineTranslator(Translator):
         raise AttributeError(f"an exported translator has no {name}{why}")
 
     def _search(
-        self, sources: list[list[int]], limits: list[int], beam_size: int, length_penalty: float, use_cache: bool
-    ) -> list[tuple[list[int], bool]]:
+        self, sources: list[list[int]], max_length: int | None, use_cache: bool, **options: Any
+    ) -> list[list[Hypothesis]]:
         found, eos = [], self.tokenizer.eos_id
-        for (_, limit), same in groupby(zip(sources, limits), key=lambda both: (len(both[0]), both[1])):
+        for length, same in groupby(sources, key=len):
             found += self._engine.translate_batch(
-                [[self._names[token] for token in source] for source, _ in same],
-                beam_size=beam_size, patience=2 if beam_size > 1 else 1, length_penalty=length_penalty,
-                max_input_length=0, max_decoding_length=limit, return_end_token=True,
-                suppress_sequences=[[self._names[self.tokenizer.pad_id]]],
+                [[self._names[token] for token in source] for source in same], **options,
+                patience=2 if options["beam_size"] > 1 else 1, max_input_length=0, return_end_token=True,
+                max_decoding_length=max_length or min(math.ceil(self.length_ratio * length) + 10, self.max_len),
+                suppress_sequences=[[self._names[self.tokenizer.pad_id]]], return_scores=True,
             )  # fmt: skip
-        tokens = [[self._ids[name] for name in best.hypotheses[0]] for best in found]
-        return [(best[:-1], True) if best[-1:] == [eos] else (best, False) for best in tokens]
+        best = [([self._ids[name] for name in each.hypotheses[0]], each.scores[0]) for each in found]
+        return [[Hypothesis(own[: len(own) - (own[-1:] == [eos])], score, own[-1:] == [eos])] for own, score in best]
 
 
 def load(path: str | Path, *, device: str | torch.device = "cpu", precision: str = "auto") -> Translator:

@@ -231,7 +231,8 @@ def train_translator(
         report(log)
 
     options: dict[str, Any] = {"val_pairs": val_pairs, "out": out, "resume": resume, "device": device}
-    bar = True if "ipykernel" in sys.modules else None  # in a notebook, and on a terminal
+    ipython = sys.modules.get("IPython")
+    bar = True if ipython and ipython.get_ipython() else None  # in a notebook, and on a terminal
     log = train(translator.model, pairs, settings, **options, prepare=prepare, report=shown, bar=bar)
     first, done = is_first_process(), log[-1]["step"]  # of several processes only the first speaks
     if first and done < settings.warmup_steps:

@@ -21,7 +21,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from transformer_lib.data import Tokenizer
 from transformer_lib.data.corpora import is_blank
-from transformer_lib.decoding import beam_search
+from transformer_lib.decoding import Hypothesis, beam_search
 from transformer_lib.files import InputError, atomic_write, one_line, user_cache
 from transformer_lib.model import Transformer, TransformerConfig, evaluation
 from transformer_lib.precision import mixed_precision
@@ -153,39 +153,34 @@ class Translator:
         for name, size in (("batch_size", batch_size), ("beam_size", beam_size)):
             if size < 1:
                 raise ValueError(f"{name} must be at least 1; got {size}")
+        if max_length is not None and not 1 <= max_length <= self.max_len:
+            raise ValueError(f"max_length must be from 1 to the model's {self.max_len}; got {max_length}")
         spoken = [n for n, text in enumerate(sentences) if not is_blank(text)]
         tokens = dict(zip(spoken, self._encode([sentences[n] for n in spoken])))
         answers, unfinished = [""] * len(sentences), 0
         order = sorted(tokens, key=lambda n: len(tokens[n]))
         for start in range(0, len(order), batch_size):
             numbers = order[start : start + batch_size]
-            sources = [tokens[n] for n in numbers]
-            found = self._search(sources, self._limits(sources, max_length), beam_size, length_penalty, use_cache)
-            for n, (best, finished) in zip(numbers, found):
-                answers[n] = _LINE_ENDS.sub(" ", self.tokenizer.decode(best)).strip(" ")
-                unfinished += not finished
+            found = self._search(
+                [tokens[n] for n in numbers], max_length, use_cache, beam_size=beam_size, length_penalty=length_penalty
+            )
+            for n, (best, *_) in zip(numbers, found):
+                answers[n] = _LINE_ENDS.sub(" ", self.tokenizer.decode(best.tokens)).strip(" ")
+                unfinished += not best.finished
         if unfinished:
             warnings.warn(_CUT % (unfinished, len(spoken)), stacklevel=2)
         return answers
 
-    def _limits(self, sources: list[list[int]], max_length: int | None) -> list[int]:
-        """The most tokens of each source's translation, the end token counted."""
-        if max_length is not None and not 1 <= max_length <= self.max_len:
-            raise ValueError(f"max_length must be from 1 to the model's {self.max_len}; got {max_length}")
-        return [max_length or min(math.ceil(self.length_ratio * len(source)) + 10, self.max_len) for source in sources]
-
     def _search(
-        self, sources: list[list[int]], limits: list[int], beam_size: int, length_penalty: float, use_cache: bool
-    ) -> list[tuple[list[int], bool]]:
-        """The best translation of each source in tokens, and whether it ended. The sources are sorted by length."""
-        padding, eos = self.tokenizer.pad_id, self.tokenizer.eos_id
-        rows = pad_sequence([torch.tensor(source) for source in sources], batch_first=True, padding_value=padding)
+        self, sources: list[list[int]], max_length: int | None, use_cache: bool, **options: Any
+    ) -> list[list[Hypothesis]]:
+        """The hypotheses for each source, best first, with `options` for `beam_search`."""
+        limits = [max_length or min(math.ceil(self.length_ratio * len(own)) + 10, self.max_len) for own in sources]
+        rows = [torch.tensor(source) for source in sources]
+        source = pad_sequence(rows, batch_first=True, padding_value=self.tokenizer.pad_id)  # (sentences, n)
+        options |= {"bos_id": self.tokenizer.bos_id, "eos_id": self.tokenizer.eos_id, "use_cache": use_cache}
         with self.precision:
-            found = beam_search(
-                self.model, rows.to(self.device), bos_id=self.tokenizer.bos_id, eos_id=eos,
-                beam_size=beam_size, length_penalty=length_penalty, max_length=limits, use_cache=use_cache,
-            )  # fmt: skip
-        return [(hypotheses[0].tokens, hypotheses[0].finished) for hypotheses in found]
+            return beam_search(self.model, source.to(self.device), max_length=limits, **options)
 
     def n_best(
         self,
@@ -210,16 +205,12 @@ class Translator:
         """
         if is_blank(sentence):
             raise ValueError("expected a sentence; got a blank one")
-        tokens, tokenizer = self._encode([sentence]), self.tokenizer
-        source, limits = torch.tensor(tokens, device=self.device), self._limits(tokens, max_length)  # source: (1, n)
-        with self.precision:
-            (found,) = beam_search(
-                self.model, source, bos_id=tokenizer.bos_id, eos_id=tokenizer.eos_id,
-                beam_size=beam_size, length_penalty=length_penalty, max_length=limits, use_cache=use_cache,
-            )  # fmt: skip
+        (found,) = self._search(
+            self._encode([sentence]), max_length, use_cache, beam_size=beam_size, length_penalty=length_penalty
+        )
         if not found[0].finished:
             warnings.warn(_CUT % (1, 1), stacklevel=2)
-        texts = (_LINE_ENDS.sub(" ", tokenizer.decode(hypothesis.tokens)).strip(" ") for hypothesis in found)
+        texts = (_LINE_ENDS.sub(" ", self.tokenizer.decode(hypothesis.tokens)).strip(" ") for hypothesis in found)
         return [(hypothesis.score, text) for hypothesis, text in zip(found, texts)]
 
     def attention(self, sentence: str, translation: str | None = None, *, use_cache: bool = True) -> Attention:
@@ -239,20 +230,17 @@ class Translator:
         """
         if is_blank(sentence):
             raise ValueError("expected a sentence; got a blank one")
-        bos, eos = self.tokenizer.bos_id, self.tokenizer.eos_id
+        model, bos, eos = self.model, self.tokenizer.bos_id, self.tokenizer.eos_id
         tokens = self._encode([sentence])
-        source, limits = torch.tensor(tokens, device=self.device), self._limits(tokens, None)  # source: (1, n)
+        source = torch.tensor(tokens, device=self.device)  # (1, n)
         if translation is None:
-            with self.precision:
-                (found,) = beam_search(
-                    self.model, source, bos_id=bos, eos_id=eos, max_length=limits, use_cache=use_cache
-                )
+            (found,) = self._search(tokens, None, use_cache)
             best = found[0]
             predicted = [*best.tokens, eos] if best.finished else best.tokens  # (m)
         else:
             (predicted,) = self._encode([translation])
         read = torch.tensor([[bos, *predicted[:-1]]], device=self.device)  # (1, m)
-        weights = cross_attention_weights(self.model, source, read).cpu()
+        weights = cross_attention_weights(model, source, read).cpu()
         return Attention(self._pieces(source[0].tolist()), self._pieces(predicted), weights)
 
     def _encode(self, texts: Sequence[str]) -> list[list[int]]:

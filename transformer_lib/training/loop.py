@@ -416,7 +416,7 @@ def train(
 
         def told(log: list[dict[str, float]]) -> None:
             shown.clear()
-            if shown.disable:
+            if shown.disable and state.step % config.evaluate_every == 0:
                 words = [f"{name} {log[-1][name]:.3f}" for name in ("train_loss", "val_loss") if name in log[-1]]
                 _LOGGER.info("step %d: %s", state.step, ", ".join([*words, pace(state)]))
             report(log)
