@@ -28,6 +28,7 @@ import transformer_lib
 from transformer_lib.architecture import KEPT, SIZES, function_of, source_of
 from transformer_lib.architecture import architecture as model_of
 from transformer_lib.checks import Finding, check_transformer
+from transformer_lib.checks.model_under_test import FAMILIES
 from transformer_lib.data import read_lines
 from transformer_lib.data.corpora import is_blank
 from transformer_lib.engine import EngineTranslator, export, load
@@ -350,6 +351,12 @@ def _decoded(data: bytes, count: int) -> list[str]:
 @_commands.command("check")
 @click.argument("factory", metavar="MODULE:FACTORY")
 @click.option(
+    "--family",
+    type=click.Choice([*FAMILIES]),
+    default="encoder-decoder",
+    help="what the model is (encoder-decoder); an encoder answers at each position, as for masked words",
+)
+@click.option(
     "--no-training", "training", is_flag=True, flag_value=False, default=True, help="leave out what trains the model"
 )
 @click.option(
@@ -358,7 +365,7 @@ def _decoded(data: bytes, count: int) -> list[str]:
     type=click.IntRange(8, 2**20),
     default=(29, 29),
     metavar="SOURCE TARGET",
-    help="numbers of tokens (29 29)",
+    help="numbers of tokens (29 29); a model of one side has the second",
 )
 @click.option("--pad-id", type=int, default=0, help="the padding token (0)")
 @click.option("--max-len", type=click.IntRange(1, 2**20), help="the longest sequence the model accepts")
@@ -385,9 +392,19 @@ def _check(factory: str, sizes: tuple[int, int], as_json: str | None, as_junit: 
                 return model(source, source != pad_id, target)
             return Adapted(MyModel(source_vocab_size, target_vocab_size), call)
 
-    The course's page "Your model in a few lines" has five more. The two trainings take most of a minute on a quiet
-    machine. Status 0: all hold; 1: one does not; 2: it cannot be run. The page "Checks" says what a pass does not
-    prove.
+    With --family decoder or encoder it is FACTORY(vocab_size, pad_id), and the model is called as model(tokens). A
+    decoder's cache is checked if the adapter says how it is used:
+
+    \b
+        def call(model, tokens, mask=None, positions=None): return model(tokens, mask)
+        def extend(model, tokens, cache=None): return model.step(tokens, cache)  # logits, cache
+    \b
+        def build(vocab_size, pad_id):
+            return Adapted(MyGPT(vocab_size), call, extend=extend)
+
+    The course's page "Your model in a few lines" has more. The two trainings take most of a minute on a quiet
+    machine. Status 0: all hold; 1: one does not; 2: it cannot be run, or nothing applies. The page "Checks" says what
+    a pass does not prove.
     """  # noqa: D301, for click \b means: leave these lines as they are
     options |= {"source_vocab_size": sizes[0], "target_vocab_size": sizes[1]}
     out = sys.stderr if "-" in (as_json, as_junit) else sys.stdout
@@ -399,7 +416,8 @@ def _check(factory: str, sizes: tuple[int, int], as_json: str | None, as_junit: 
         except (Exception, SystemExit) as error:
             if not _is_ours(error):
                 _say(traceback.format_exc().rstrip())
-            called = "called as model(source, target) with whole numbers (batch, length)"
+            sides = "source, target" if options["family"] == "encoder-decoder" else "tokens"
+            called = f"called as model({sides}) with whole numbers (batch, length)"
             raise InputError(f"cannot run {factory}, {called}: {one_line(error)}") from error
     click.echo("\n".join(["", *report.fault_lines, report.summary] if report.faults else [report.summary]), file=out)
     for file, text in ((as_json, report.to_json()), (as_junit, report.to_junit())):
@@ -407,6 +425,8 @@ def _check(factory: str, sizes: tuple[int, int], as_json: str | None, as_junit: 
             click.echo(text)
         elif file:
             atomic_write(file, text + "\n")
+    if report.findings and all(finding.verdict == "not applicable" for finding in report.findings):
+        raise InputError(f"no property applies to {factory}: the lines above say why")
     return 0 if report.holds else 1
 
 

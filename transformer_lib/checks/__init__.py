@@ -46,6 +46,7 @@ def check_transformer(
     max_len: int | None = None,
     training: bool = True,
     seed: int = 0,
+    family: str = "encoder-decoder",
     only: Collection[str] = (),
     on_start: Callable[[str], object] = lambda name: None,
     on_finding: Callable[[Finding], object] = lambda finding: None,
@@ -63,6 +64,8 @@ def check_transformer(
         max_len: the longest sequence that the model accepts, if it has one; at least 12.
         training: also run the two properties that train the model, for 5000 steps at most.
         seed: of weights, inputs and trainings.
+        family: "encoder-decoder"; or "decoder" or "encoder", whose factory is called as factory(target_vocab_size,
+            pad_id), and whose model as model(tokens).
         only: the names of the properties to try, if not all.
         on_start: called with the name of each property before it is tried.
         on_finding: called with each finding as soon as it is there.
@@ -77,11 +80,7 @@ def check_transformer(
         Exception: whatever the factory raises, or the model itself on short sentences without padding.
     """
     sizes = {"source_vocab_size": source_vocab_size, "target_vocab_size": target_vocab_size}
-    model = ModelUnderTest(factory, **sizes, pad_id=pad_id, max_len=max_len, seed=seed)
-    properties = [*PROPERTIES, *TRAINED_PROPERTIES] if training else PROPERTIES
-    if unknown := {*only} - {entry.name for entry in properties}:
-        raise ValueError(f"expected names of properties in `only`; got {', '.join(sorted(unknown))}")
-    properties = [entry for entry in properties if not only or entry.name in only]
+    model = ModelUnderTest(factory, **sizes, pad_id=pad_id, max_len=max_len, seed=seed, family=family)
     threads = torch.get_num_threads()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # what the model's library has to say is not the question
@@ -94,11 +93,18 @@ def check_transformer(
                 raise ValueError(
                     f"the factory must set every parameter; got memory as it was in {', '.join(empty[:3])}"
                 )
+            properties = [*PROPERTIES, *TRAINED_PROPERTIES] if training else PROPERTIES
+            names = {entry: {entry.name, model.words(entry.name)} for entry in properties}
+            if unknown := {*only} - set().union(*names.values()):
+                raise ValueError(f"expected names of properties in `only`; got {', '.join(sorted(unknown))}")
+            properties = [entry for entry in properties if not only or not names[entry].isdisjoint(only)]
+            properties = [entry for entry in properties if model.has(entry.needs)]
             if not _first_call(model, first).isfinite().all():  # then no property would say more
                 evidence = "short sentences without any padding get logits that are NaN or infinite"
                 cause = "a mask that forbids everything, such as a padding mask in the opposite convention"
                 on_finding(finding := Finding("finite answers", "fail", evidence, cause))
                 return Report((finding,))
+            _ = model.lengths  # drawn before any property begins
             return examine(model, properties, on_finding, FOLLOWS, on_start)
         finally:
             torch.set_num_threads(threads)
@@ -107,10 +113,10 @@ def check_transformer(
 def _first_call(model: ModelUnderTest, module: torch.nn.Module) -> torch.Tensor:
     """The logits for short sentences; a model that cannot run is no finding, and raises."""
     try:
-        return model.logits(module, *model.pair())
+        return model.logits(module, *model.inputs())
     except Exception as error:
         with suppress(Exception):
-            model.logits(module, *model.pair(3, 7, 7))
+            model.logits(module, *model.inputs(3, 7, 7))
             error.add_note("it runs if source and target are equally long: are its tokens (length, batch)?")
         raise
 

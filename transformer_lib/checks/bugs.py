@@ -43,7 +43,7 @@ def case(
 
 
 @case("causal", "A causal mask turned over", "shape",
-      "causality, present seen, first token sees itself")  # fmt: skip
+      "causality, present seen, a prefix is enough, first token sees itself")  # fmt: skip
 class Inverted(ReferenceModel):
     def target_mask(self, target: Tensor) -> Tensor:
         length = target.size(1)
@@ -51,14 +51,14 @@ class Inverted(ReferenceModel):
         return ~(mask == 0) & self.source_mask(target)  # 0: is hidden
 
 
-@case("future", "A causal mask one too wide", "shape", "causality")
+@case("future", "A causal mask one too wide", "shape", "causality, a prefix is enough")
 class OneAhead(ReferenceModel):
     def target_mask(self, target: Tensor) -> Tensor:
         length = target.size(1)
         return torch.ones(length, length, device=target.device).tril(1).bool() & self.source_mask(target)
 
 
-@case("unmasked", "No causal mask", "shape", "causality")
+@case("unmasked", "No causal mask", "shape", "causality, a prefix is enough")
 class Unmasked(ReferenceModel):
     def target_mask(self, target: Tensor) -> Tensor:
         return self.source_mask(target)
@@ -97,7 +97,7 @@ class WrongAxis(ReferenceModel):
 
 @case("reshape", "Heads cut without a transpose", "shape",
       "causality, source padding on the right, target padding on the right, source padding on the left, target "
-      "padding on the left")  # fmt: skip
+      "padding on the left, a prefix is enough")  # fmt: skip
 class MixedTokens(ReferenceModel):
     def split(self, projection: nn.Module, x: Tensor) -> Tensor:
         return projection(x).reshape(x.size(0), self.heads, x.size(1), -1)
@@ -105,7 +105,7 @@ class MixedTokens(ReferenceModel):
 
 @case("batch", "Sentences mixed by a reshape", "shape",
       "causality, source padding on the right, target padding on the right, source padding on the left, target "
-      "padding on the left, batch independence, empty sentences")  # fmt: skip
+      "padding on the left, batch independence, empty sentences, a prefix is enough")  # fmt: skip
 class MixedSentences(ReferenceModel):
     def split(self, projection: nn.Module, x: Tensor) -> Tensor:
         return projection(x).reshape(self.heads, x.size(0), x.size(1), -1).transpose(0, 1)
@@ -113,7 +113,7 @@ class MixedSentences(ReferenceModel):
 
 @case("rank", "A mask of three dimensions", "shape",
       "memory is whole, tokens are told apart, batch independence, sizes and padding are those asked for, positions "
-      "matter, empty sentences, gradient reaches everything")  # fmt: skip
+      "matter, empty sentences, gradient reaches everything, a prefix is enough, the past is seen")  # fmt: skip
 class ThreeDimensions(ReferenceModel):
     width, heads = 24, 3  # as many heads as most batches of the suite have sentences
 
@@ -208,7 +208,7 @@ class AfterTheNorm(ReferenceModel):
 @case("eval", "Dropout that never stops", "mode",
       "causality, source padding on the right, target padding on the right, source padding on the left, target "
       "padding on the left, batch independence, deterministic in evaluation, empty sentences, gradient reaches "
-      "everything, gradient is the derivative, every dtype, state dict is complete")  # fmt: skip
+      "everything, gradient is the derivative, every dtype, state dict is complete, a prefix is enough")  # fmt: skip
 class NeverStops(ReferenceModel):
     def drop(self, x: Tensor) -> Tensor:
         return F.dropout(x, self.dropout.p)

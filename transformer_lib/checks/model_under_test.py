@@ -4,11 +4,14 @@
 
 import math
 import random
+import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from copy import deepcopy
+from dataclasses import dataclass
 from functools import cached_property
+from inspect import signature
 from typing import Any
 
 import torch
@@ -16,13 +19,25 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.modules.module import register_module_forward_hook
 from torch.nn.parameter import UninitializedParameter
+from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
+from torch.utils._pytree import tree_leaves, tree_map
 
 from transformer_lib.checks.report import NotApplicable, Outcome
 
-Factory = Callable[[int, int, int], nn.Module]
+Factory = Callable[..., nn.Module]
 LONGEST = 12  # tokens in the longest sentence that a property uses
+
+
+@dataclass(frozen=True)
+class Side:
+    """A sequence of tokens that a model reads: how many tokens there are, and whether a token may see later ones."""
+
+    vocab_size: int
+    causal: bool
+
+
+FAMILIES = {"encoder": (False,), "decoder": (True,), "encoder-decoder": (False, True)}  # is each side causal?
 
 
 def max_difference(new: Tensor, old: Tensor) -> float:
@@ -39,7 +54,20 @@ class UnderTest:
     tolerance = 1e-12  # float64: sums of a few hundred products, in another order, differ by some 1e-15
 
     def __init__(self, seed: int = 0) -> None:
-        self.generator = torch.Generator().manual_seed(seed)
+        self.seed = seed
+        self.start()
+
+    def start(self) -> None:
+        """Begin a property: its inputs do not depend on what was drawn before."""
+        self.generator = torch.Generator().manual_seed(self.seed)
+
+    def words(self, text: str) -> str:
+        """A sentence of a report in the words of what is under test."""
+        return text
+
+    def reproduction(self) -> str:
+        """The options and inputs with which the last property was tried."""
+        return f"seed {self.seed}"
 
     def describe(self, moved: float) -> str:
         """A difference in words; rounding differs between machines, so only its bound is told."""
@@ -47,7 +75,7 @@ class UnderTest:
             return "NaN, infinity, or another shape"
         return f"{moved:.2g}" if moved > self.tolerance else f"no more than rounding ({self.tolerance:.0e})"
 
-    def at_most_rounding(self, moved: float, words: str) -> Outcome:
+    def at_most_rounding(self, moved: float, words: str) -> tuple[bool, str]:
         """Hold if nothing moves; the words say what may not."""
         return moved <= self.tolerance, f"{words} {self.describe(moved)}"
 
@@ -92,17 +120,31 @@ class LowerPrecision(TorchDispatchMode):
         return result
 
 
+class Float64(TorchFunctionMode):
+    """Inside the block whoever asks for float32 gets float64, as by `x.float()` or `dtype=torch.float32`."""
+
+    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Call the function with the other dtype."""
+        if function is Tensor.float:
+            return args[0].double()
+        args, kwargs = tree_map(lambda x: torch.float64 if x is torch.float32 else x, (args, kwargs or {}))
+        return function(*args, **kwargs)
+
+
 class ModelUnderTest(UnderTest):
-    """A model under test: tokens in, logits out.
+    """A model under test: tokens in, logits out. What it reads are its sides: one, or a source and a target.
 
     Args:
-        factory: called with (source_vocab_size, target_vocab_size, pad_id); returns a module that is called as
-            module(source_tokens, target_tokens) and gives logits (batch, target length, target_vocab_size).
+        factory: for an encoder-decoder, called with (source_vocab_size, target_vocab_size, pad_id); returns a module
+            that is called as module(source_tokens, target_tokens) and gives logits (batch, target length,
+            target_vocab_size). For an encoder or a decoder, called with (target_vocab_size, pad_id); the module is
+            called as module(tokens).
         source_vocab_size: number of source tokens, at least 8.
         target_vocab_size: number of target tokens, at least 8; the same number lets a model tie its tables.
         pad_id: the padding token of both vocabularies.
         max_len: the longest sequence that the model says it accepts, if it says so; at least 12.
         seed: of the weights and of all inputs.
+        family: "encoder-decoder", "decoder" or "encoder".
 
     Raises:
         ValueError: a number is out of its range.
@@ -117,26 +159,59 @@ class ModelUnderTest(UnderTest):
         pad_id: int = 0,
         max_len: int | None = None,
         seed: int = 0,
+        family: str = "encoder-decoder",
     ) -> None:
         super().__init__(seed)
-        smallest = min(source_vocab_size, target_vocab_size)
+        sizes = (source_vocab_size, target_vocab_size) if family == "encoder-decoder" else (target_vocab_size,)
+        self.sides = tuple(Side(size, causal) for size, causal in zip(sizes, FAMILIES[family]))
+        smallest = min(sizes)
         if smallest < 8:
             raise ValueError(f"a vocabulary needs at least 8 tokens; got {smallest}")
         if not 0 <= pad_id < smallest:
             raise ValueError(f"pad_id must be a token of both vocabularies; got {pad_id}")
         if max_len is not None and max_len < LONGEST:
             raise ValueError(f"max_len must be at least {LONGEST}, the longest sentence used; got {max_len}")
-        self.factory, self.pad_id, self.max_len, self.seed = factory, pad_id, max_len, seed
-        self.source_vocab_size, self.target_vocab_size = source_vocab_size, target_vocab_size
+        self.factory, self.pad_id, self.max_len, self.family = factory, pad_id, max_len, family
+        self.adapter: Adapted | None = None  # what was built last, if it is one
+        self.wide: set[nn.Module] = set()  # the modules that are called inside `Float64`
+        self.recent: list[tuple[Tensor, ...]] = []  # the inputs of the last two calls
+
+    def words(self, text: str) -> str:
+        """A sentence of a report; a model with one side has no source and no target."""
+        if len(self.sides) > 1:
+            return text
+        text = re.sub(r"\b(source|target) (?=tokens?|positions?|padding|sensitivity|length|vocab)", "", text)
+        return re.sub(r"\b(source|target)\b", "sentence", text)
+
+    def reproduction(self) -> str:
+        """The options and inputs with which the last property was tried."""
+        sizes = " and ".join(str(side.vocab_size) for side in self.sides)
+        calls = " and ".join(str([tokens.tolist() for tokens in inputs]) for inputs in self.recent)
+        short = calls if len(calls) < 400 else "drawn by the seed"
+        return f"seed {self.seed}, {sizes} tokens, padding {self.pad_id}; inputs {short}"
+
+    def has(self, need: str) -> bool:
+        """Whether it has what a property needs: a side "causal" or "whole", "both", a "mask", "cache" or "generate".
+
+        A decoder is asked for the last two in any case, and then says what is missing.
+        """
+        causal = {side.causal for side in self.sides}
+        if need in ("cache", "generate"):
+            function = {"cache": "extend"}.get(need, need)
+            return self.family == "decoder" or getattr(self.adapter, function, None) is not None
+        if need == "mask":
+            return self.adapter is not None and "mask" in self.accepts(self.adapter)
+        return {"": True, "causal": True in causal, "whole": False in causal, "both": len(causal) > 1}[need]
 
     def build(self, seed: int | None = None) -> nn.Module:
         """Make a fresh module in evaluation mode on the CPU; lazy parameters are drawn by a first call."""
         with seeded(self.seed if seed is None else seed):
-            module = self.factory(self.source_vocab_size, self.target_vocab_size, self.pad_id)
+            module = self.factory(*(side.vocab_size for side in self.sides), self.pad_id)
             if not isinstance(module, nn.Module):
                 raise TypeError(f"the factory must return an nn.Module; got {type(module).__name__}")
+            self.adapter = module if isinstance(module, Adapted) else None
             if any(isinstance(parameter, UninitializedParameter) for parameter in module.parameters()):
-                self.logits(module.cpu().eval(), *self.pair())
+                self.logits(module.cpu().eval(), *self.inputs())
         return module.cpu().eval()
 
     def uninitialised(self) -> list[str]:
@@ -156,22 +231,16 @@ class ModelUnderTest(UnderTest):
         A weight that starts at zero hides what lies behind it. So a matrix that is constant gets some noise, in all of
         its rows; and if some matrix gets no gradient, up to five small steps come first.
         """
-        module = self.build()
-        try:
-            with LowerPrecision() as lower:
-                self.logits(module.double(), *self.pair())
-            if lower.found:
-                module = self.build()
-        except Exception:
-            module = self.build()
+        module = self._in_float64() or self.build()
         trained = [parameter for parameter in module.parameters() if parameter.requires_grad]
+        generator = torch.Generator().manual_seed(self.seed)
         with torch.no_grad():
             for matrix in constant_matrices(module).values():
-                matrix.add_(0.02 * torch.randn(matrix.shape, generator=self.generator).to(matrix))
+                matrix.add_(0.02 * torch.randn(matrix.shape, generator=generator).to(matrix))
         optimizer = torch.optim.Adam(trained or [torch.zeros(())])
         with suppress(Exception):  # a module that cannot be trained is told so by a property
             for _ in range(5):
-                gradients = self.gradients(*self.pair(), module=module)
+                gradients = self.gradients(*self.inputs(), module=module)
                 parameters = dict(module.named_parameters())
                 if all(g is not None and g.any() for name, g in gradients.items() if parameters[name].dim() > 1):
                     break
@@ -181,18 +250,68 @@ class ModelUnderTest(UnderTest):
         module.zero_grad(set_to_none=True)
         return module
 
+    def _in_float64(self) -> nn.Module | None:
+        """A module that computes in float64 all the way, if need be inside `Float64`, where it is built as well."""
+        for block in (nullcontext, Float64):
+            with suppress(Exception), block():
+                module = self.build().double()
+                with LowerPrecision() as lower:
+                    self.logits(module, *self.inputs())
+                if not lower.found:
+                    self.wide = {module} if block is Float64 else set()
+                    return module
+        return None
+
+    def run(self, module: nn.Module, *inputs: Tensor, **options: Any) -> Any:
+        """Call a module; padding is told by a mask (1 = real) if it is an adapter's call that takes one."""
+        if "mask" in self.accepts(module) and "mask" not in options and any((x == self.pad_id).any() for x in inputs):
+            options = {"mask": (inputs[-1] != self.pad_id).long(), **options}
+        with self.block(module):
+            return module(*inputs, **options)
+
+    def block(self, module: nn.Module) -> AbstractContextManager[Any]:
+        """That inside which a module is called."""
+        return Float64() if module in self.wide else nullcontext()
+
+    @staticmethod
+    def accepts(module: nn.Module, part: str = "call") -> Collection[str]:
+        """The names of the arguments that a function of an adapter takes."""
+        function = getattr(module, part) if isinstance(module, Adapted) else None
+        return signature(function).parameters if function else ()
+
+    def positions(self, mask: Tensor) -> Tensor:
+        """Positions of real tokens (rows, length), counted as the model itself counts them, from 0 to 3 on."""
+        return (mask.cumsum(dim=1) - 1).clamp(min=0) + self.first_position
+
+    def told_positions(self, mask: Tensor) -> dict[str, Tensor]:
+        """The positions of real tokens as an option of a call, if the adapter's call takes them."""
+        return {"positions": self.positions(mask)} if "positions" in self.accepts(self.module) else {}
+
+    @cached_property
+    def first_position(self) -> int:
+        """The number that explicit positions must begin with to change nothing; 0 if none does."""
+        *others, tokens = self.inputs()
+        if "positions" in self.accepts(self.module):
+            wanted = self(*others, tokens)
+            for first in range(4):
+                with suppress(Exception):
+                    found = self(*others, tokens, positions=first + torch.arange(6).expand_as(tokens))
+                    if max_difference(found, wanted) <= self.tolerance:
+                        return first
+        return 0
+
     def loss(self, logits: Tensor) -> Tensor:
         """A cross-entropy, of labels that have nothing to do with the sentences."""
-        labels = torch.arange(logits[..., 0].numel()) % self.target_vocab_size
+        labels = torch.arange(logits[..., 0].numel()) % self.sides[-1].vocab_size
         return F.cross_entropy(logits.flatten(0, 1), labels)
 
     def gradients(
-        self, source: Tensor, target: Tensor, rows: int | None = None, module: nn.Module | None = None
+        self, *inputs: Tensor, rows: int | None = None, module: nn.Module | None = None
     ) -> dict[str, Tensor | None]:
         """The gradient of `loss` over the first rows, by the name of the parameter; not applicable if it has none."""
         module = self.module if module is None else module
         module.zero_grad(set_to_none=True)
-        loss = self.loss(module(source, target)[:rows])
+        loss = self.loss(self.run(module, *inputs)[:rows])
         if loss.requires_grad:
             loss.backward()
         found = {name: p.grad for name, p in module.named_parameters() if p.requires_grad}
@@ -204,20 +323,25 @@ class ModelUnderTest(UnderTest):
     @cached_property
     def training_module(self) -> nn.Module:
         """A copy of the module in training mode."""
-        self(*self.pair())  # without gradients: a kept output that has a graph could not be copied
-        return deepcopy(self.module).train()
+        self(*self.inputs())  # without gradients: a kept output that has a graph could not be copied
+        return self._copy(self.module).train()
 
-    def in_training(self, source: Tensor, target: Tensor, *, dropout: bool = False) -> Tensor:
+    def _copy(self, module: nn.Module) -> nn.Module:
+        copy = deepcopy(module)
+        self.wide |= {copy} if module in self.wide else set()
+        return copy
+
+    def in_training(self, *inputs: Tensor, dropout: bool = False) -> Tensor:
         """Call the module in training mode, with the same random numbers each time, and by default without dropout.
 
         An expert draws for the tokens that it gets, so with dropout what one token draws depends on where others go.
         """
         with seeded(self.seed):
-            return self.logits(self.training_module if dropout else self._without_dropout, source, target)
+            return self.logits(self.training_module if dropout else self._without_dropout, *inputs)
 
     @cached_property
     def _without_dropout(self) -> nn.Module:
-        module = deepcopy(self.training_module)
+        module = self._copy(self.training_module)
         for part in module.modules():
             if isinstance(part, nn.Dropout):
                 part.eval()
@@ -239,7 +363,7 @@ class ModelUnderTest(UnderTest):
             for length in (size + 2, size):
                 with suppress(Exception):
                     if self.max_len is None or length <= self.max_len:
-                        self(*self.pair(1, length, length))
+                        self(*self.inputs(1, length, length))
                         found.add(length)
                         break
         return [7, *sorted(found)]
@@ -250,25 +374,25 @@ class ModelUnderTest(UnderTest):
         dtypes = [p.dtype for p in self.module.parameters() if p.is_floating_point()]
         return 1e4 * torch.finfo(dtypes[0] if dtypes else torch.float32).eps
 
-    def tokens(self, rows: int = 3, length: int = 7, *, target: bool = False) -> Tensor:
-        """Draw tokens without padding, (rows, length)."""
-        size = self.target_vocab_size if target else self.source_vocab_size
-        tokens = torch.randint(size - 1, (rows, length), generator=self.generator)
+    def tokens(self, rows: int = 3, length: int = 7, *, side: int = 0) -> Tensor:
+        """Draw tokens of a side without padding, (rows, length)."""
+        tokens = torch.randint(self.sides[side].vocab_size - 1, (rows, length), generator=self.generator)
         return tokens + (tokens >= self.pad_id)
 
-    def pair(self, rows: int = 3, source: int = 7, target: int = 6) -> tuple[Tensor, Tensor]:
-        """Draw source (rows, source) and target (rows, target) tokens."""
-        return self.tokens(rows, source), self.tokens(rows, target, target=True)
+    def inputs(self, rows: int = 3, whole: int = 7, causal: int = 6) -> tuple[Tensor, ...]:
+        """Draw tokens for each side: (rows, causal) for a causal one, (rows, whole) for one that reads both ways."""
+        lengths = [causal if side.causal else whole for side in self.sides]
+        return tuple(self.tokens(rows, length, side=number) for number, length in enumerate(lengths))
 
-    def every_token(self, *, target: bool = False) -> Tensor:
+    def every_token(self, *, side: int = 0) -> Tensor:
         """The tokens of a side that are no padding, at most 80 of them, in random order, a sentence each: (80, 1)."""
-        size = (self.target_vocab_size if target else self.source_vocab_size) - 1
+        size = self.sides[side].vocab_size - 1
         tokens = torch.cat([torch.randperm(size, generator=self.generator) for _ in range(80 // size + 1)])[:80]
         return (tokens + (tokens >= self.pad_id)).view(80, 1)
 
-    def other(self, tokens: Tensor, *, target: bool = False) -> Tensor:
+    def other(self, tokens: Tensor, *, side: int = 0) -> Tensor:
         """Draw tokens that differ from these in every place, and are no padding."""
-        size = self.target_vocab_size if target else self.source_vocab_size
+        size = self.sides[side].vocab_size
         step = torch.randint(1, size - 1, tokens.shape, generator=self.generator)
         rank = tokens - (tokens > self.pad_id).long()  # 0 … size - 2, the padding left out
         new = (rank + step) % (size - 1)
@@ -279,22 +403,43 @@ class ModelUnderTest(UnderTest):
         return torch.full((rows, length), self.pad_id)
 
     @torch.no_grad()
-    def logits(self, module: nn.Module, source: Tensor, target: Tensor) -> Tensor:
+    def logits(self, module: nn.Module, *inputs: Tensor, **options: Any) -> Tensor:
         """Call a module, and hold the answer to its promise: (batch, target length, target_vocab_size)."""
-        logits = module(source, target)
+        logits = self.run(module, *inputs, **options)
         if not isinstance(logits, Tensor):
             raise TypeError(f"the model must return a tensor of logits; got {type(logits).__name__}")
-        wanted = (*target.shape, self.target_vocab_size)
+        wanted = (*inputs[-1].shape, self.sides[-1].vocab_size)
         if logits.shape != wanted:
             got = tuple(logits.shape)
-            raise ValueError(f"logits must be (batch, target length, target_vocab_size) = {wanted}; got {got}")
+            sizes = self.words("(batch, target length, target vocab_size)").replace("t v", "t_v")
+            raise ValueError(f"logits must be {sizes} = {wanted}; got {got}")
         return logits
 
-    def __call__(self, source: Tensor, target: Tensor) -> Tensor:
+    def __call__(self, *inputs: Tensor, **options: Any) -> Tensor:
         """Call the module under test."""
-        return self.logits(self.module, source, target)
+        self.recent = [*self.recent[-1:], inputs]
+        return self.logits(self.module, *inputs, **options)
 
-    def states(self, source: Tensor, target: Tensor, length: int) -> dict[tuple[nn.Module, int], Tensor]:
+    def culprit(self, new: Callable[[], Any], old: Callable[[], Any], at: slice, old_at: slice | None = None) -> str:
+        """The first module whose vectors at some positions differ between two calls, as the end of a sentence."""
+        runs: list[dict[tuple[nn.Module, int], Tensor]] = []
+        for call, places in ((new, at), (old, at if old_at is None else old_at)):
+            found: dict[tuple[nn.Module, int], Tensor] = {}
+
+            def keep(number: int, module: nn.Module, output: Tensor, found: Any = found, places: Any = places) -> None:
+                found[module, number] = output[:, places].clone() if output.dim() == 3 else output[:0]
+
+            with torch.no_grad(), every_output(keep):
+                call()
+            runs.append(found)
+        names = {module: name for name, module in self.module.named_modules()}
+        for key, output in runs[0].items():
+            other = runs[1].get(key)
+            if other is not None and output.shape == other.shape and max_difference(output, other) > self.tolerance:
+                return f"; the first module that differs is {names.get(key[0]) or 'the model itself'}"
+        return ""
+
+    def states(self, length: int, *inputs: Tensor) -> dict[tuple[nn.Module, int], Tensor]:
         """What modules put out that has a vector for each of so many tokens, by the module and the number of its call.
 
         The tensors are (batch, length, channels), in the order of calls. There must not be as many sentences as tokens.
@@ -303,13 +448,13 @@ class ModelUnderTest(UnderTest):
 
         def keep(number: int, module: nn.Module, output: Tensor) -> None:
             if output.dim() == 3:
-                rows_first = output if len(output) == len(source) else output.transpose(0, 1)
-                if rows_first.shape[:2] == (len(source), length):
+                rows_first = output if len(output) == len(inputs[0]) else output.transpose(0, 1)
+                if rows_first.shape[:2] == (len(inputs[0]), length):
                     found[module, number] = rows_first.clone()
 
         model = self.module  # built before anything is counted
         with every_output(keep):
-            self.logits(model, source, target)
+            self.logits(model, *inputs)
         return found
 
 
@@ -401,12 +546,26 @@ class Adapted(nn.Module):
 
     Args:
         model: any module.
-        call: called as `call(model, *arguments, **options)`; makes the model's answer of them.
+        call: called as `call(model, *arguments, **options)`; makes the model's answer of them. If a model of one side
+            takes `mask` (1 = real, 0 = padding) or `positions`, both (batch, length), its call says so by these names.
+        extend: called as `extend(model, *inputs, cache=cache)`, the last of the inputs being new tokens only; returns
+            their logits, and the cache with them. `None` is an empty cache. May take `mask`, of old and new tokens, and
+            `positions`, of the new ones.
+        reorder: called as `reorder(model, cache, rows)`; returns a cache of these rows of the batch.
+        crop: called as `crop(model, cache, length)`; returns a cache of that many tokens.
+        generate: called as `generate(model, *inputs, steps)`; returns the last of the inputs and so many more tokens,
+            the most probable ones. May take `mask`.
+        one_cache: the module itself keeps the cache, so there is one at a time.
     """
 
-    def __init__(self, model: nn.Module, call: Callable[..., Any]) -> None:
+    def __init__(
+        self, model: nn.Module, call: Callable[..., Any], *, extend: Callable[..., Any] | None = None,
+        reorder: Callable[..., Any] | None = None, crop: Callable[..., Any] | None = None,
+        generate: Callable[..., Any] | None = None, one_cache: bool = False,
+    ) -> None:  # fmt: skip
         super().__init__()
-        self.model, self.call = model, call
+        self.model, self.call, self.one_cache = model, call, one_cache
+        self.extend, self.reorder, self.crop, self.generate = extend, reorder, crop, generate
 
     def forward(self, *arguments: Any, **options: Any) -> Any:
         """Call the model as `call` says."""

@@ -28,6 +28,7 @@ class Property:
     function: Check
     cause: str
     case: str
+    needs: str = ""  # the kind of model that it is about
 
     @property
     def name(self) -> str:
@@ -35,17 +36,20 @@ class Property:
         return self.function.__name__.replace("_", " ")
 
 
-def register_property(properties: list[Property], cause: str, case: str = "") -> Callable[[Check], Check]:
+def register_property(
+    properties: list[Property], cause: str, case: str = "", needs: str = ""
+) -> Callable[[Check], Check]:
     """Enter the decorated function into a list of properties.
 
     Args:
         properties: the list.
         cause: what is most likely wrong where the property fails.
         case: the gallery's short name for such a bug.
+        needs: the kind of model that it is about, a word that its `has` knows; empty = any.
     """
 
     def enter(function: Check) -> Check:
-        properties.append(Property(function, cause, case))
+        properties.append(Property(function, cause, case, needs))
         return function
 
     return enter
@@ -62,11 +66,13 @@ class Finding:
     case: str = ""
     traceback: str = ""  # where the property raised, if it did
     follows_from: str = ""  # the failed property that this failure may follow from
+    reproduction: str = ""  # seed, sizes and inputs with which it failed
 
     def __str__(self) -> str:
         line = f"{self.verdict:<14} {self.name}: {self.evidence}"
         gallery = f" (gallery: {self.case})" if self.case else ""
-        return line + (f"\n{'':<14} likely: {self.cause}{gallery}" if self.verdict == "fail" else "")
+        again = f"\n{'':<14} again: {self.reproduction}" if self.reproduction else ""
+        return line + (f"\n{'':<14} likely: {self.cause}{gallery}{again}" if self.verdict == "fail" else "")
 
     @property
     def page(self) -> str:
@@ -172,9 +178,11 @@ def examine(
     """
     found = []
     for entry in properties:
-        on_start(entry.name)
+        on_start(thing.words(entry.name))
+        thing.start()
         found.append(_finding(thing, entry))
         on_finding(found[-1])
+    follows = {thing.words(name): thing.words(others) for name, others in follows.items()}
     failed = [finding.name for finding in found if finding.verdict == "fail"]
     parents = {name: next((p for p in follows.get(name, "").split(", ") if p in failed), "") for name in failed}
 
@@ -185,14 +193,15 @@ def examine(
 
 
 def _finding(thing: Any, entry: Property) -> Finding:
-    where, causes = "", [entry.cause]
+    where, causes, name = "", [entry.cause], thing.words(entry.name)
     try:
         holds, evidence, *shown = entry.function(thing)
         causes = [*shown, *causes]
     except NotApplicable as reason:
-        return Finding(entry.name, "not applicable", str(reason))
+        return Finding(name, "not applicable", thing.words(str(reason)))
     except Exception as error:
         holds, evidence, where = False, f"it raised {one_line(error)}", traceback.format_exc()
+    evidence, cause = thing.words(evidence), thing.words(causes[0])
     if holds:
-        return Finding(entry.name, "pass", evidence)
-    return Finding(entry.name, "fail", evidence, causes[0], entry.case, where)
+        return Finding(name, "pass", evidence)
+    return Finding(name, "fail", evidence, cause, entry.case, where, reproduction=thing.reproduction())

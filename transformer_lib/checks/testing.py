@@ -24,7 +24,10 @@ def transformer_tests(factory: Factory, *, training: bool = True, **options: Any
 
     @pytest.mark.parametrize("name", names, ids=[name.replace(" ", "-") for name in names])
     def test(name: str) -> None:
-        (finding,) = check_transformer(factory, only=[name], **options).findings
+        findings = check_transformer(factory, only=[name], **options).findings
+        if not findings:
+            pytest.skip("this property is about another kind of model")
+        (finding,) = findings
         if finding.verdict == "not applicable":
             pytest.skip(finding.evidence)
         if finding.verdict == "fail":

@@ -1,0 +1,53 @@
+"""Decoders with caches: right ones pass, and wrong ones fail with the property that is about their mistake."""
+
+import pytest
+from decoders import RIGHT, WRONG
+
+from transformer_lib.checks import check_transformer
+
+UNSEEN = {"holes", "positions end at 16"}  # a second layer fills the holes; who counts on a mean still hears the order
+
+
+def check(factory, **options):
+    return check_transformer(factory, family="decoder", pad_id=3, max_len=64, training=False, **options)
+
+
+@pytest.mark.parametrize("name", RIGHT)
+def test_right_decoders_pass(name):
+    report = check(RIGHT[name])
+    assert report.holds, report
+    verdicts = {finding.name: finding.verdict for finding in report.findings}
+    assert verdicts["causality"] == verdicts["the past is seen"] == "pass"
+    if name == "learned positions":
+        assert {key for key, verdict in verdicts.items() if verdict != "pass"} == {"dropout in training"}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_wrong_decoders_fail(name):
+    """Also without the wrong decoder's kin: a property about another kind of mistake is not enough."""
+    report = check(WRONG[name])
+    assert report.holds == (name in UNSEEN), report
+
+
+@pytest.mark.parametrize(("name", "property_name", "words"), [
+    ("positions begin anew", "cache one by one", "from token 2 of 40 on; the first module that differs is model.place"),
+    ("the last of a prompt is not stored", "cache after a prefill", "from token 6 of 40 on"),
+    ("chunks: no mask", "cache in chunks", "in pieces of 4, 3, 1, 4"),
+    ("one cache for all", "two caches in turns", ""),
+    ("reorders keys only", "cache reordered", "rows 2, 0, 0"),
+    ("crops the end", "cache cropped", ""),
+    ("the mask covers new tokens only", "cache with padding in front", ""),
+    ("scores by length", "a prefix is enough", "the first module that differs is model.layers.0.o"),
+    ("forgets the first after twelve", "the past is seen", "position 10 does not see position 0"),
+    ("the mask is not used", "a mask hides what it should", "under the mask"),
+    ("positions are not used", "padding in front", ""),
+    ("generates with a mask that does not grow", "generated tokens are the most probable", "of 24"),
+    ("generates, and counts padding", "generated in a batch as alone", "[0, "),
+])  # fmt: skip
+def test_the_property_that_is_about_it_fails(name, property_name, words):
+    """The finding says what differs, and how to see it again."""
+    (finding,) = check(WRONG[name], only=[property_name]).findings
+    assert finding.verdict == "fail"
+    assert words in finding.evidence
+    assert finding.reproduction.startswith("seed 0, 29 tokens, padding 3; inputs ")
+    assert (finding,) == check(WRONG[name], only=[property_name]).findings

@@ -1,0 +1,248 @@
+# Generated from chapters/12b_properties.md: edit it there and `make export`, or here and `make sync`.
+
+"""Caches and generation: what is computed piece by piece is what is computed at once."""
+
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from transformer_lib.checks.model_under_test import LONGEST, Adapted, ModelUnderTest, max_difference
+from transformer_lib.checks.report import NotApplicable, Outcome, Property, register_property
+from transformer_lib.files import one_line
+
+CACHES: list[Property] = []
+LONG = 40  # tokens, where the model accepts so many
+
+
+def _part(model: ModelUnderTest, name: str) -> Callable[..., Any]:
+    """A function of the adapter, with the model in its first place; not applicable if the adapter has none."""
+    adapter = model.module
+    function = getattr(adapter, name) if isinstance(adapter, Adapted) else None
+    if function is None:
+        raise NotApplicable(f"the adapter has no `{name}`")
+
+    @torch.no_grad()
+    def call(*arguments: Any, **options: Any) -> Any:
+        with model.block(adapter):
+            return function(adapter.model, *arguments, **options)
+
+    return call
+
+
+def _inputs(model: ModelUnderTest, rows: int = 2) -> list[Tensor]:
+    """Tokens for each side; of the causal one as many as a cache should be tried with."""
+    try:
+        length = min(LONG, model.max_len or LONG)
+        model(*model.inputs(rows, 7, length))
+    except Exception:
+        length = LONGEST
+    return [*model.inputs(rows, 7, length)]
+
+
+def _in_pieces(
+    model: ModelUnderTest, inputs: list[Tensor], sizes: Iterable[int], mask: Tensor | None = None
+) -> tuple[Tensor, Any]:
+    """Logits for the first tokens of the last side, handed over in pieces of these sizes, and the cache after them."""
+    extend, takes = _part(model, "extend"), model.accepts(model.module, "extend")
+    found, cache, start = [], None, 0
+    for size in sizes:
+        end, told = start + size, {}
+        if mask is not None:
+            told = {"mask": mask[:, :end], "positions": model.positions(mask[:, :end])[:, start:]}
+        told = {name: value for name, value in told.items() if name in takes}
+        logits, cache = extend(*inputs[:-1], inputs[-1][:, start:end], cache=cache, **told)
+        if logits.shape[:2] != (len(inputs[-1]), size):
+            raise ValueError(f"for {size} new tokens `extend` must give {size} logits; got {tuple(logits.shape)}")
+        found.append(logits)
+        start = end
+    return torch.cat(found, dim=1), cache
+
+
+def _as_at_once(model: ModelUnderTest, sizes: list[int], words: str) -> Outcome:
+    """Compare the logits of pieces, and of single tokens after them, with those of one call without a cache."""
+    inputs = _inputs(model)
+    rest = inputs[-1].size(1) - sum(sizes)
+    pieces, whole = _in_pieces(model, inputs, [*sizes, *[1] * rest])[0], model(*inputs)
+    moves = [max_difference(pieces[:, i], whole[:, i]) for i in range(whole.size(1))]
+    holds, evidence = model.at_most_rounding(max(moves), f"{words}, logits differ from those without a cache by")
+    if not holds:
+        first = next(i for i, move in enumerate(moves) if not move <= model.tolerance)
+        evidence += f", from token {first + 1} of {len(moves)} on"
+        if first >= sum(sizes):  # a single token: its vectors are those of the same token in the one call
+            cache = _in_pieces(model, inputs, [*sizes, *[1] * (first - sum(sizes))])[1] if first else None
+            single = partial(_part(model, "extend"), *inputs[:-1], inputs[-1][:, first : first + 1], cache=cache)
+            evidence += model.culprit(single, partial(model, *inputs), slice(1), slice(first, first + 1))
+    return holds, evidence
+
+
+@register_property(CACHES, "positions or the mask do not count what the cache holds", needs="cache")
+def cache_one_by_one(model: ModelUnderTest) -> Outcome:
+    """Token by token, each from the cache of those before it, the logits are those of one call.
+
+    Proves: so for one sentence length, of 40 tokens where the model accepts them. Cannot: see beyond it.
+    """
+    return _as_at_once(model, [], "one token at a time")
+
+
+@register_property(CACHES, "the first tokens are not stored, or are stored at other positions", needs="cache")
+def cache_after_a_prefill(model: ModelUnderTest) -> Outcome:
+    """Five tokens at once, and then one at a time.
+
+    Proves: what a prompt leaves in the cache is what single tokens would have left. Cannot: see other lengths.
+    """
+    return _as_at_once(model, [5], "after five tokens at once")
+
+
+@register_property(CACHES, "new tokens see each other's future, or not the past: the mask's offset", needs="cache")
+def cache_in_chunks(model: ModelUnderTest) -> Outcome:
+    """Several tokens at a time, in pieces of unequal sizes. A model that refuses this, by an error, is not judged.
+
+    Proves: the mask of new tokens knows how many old ones there are. Cannot: try all sizes.
+    """
+    _part(model, "extend")
+    found: list[Outcome] = []
+    for sizes in ([4, 3, 1, 4], [1, 7, 2, 2]):
+        try:
+            found.append(_as_at_once(model, sizes, f"in pieces of {', '.join(map(str, sizes))} and then 1"))
+        except Exception as error:
+            if not found:
+                raise NotApplicable(f"it refuses several new tokens: {one_line(error)}") from None
+    return next((outcome for outcome in found if not outcome[0]), found[0])
+
+
+@register_property(CACHES, "the cache lies in the module or in a default argument, and is shared", needs="cache")
+def two_caches_in_turns(model: ModelUnderTest) -> Outcome:
+    """Two sentences, each with its own cache, go on in turns, with a call without any cache between.
+
+    Proves: a cache belongs to its sentence. Cannot: judge a model that says it has one cache only; then the sentence
+    that begins anew must not see the old one.
+    """
+    first, second = _inputs(model), _inputs(model)
+    extend = _part(model, "extend")
+    wanted = [model(*inputs)[:, 6:7] for inputs in (first, second)]
+    caches = [_in_pieces(model, first, [6])[1]]
+    if model.module.one_cache:
+        moved = max_difference(_in_pieces(model, second, [6, 1])[0][:, 6:7], wanted[1])
+        return model.at_most_rounding(moved, "after another sentence, logits move by")
+    caches.append(_in_pieces(model, second, [6])[1])
+    model(*first)
+    moves = []
+    for inputs, cache, logits in zip((first, second), caches, wanted):
+        new, _ = extend(*inputs[:-1], inputs[-1][:, 6:7], cache=cache)
+        moves.append(max_difference(new, logits))
+    return model.at_most_rounding(max(moves), "with two caches in turns, logits differ from each alone by")
+
+
+@register_property(CACHES, "some of the tensors are not reordered, or another axis is", needs="cache")
+def cache_reordered(model: ModelUnderTest) -> Outcome:
+    """After eight tokens the rows 2, 0, 0 go on, as in a beam search.
+
+    Proves: the cache follows its rows. Cannot: judge an adapter without `reorder`.
+    """
+    reorder, extend, rows = _part(model, "reorder"), _part(model, "extend"), torch.tensor([2, 0, 0])
+    inputs = _inputs(model, 3)
+    cache = reorder(_in_pieces(model, inputs, [6, 1, 1])[1], rows)
+    chosen = [tokens[rows] for tokens in inputs]
+    chosen[-1][:, 8:] = model.tokens(3, chosen[-1].size(1) - 8, side=-1)
+    return _goes_on(model, extend, chosen, cache, 8, "with rows 2, 0, 0 of the cache")
+
+
+@register_property(CACHES, "the length is cut and a counter of positions is not, or some layers are not", needs="cache")
+def cache_cropped(model: ModelUnderTest) -> Outcome:
+    """After ten tokens, the cache is cut to six and other tokens go on, as in speculative decoding.
+
+    Proves: what was cut is forgotten. Cannot: judge an adapter without `crop`.
+    """
+    crop, extend, inputs = _part(model, "crop"), _part(model, "extend"), _inputs(model)
+    cache = crop(_in_pieces(model, inputs, [9, 1])[1], 6)
+    inputs[-1][:, 6:] = model.other(inputs[-1][:, 6:], side=-1)
+    return _goes_on(model, extend, inputs, cache, 6, "after the cache was cut")
+
+
+def _goes_on(
+    model: ModelUnderTest, extend: Callable[..., Any], inputs: list[Tensor], cache: Any, start: int, words: str
+) -> Outcome:
+    """Compare three tokens from a cache of so many with the same in one call."""
+    found = []
+    for i in range(start, start + 3):
+        logits, cache = extend(*inputs[:-1], inputs[-1][:, i : i + 1], cache=cache)
+        found.append(logits)
+    moved = max_difference(torch.cat(found, dim=1), model(*inputs)[:, start : start + 3])
+    return model.at_most_rounding(moved, f"{words}, logits differ from those without a cache by")
+
+
+@register_property(CACHES, "the mask covers the new tokens only, or positions count padding", needs="cache")
+def cache_with_padding_in_front(model: ModelUnderTest) -> Outcome:
+    """Sentences of unequal lengths, padded in front, in pieces with a mask: as in one call with the same mask.
+
+    Proves: the mask reaches the cached keys, too. Cannot: judge an `extend` without `mask`.
+    """
+    if not {"mask"} <= {*model.accepts(model.module, "extend")} & {*model.accepts(model.module)}:
+        raise NotApplicable("the adapter's `call` or `extend` has no `mask`")
+    inputs = _inputs(model, 3)
+    padded = torch.arange(inputs[-1].size(1)) < torch.tensor([0, 3, 5])[:, None]
+    inputs[-1][padded] = model.pad_id
+    mask = (~padded).long()
+    whole = model(*inputs, mask=mask, **model.told_positions(mask))
+    single = whole.size(1) - 8
+    pieces = _in_pieces(model, inputs, [8, *[1] * single], mask)[0]
+    moved = max_difference(pieces[~padded], whole[~padded])
+    return model.at_most_rounding(moved, "padded in front, logits with and without a cache differ by")
+
+
+def _greedy(model: ModelUnderTest, inputs: list[Tensor], steps: int) -> Tensor:
+    """Prompts and their most probable continuations, everything computed anew for each token."""
+    *others, tokens = inputs
+    for _ in range(steps):
+        told = {"mask": torch.ones_like(tokens)} if "mask" in model.accepts(model.module) else {}
+        tokens = torch.cat([tokens, model(*others, tokens, **told)[:, -1:].argmax(dim=-1)], dim=1)
+    return tokens
+
+
+def _varied(model: ModelUnderTest, length: int, steps: int = 8) -> tuple[list[Tensor], Tensor]:
+    """One of 24 prompts, and its greedy continuation: that with the most different tokens, and without padding."""
+    inputs = [*model.inputs(24, 7, length)]
+    wanted = _greedy(model, inputs, steps)
+    kinds = [0 if model.pad_id in row else len(set(row)) for row in wanted[:, length:].tolist()]
+    best = max(range(24), key=lambda row: kinds[row])
+    if kinds[best] < 2:
+        raise NotApplicable("all continuations repeat one token, or contain padding")
+    return [tokens[best : best + 1] for tokens in inputs], wanted[best : best + 1]
+
+
+@register_property(CACHES, "the logits of another position are taken, or the cache is wrong", needs="generate")
+def generated_tokens_are_the_most_probable(model: ModelUnderTest) -> Outcome:
+    """Eight tokens by `generate` are the argmax of a full recomputation, for prompts of one, five and nine tokens.
+
+    Proves: so for prompts whose continuations are not one token again and again. Cannot: judge sampling.
+    """
+    generate, wrong, kinds = _part(model, "generate"), 0, []
+    for length in (1, 5, 9):
+        inputs, wanted = _varied(model, length)
+        found = generate(*inputs, 8)
+        wrong += 8 if found.shape != wanted.shape else int((found != wanted).sum())
+        kinds.append(len(set(wanted[0, length:].tolist())))
+    evidence = f"{wrong} of 24 generated tokens are not the most probable ones ({min(kinds)} or more are different)"
+    return wrong == 0, evidence
+
+
+@register_property(CACHES, "padding in front is read, or shifts positions, in `generate`", needs="generate")
+def generated_in_a_batch_as_alone(model: ModelUnderTest) -> Outcome:
+    """Prompts of seven, four and two tokens, padded in front, go on as each does alone.
+
+    Proves: padding has no part in it. Cannot: judge a `generate` that takes no `mask`.
+    """
+    generate = _part(model, "generate")
+    if "mask" not in model.accepts(model.module, "generate"):
+        raise NotApplicable("the adapter's `generate` has no `mask`")
+    prompts, wanted = zip(*(_varied(model, length) for length in (7, 4, 2)))
+    rows = [torch.cat([model.padding(1, 7 - prompt[-1].size(1)), prompt[-1]], dim=1) for prompt in prompts]
+    others = [torch.cat(side) for side in zip(*(prompt[:-1] for prompt in prompts))]
+    tokens = torch.cat(rows)
+    found = generate(*others, tokens, 8, mask=(tokens != model.pad_id).long())[:, -8:]
+    alone = torch.cat([row[:, -8:] for row in wanted])
+    wrong = (found != alone).sum(dim=1).tolist()
+    return not any(wrong), f"of eight generated tokens a row, {wrong} differ from those of each prompt alone"

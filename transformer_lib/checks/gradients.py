@@ -1,0 +1,157 @@
+# Generated from chapters/12b_properties.md: edit it there and `make export`, or here and `make sync`.
+
+"""Where the gradient goes."""
+
+from collections import defaultdict
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.module import register_module_forward_pre_hook
+
+from transformer_lib.checks.model_under_test import (
+    ModelUnderTest,
+    constant_matrices,
+    modules_with_gradient,
+)
+from transformer_lib.checks.report import NotApplicable, Outcome, Property, register_property
+
+GRADIENTS: list[Property] = []
+
+
+@register_property(GRADIENTS, "a part of the model is built but not used, or cut off from the loss", "dead")
+def gradient_reaches_everything(model: ModelUnderTest) -> Outcome:
+    """Every parameter gets a gradient: each quarter of a linear map, each row that is looked up in a table of words.
+
+    Proves: nothing is cut off, and nothing random is frozen. Vectors whose gradient is 0 but for rounding are excused:
+    the bias of the keys shifts all scores of a row, which softmax ignores. What one batch does not reach, as an expert
+    that nobody chose or a far distance, gets more sentences, other seeds and a longer one. A matrix that is constant
+    must get one as it was built, in the first steps. Cannot: say that a part does its work.
+    """
+    try:
+        model.gradients(*model.inputs())
+    except NotApplicable as reason:
+        return False, str(reason), "requires_grad is False, or forward runs under no_grad() or inference_mode()"
+    if stuck := _stuck_at_the_start(model):
+        cause = "matrices start at a constant and block each other's gradient"
+        return False, f"{len(stuck)} constant matrices get no gradient in the first steps, such as {stuck[0]}", cause
+    parameters, sizes = dict(model.module.named_parameters()), defaultdict[str, float](float)
+    maps = {f"{name}.weight" for name, module in model.module.named_modules() if isinstance(module, nn.Linear)}
+    seeds = [dict(model.build(seed).named_parameters()) for seed in (model.seed, model.seed + 1)]
+    if frozen := [n for n, p in seeds[0].items() if not p.requires_grad and not torch.equal(p, seeds[1][n])]:
+        return False, f"{len(frozen)} parameters are random and frozen, such as {frozen[0]}", "requires_grad is False"
+    longest = max(model.lengths)
+    for number, rows in enumerate((3, 16, 16, 16, 1)):
+        module = model.module if number < 2 else model.build(model.seed + number)
+        inputs = model.inputs(rows) if number < 4 else model.inputs(rows, longest, longest)
+        for name, gradient in model.gradients(*inputs, module=module).items():
+            parts = [] if gradient is None else [gradient]
+            parts = [part for g in parts for i in (0, 1) for part in g.chunk(4, i)] if name in maps else parts
+            sizes[name] = max(sizes[name], min((part.abs().max().item() for part in parts), default=0.0))
+        typical = sorted(sizes.values())[len(sizes) // 2]
+        silent = [name for name, size in sizes.items() if not size > 1e-10 * typical]
+        dead = [name for name in silent if parameters[name].dim() > 1 or not sizes[name] > 0]
+        if not dead:
+            break
+    if dead:
+        return False, f"{len(dead)} of {len(sizes)} parameters get no gradient, at least in part, such as {dead[0]}"
+    for name, words in _deaf_rows(model).items():
+        cause = "padding_idx is not pad_id, tokens are cut off before the table, or its rows are multiplied by zeros"
+        return False, f"rows of {name} that are looked up get no gradient, at least in part: {words[:5]}", cause
+    excused = f"; for {len(silent)} of them, as for a key's bias, it is 0 but for rounding" if silent else ""
+    return True, f"all {len(sizes)} parameters get a gradient{excused}"
+
+
+def _stuck_at_the_start(model: ModelUnderTest) -> list[str]:
+    """The matrices that start at a constant, such as 0, and get no gradient at all in the first five steps of Adam."""
+    module = model.build()
+    parameters = {name: p for name, p in module.named_parameters() if p.requires_grad}
+    constant = [*constant_matrices(module)]
+    if not constant:
+        return []
+    optimizer = torch.optim.Adam(parameters.values())
+    for _ in range(5):
+        gradients = model.gradients(*model.inputs(16), module=module)
+        constant = [name for name in constant if (g := gradients[name]) is not None and not g.any()]
+        for name, parameter in parameters.items():
+            parameter.grad = gradients[name]
+        optimizer.step()
+    return constant
+
+
+def _deaf_rows(model: ModelUnderTest) -> dict[str, list[int]]:
+    """The tables that look up all tokens of one side, and which of these rows get no gradient, if only in part."""
+    sizes = {side.vocab_size for side in model.sides}
+    looked_up: dict[nn.Module, set[int]] = defaultdict(set)
+
+    def note(module: nn.Module, inputs: tuple[Tensor, ...]) -> None:
+        if isinstance(module, nn.Embedding) and module.num_embeddings in sizes:
+            looked_up[module].update(*(tokens.flatten().tolist() for tokens in inputs))
+
+    inputs = [model.every_token(side=side) for side in range(len(model.sides))]
+    with register_module_forward_pre_hook(note):
+        gradients = model.gradients(*inputs)
+    words_of = [set(tokens.flatten().tolist()) for tokens in inputs]
+    tokens, found = (*words_of, set.union(*words_of)), {}
+    for name, module in model.module.named_modules():
+        gradient, words = gradients.get(f"{name}.weight"), looked_up[module] - {model.pad_id}
+        if gradient is not None and words in tokens:
+            if deaf := [word for word in sorted(words) if not gradient[word].all()]:
+                found[name] = deaf
+    return found
+
+
+@register_property(GRADIENTS, "part of the computation is cut off from its gradient: detach(), .data or no_grad()")
+def gradient_is_the_derivative(model: ModelUnderTest) -> Outcome:
+    """A small step along the gradient, and one against it, change the loss as the gradient says, in three batches.
+
+    In each batch a step that is 100 times smaller will do as well: the larger one may meet a jump of the loss.
+
+    Proves: it is the gradient of what the module computes, as far as it goes: what gets no gradient does not move.
+    Cannot: see a cut that turns the gradient by less than 11 degrees, or makes it shorter by less than a fiftieth.
+    """
+    step, off = (model.tolerance / 1e4) ** 0.4, []  # the tolerance is 10,000 roundings; larger steps feel the curvature
+    parameters = dict(model.module.named_parameters())
+    for _ in range(3):
+        inputs, losses = model.inputs(), []
+        found = {name: g.to_dense() for name, g in model.gradients(*inputs).items() if g is not None}
+        length = torch.stack([g.norm() for g in found.values()]).norm()
+        before = {name: parameters[name].detach().clone() for name in found}
+        with torch.no_grad():  # in place: after `torch.func.functional_call` a module with two names is another one
+            for by in (step, -step, step / 100, -step / 100):
+                for name, g in found.items():
+                    parameters[name].copy_(before[name] + by / length * g)
+                losses.append(model.loss(model.run(model.module, *inputs)))
+            for name, parameter in before.items():
+                parameters[name].copy_(parameter)
+        large, small = (losses[0] - losses[1]) / step, 100 * (losses[2] - losses[3]) / step
+        off.append(min(abs(change / (2 * length) - 1).item() for change in (large, small)))
+    if all(share < 0.02 for share in off):
+        return True, "a small step along the gradient moves the loss as the gradient says"
+    return False, f"a small step along the gradient moves the loss by an amount that is {max(off):.0%} off"
+
+
+@register_property(
+    GRADIENTS, "position i does not see its own token: the mask excludes the diagonal", "off-by-one", needs="causal"
+)
+def first_token_sees_itself(model: ModelUnderTest) -> Outcome:
+    """With a target of one token, the decoder's self-attention takes part.
+
+    Proves: the first position attends to itself. A changed token cannot show it: the residual connection carries it
+    past its own mask. So a module fails if a gradient arrives at its output, or at a part's, but no longer at its
+    matrices, two or more; none arrives at queries and keys, rightly. Cannot: judge an empty row that is an average.
+    """
+    *source, target = model.inputs()
+    several = model.gradients(*source, target)
+    with modules_with_gradient() as heard:
+        one = model.gradients(*source, target[:, :1])
+    if not all(g.isfinite().all() for g in one.values() if g is not None):
+        return False, "with a target of one token, gradients are not finite"
+    before, now = ({name for name, g in got.items() if g is not None and g.any()} for got in (several, one))
+    found = []
+    for name, module in model.module.named_modules():
+        matrices = {f"{name}.{key}" for key, parameter in module.named_parameters() if parameter.dim() > 1}
+        parts = {part for part in module.modules() if any(p.dim() > 1 for p in part.parameters())}  # no activations
+        if len(matrices) > 1 and matrices <= before - now and not heard.isdisjoint(parts):
+            found.append(name)
+    which = f"{len(found)} modules do nothing, such as {found[0]}" if found else "every module still works"
+    return not found, f"with a target of one token, {which}"

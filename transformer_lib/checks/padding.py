@@ -1,0 +1,194 @@
+# Generated from chapters/12b_properties.md: edit it there and `make export`, or here and `make sync`.
+
+"""What padding may change: nothing that is real."""
+
+import math
+from collections import defaultdict
+from contextlib import suppress
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.module import register_module_forward_pre_hook
+
+from transformer_lib.checks.model_under_test import (
+    ModelUnderTest,
+    max_difference,
+)
+from transformer_lib.checks.report import NotApplicable, Outcome, Property, register_property
+
+PADDING: list[Property] = []
+
+
+@register_property(PADDING, "attention reaches padded source positions", "source-padding", needs="whole")
+def source_padding_on_the_right(model: ModelUnderTest) -> Outcome:
+    """More padding at the end of the source changes no logits.
+
+    Proves: padded keys have no weight, in the encoder and for the decoder. Cannot: tell which of the two has some.
+    """
+    source, *target = model.inputs()
+    longer = torch.cat([source, model.padding(3, 4)], dim=1)
+    real = slice(7)  # of an encoder's answer, the rest belongs to padding
+    moved = max_difference(model(longer, *target)[:, real], model(source, *target))
+    holds, evidence = model.at_most_rounding(moved, "four more padded source positions move the logits by")
+    if holds:
+        return holds, evidence
+    evidence += model.culprit(lambda: model(longer, *target), lambda: model(source, *target), real)
+    with suppress(NotApplicable):
+        if _moved_by_padding(model, (longer, *target), real) <= model.tolerance:
+            cause = "positions or a norm depend on the padded length: what PAD contains does not matter"
+            return holds, evidence, cause
+    return holds, evidence
+
+
+@register_property(PADDING, "something mixes target positions apart from causal attention", "reshape", needs="causal")
+def target_padding_on_the_right(model: ModelUnderTest) -> Outcome:
+    """More padding at the end of the target changes no logits of real positions.
+
+    Proves: nothing mixes target positions apart from causal attention, such as a mean over the length. Cannot: show
+    that the target's padding mask is used: padding on the right lies in everybody's future, hidden in any case.
+    """
+    *source, target = model.inputs()
+    longer = torch.cat([target, model.padding(3, 4)], dim=1)
+    moved = max_difference(model(*source, longer)[:, : target.size(1)], model(*source, target))
+    return model.at_most_rounding(moved, "four more padded target positions move the real logits by")
+
+
+def _pad_tables(model: ModelUnderTest, inputs: tuple[Tensor, ...]) -> list[Tensor]:
+    """Those tables that look up all the padding of these sentences."""
+    sizes = {side.vocab_size for side in model.sides}
+    looked_up: dict[Tensor, int] = defaultdict(int)
+
+    def count(module: nn.Module, inputs: tuple[Tensor, ...]) -> None:
+        if isinstance(module, nn.Embedding) and module.num_embeddings in sizes:
+            looked_up[module.weight] += sum(int((tokens == model.pad_id).sum()) for tokens in inputs)
+
+    with register_module_forward_pre_hook(count):
+        model(*inputs)
+    padding = sum(int((tokens == model.pad_id).sum()) for tokens in inputs)
+    tables = [weight for weight, times in looked_up.items() if times >= padding]
+    if not tables:
+        raise NotApplicable("no nn.Embedding of the vocabulary's size looks up this padding")
+    return tables
+
+
+def _moved_by_padding(
+    model: ModelUnderTest,
+    inputs: tuple[Tensor, ...],
+    real: slice,
+    word: int | None = None,
+    old: tuple[Tensor, ...] = (),
+) -> float:
+    """How far the logits at real positions move when the vector of the padding token is another one.
+
+    If a word and other inputs are given, it is that word's, and the move is from the logits for those inputs.
+    """
+    tables, before = _pad_tables(model, inputs), model(*(old or inputs))
+    rows = [table[model.pad_id] for table in tables]
+    saved = [row.detach().clone() for row in rows]
+    with torch.no_grad():
+        for table, row in zip(tables, rows):
+            noise = torch.randn(row.shape, generator=model.generator, dtype=torch.float64) * 3
+            row.copy_(noise if word is None else table[word])
+        try:
+            after = model(*inputs)
+        finally:
+            for row, vector in zip(rows, saved):
+                row.copy_(vector)
+    keep = [token for token in range(model.sides[-1].vocab_size) if token != model.pad_id]  # tied: its own logit moves
+    return max_difference(after[:, real][..., keep], before[:, real][..., keep])
+
+
+@register_property(
+    PADDING, "the source's padding mask is missing, inverted or on the wrong axis", "source-padding", needs="whole"
+)
+def source_padding_on_the_left(model: ModelUnderTest) -> Outcome:
+    """What the embedding of PAD contains does not matter, with padding before the source.
+
+    Proves: padded keys are not read. The logits may differ from those of the unpadded source, because positions
+    shift; the content of PAD may not. Cannot: judge a model whose source embedding is no nn.Embedding.
+    """
+    source, *target = model.inputs()
+    real = slice(None) if target else slice(3, None)
+    moved = _moved_by_padding(model, (torch.cat([model.padding(3, 3), source], dim=1), *target), real)
+    return model.at_most_rounding(moved, "another PAD vector before the source moves the logits by")
+
+
+@register_property(
+    PADDING, "the target's padding mask is missing, or on the wrong axis", "target-padding", needs="causal"
+)
+def target_padding_on_the_left(model: ModelUnderTest) -> Outcome:
+    """What the embedding of PAD contains does not matter to real positions, with padding before the target.
+
+    Proves: the decoder combines both masks. Cannot: judge a model whose target embedding is no nn.Embedding, nor one
+    that reads padding in the target like any word: that is right as long as padding stands on the right.
+    """
+    *source, target = model.inputs()
+    left = torch.cat([model.padding(3, 3), target], dim=1)
+    word = int(model.other(model.padding(1, 1), side=-1))
+    as_word = (*source, torch.where(left == model.pad_id, word, left))
+    masked = "mask" in model.accepts(model.module)  # then it is no choice
+    if not masked and _moved_by_padding(model, (*source, left), slice(3, None), word, as_word) <= model.tolerance:
+        raise NotApplicable("in the target, padding is read like any word; it must stand on the right")
+    moved = _moved_by_padding(model, (*source, left), slice(3, None))
+    outcome = model.at_most_rounding(moved, "another PAD vector before the target moves the real logits by")
+    return outcome if math.isfinite(moved) else (*outcome, "a padded query may see nothing, and its row becomes NaN")
+
+
+@register_property(PADDING, "the mask is inverted, is not used, or is used only if it is given", needs="mask")
+def a_mask_hides_what_it_should(model: ModelUnderTest) -> Outcome:
+    """A mask of ones is no mask; and what stands where the mask is 0, in front or at the end, moves no real logits.
+
+    Proves: so for these sentences. Cannot: judge a model that takes no mask.
+    """
+    *others, tokens = model.inputs(3, 7, 7)
+    moved = max_difference(model(*others, tokens, mask=torch.ones_like(tokens)), model(*others, tokens))
+    if moved > model.tolerance:
+        return False, f"a mask of ones, and none, give logits that differ by {model.describe(moved)}"
+    moves = []
+    for real in (slice(3, None), slice(4)):
+        mask = torch.zeros_like(tokens)
+        mask[:, real] = 1
+        told = {"mask": mask} | model.told_positions(mask)
+        changed = torch.where(mask == 0, model.other(tokens, side=-1), tokens)
+        moves.append(max_difference(model(*others, changed, **told)[:, real], model(*others, tokens, **told)[:, real]))
+    return model.at_most_rounding(max(moves), "other tokens under the mask move the real logits by")
+
+
+@register_property(PADDING, "positions are not used, or the mask is not, in some layer", needs="mask")
+def padding_in_front(model: ModelUnderTest) -> Outcome:
+    """With padding in front, a mask, and positions that do not count it, real tokens get the logits they get alone.
+
+    Proves: batches that are padded in front are right, if positions are given. Cannot: judge a model that takes no
+    positions: padding in front may move its tokens to other ones.
+    """
+    *others, tokens = model.inputs(3, 7, 7)
+    padded = torch.cat([model.padding(3, 4), tokens], dim=1)
+    mask = (torch.arange(11) >= 4).long().expand(3, -1)
+    told = {"mask": mask} | model.told_positions(mask)
+    moved = max_difference(model(*others, padded, **told)[:, 4:], model(*others, tokens))
+    if len(told) == 1 and moved > model.tolerance:
+        raise NotApplicable(f"its call takes no `positions`; padding in front moves logits by {model.describe(moved)}")
+    return model.at_most_rounding(moved, "four padded tokens in front move the real logits by")
+
+
+@register_property(PADDING, "a fully masked row becomes NaN and poisons the gradient of every sentence", "empty-row")
+def empty_sentences(model: ModelUnderTest) -> Outcome:
+    """A sentence of nothing but padding in the batch leaves the others' logits and all gradients as they were.
+
+    Proves: such a row adds nothing but rounding. Gradients that are themselves rounding are not compared. Cannot: say
+    what the row itself should be.
+    """
+    inputs = model.inputs()
+    more = [torch.cat([tokens, model.padding(1, tokens.size(1))]) for tokens in inputs]
+    moved = max_difference(model(*more)[:3], model(*inputs))
+    alone = together = dict[str, Tensor | None]()
+    with suppress(NotApplicable):
+        alone, together = model.gradients(*inputs), model.gradients(*more, rows=3)
+    spoilt = sum(g is not None and not g.isfinite().all().item() for g in together.values())
+    if spoilt:
+        return False, f"{spoilt} of {len(together)} parameters get a gradient that is not finite"
+    for name, gradient in alone.items():
+        other = together[name]
+        if gradient is not None and other is not None and gradient.abs().max() > model.tolerance:
+            moved = max(moved, max_difference(other, gradient))
+    return model.at_most_rounding(moved, "an empty sentence moves the others' logits and gradients by")

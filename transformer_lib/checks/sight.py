@@ -1,0 +1,299 @@
+# Generated from chapters/12b_properties.md: edit it there and `make export`, or here and `make sync`.
+
+"""Who sees whom: what the logits at a position depend on."""
+
+import itertools
+import math
+from collections.abc import Iterable
+from functools import partial
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from transformer_lib.checks.model_under_test import (
+    LONGEST,
+    ModelUnderTest,
+    every_output,
+    max_difference,
+)
+from transformer_lib.checks.report import NotApplicable, Outcome, Property, register_property
+
+SIGHT: list[Property] = []
+
+
+def _influence(
+    model: ModelUnderTest, inputs: tuple[Tensor, ...], places: Iterable[int], *, side: int, training: bool = False
+) -> dict[int, list[float]]:
+    """How far the logits at each position move when another token stands at a place of one side, by the place."""
+    call = model.in_training if training else model
+    before, moves = call(*inputs), {}
+    for place in places:
+        after = call(*_changed(model, inputs, place, side=side))
+        moves[place] = [max_difference(after[:, i], before[:, i]) for i in range(after.size(1))]
+    return moves
+
+
+def _changed(model: ModelUnderTest, inputs: tuple[Tensor, ...], place: int, *, side: int) -> list[Tensor]:
+    """The inputs with other tokens at one place of one side."""
+    changed = [tokens.clone() for tokens in inputs]
+    changed[side][:, place] = model.other(inputs[side][:, place], side=side)
+    return changed
+
+
+def _few(length: int) -> Iterable[int]:
+    """All places of a short sentence, some of a long one."""
+    return range(length) if length <= LONGEST else (length // 2, length - 1)
+
+
+@register_property(
+    SIGHT, "the causal mask is missing, inverted or shifted; a norm runs over positions", "causal", needs="causal"
+)
+def causality(model: ModelUnderTest) -> Outcome:
+    """Logits at position i do not change when a target token after i does, in evaluation and in training mode.
+
+    Proves: for these weights and inputs, no information flows backwards, to rounding; training mode is tried with
+    random numbers that repeat. Cannot: show a leak that only other weights open. The later token is replaced at
+    random: a constant can vanish in a layer normalisation.
+    """
+
+    def leak(*, training: bool) -> float:
+        worst = [0.0]
+        for length in model.lengths:  # one sentence: what a batch mixes is another property's business
+            moves = _influence(model, model.inputs(1, 7, length), _few(length), side=-1, training=training)
+            worst += [move for place, row in moves.items() for move in row[:place]]
+        return max(worst)
+
+    words = "changing later target tokens moves earlier logits by"
+    worst, training, inputs = leak(training=False), 0.0, model.inputs(1)
+    if max_difference(model.in_training(*inputs), model.in_training(*inputs)) == 0:
+        training = leak(training=True)
+    if worst > model.tolerance >= training:
+        cause = "the mask is used in training mode only"
+        return False, f"{words} {model.describe(worst)}, in evaluation mode only", cause
+    if training > model.tolerance >= worst:
+        cause = "in training mode a mask is missing, or statistics run over positions"
+        return False, f"{words} {model.describe(training)}, in training mode only", cause
+    holds, evidence = model.at_most_rounding(worst, words)
+    if not holds:
+        changed = _changed(model, inputs, 5, side=-1)
+        evidence += model.culprit(lambda: model(*changed), lambda: model(*inputs), slice(5))
+    return holds, evidence
+
+
+@register_property(SIGHT, "the mask hides the past, or what attention reads is overwritten", "stale", needs="causal")
+def present_seen(model: ModelUnderTest) -> Outcome:
+    """Logits at position i change when target token i does, and when token i - 1 does.
+
+    Proves: both reach position i. Cannot: show that they come through attention; the present has a residual
+    connection as well.
+    """
+    table = _influence(model, model.inputs(), range(6), side=-1)
+    moves = [move for place, row in table.items() for move in row[place : place + 2]]
+    return model.more_than_rounding(moves, "the least that a target token moves logits that may see it is")
+
+
+@register_property(SIGHT, "scores, norms or positions depend on the length of the sentence", needs="causal")
+def a_prefix_is_enough(model: ModelUnderTest) -> Outcome:
+    """The logits of the first tokens alone are those of the same tokens in a longer sentence.
+
+    Proves: the length does not matter, which no change of a later token can show. Cannot: see beyond the lengths.
+    """
+    worst, shown = 0.0, ""
+    for length in model.lengths:
+        *source, target = model.inputs(2, 7, length)
+        whole = model(*source, target)
+        for part in sorted({1, 2, 5, length // 2, length - 1}):
+            moved = max_difference(model(*source, target[:, :part]), whole[:, :part])
+            if moved > model.tolerance and not shown:
+                calls = (partial(model, *source, rows) for rows in (target[:, :part], target))
+                shown = model.culprit(next(calls), next(calls), slice(part))
+            worst = max(worst, moved)
+    holds, evidence = model.at_most_rounding(
+        worst, "target tokens alone and with others behind them get logits apart by"
+    )
+    return holds, evidence + shown
+
+
+@register_property(SIGHT, "a mask has holes, or is cut at some length", needs="causal")
+def the_past_is_seen(model: ModelUnderTest) -> Outcome:
+    """Each position sees every target token before it, or a window of the last ones.
+
+    A place counts as seen if one of four sentences shows it, because some attention chooses the best keys only.
+
+    Proves: the mask has no holes that no other layer fills. Cannot: say how wide a window should be; its width is told.
+    """
+    length = LONGEST if model.max_len is None else min(model.max_len, 2 * LONGEST)
+    seen = torch.zeros(length, length, dtype=torch.bool)
+    for _ in range(4):
+        inputs = [tokens.repeat(length + 1, 1) for tokens in model.inputs(1, 7, length)]
+        places = torch.arange(length)
+        inputs[-1][places, places] = model.other(
+            inputs[-1][length], side=-1
+        )  # one other token in each row but the last
+        logits = model(*inputs)
+        seen |= (logits[:length] - logits[length]).abs().amax(dim=-1).T > model.tolerance / 100
+    seen = seen.tril()
+    back = places[:, None] - places
+    if seen.sum() == length * (length + 1) // 2:
+        return True, f"each of {length} target positions sees all before it"
+    reach = int(back[seen].max()) if seen.any() else 0
+    if torch.equal(seen, (back <= reach).tril()):
+        return True, f"a window: target positions see {reach} tokens back"
+    row, column = (~seen).tril().nonzero()[0].tolist()
+    return (
+        False,
+        f"target position {row} does not see position {column}, and no window says so",
+    )
+
+
+@register_property(
+    SIGHT, "the padding mask is inverted, or cross-attention does not reach the memory", "blind", needs="whole"
+)
+def source_sensitivity(model: ModelUnderTest) -> Outcome:
+    """Each real source token has an effect on each target position, in a batch with padding.
+
+    Proves: the decoder hears every source position from every position of its own. Cannot: show that it hears the
+    right thing.
+    """
+    rows: list[list[float]] = []
+    for length in model.lengths:
+        inputs = model.inputs(3, length, min(length, LONGEST))
+        real = length - 2 if length <= LONGEST else length
+        inputs[0][:, real:] = model.pad_id
+        heard = _influence(model, inputs, [j for j in _few(length) if j < real], side=0)
+        rows += [row if len(model.sides) > 1 else row[:real] for row in heard.values()]
+    moves = [move for row in rows for move in row]
+    outcome = model.more_than_rounding(moves, "the least that one real source token moves the logits of a position is")
+    deaf = "some target positions do not hear all of the source: a causal mask on cross-attention"
+    short = rows[:15]  # those of the first two lengths
+    return outcome if min(map(max, short)) <= model.tolerance else (*outcome[:2], deaf)
+
+
+@register_property(SIGHT, "a causal mask on cross-attention, or only a part of the memory is handed on", needs="both")
+def memory_is_whole(model: ModelUnderTest) -> Outcome:
+    """The memory's vectors hear tokens on both sides; each is heard somewhere, and each target position hears some.
+
+    Proves: the encoder reads in both directions, and cross-attention reaches every place. The memory is the last
+    output of a module that has a vector for each source token, mixes them, matters, and does not depend on the target.
+    Cannot: judge a model without such a module, or see further than the neighbours. It does not ask every place to hear
+    every other: a sparse attention leaves some out.
+    """
+    places = torch.arange(7)
+    source = model.tokens(1, 7).repeat(8, 1)
+    source[places, places] = model.other(source[7])  # one other token in each row but the last
+    targets = [model.tokens(1, 6, side=-1).expand(8, -1) for _ in range(2)]
+    states, again = (model.states(7, source, target) for target in targets)
+    for call, memory in reversed(states.items()):
+        after = [max_difference(memory[i + 1, i], memory[7, i]) for i in range(6)]  # what the token to the right moves
+        before = [max_difference(memory[i, i + 1], memory[7, i + 1]) for i in range(6)]
+        beside = [max(after), max(before)]
+        if max_difference(again.get(call, memory[:0]), memory) > 0 or max(beside) <= model.tolerance:
+            continue
+
+        def spoil(number: int, module: nn.Module, output: Tensor, call: Any = call) -> Tensor | None:
+            if (module, number) != call:
+                return None
+            new = output.clone()
+            vectors = new if len(new) == 8 else new.transpose(0, 1)
+            vectors[places, places] = torch.randn(7, new.size(-1), generator=model.generator).to(new)
+            return new
+
+        drawn = []
+        for _ in range(6):  # a sparse attention need not hear each vector for each target
+            with every_output(spoil):
+                drawn.append(model(source[7:].expand(8, -1), model.tokens(1, 6, side=-1).expand(8, -1)))
+        logits = torch.stack(drawn, dim=2)  # (8, 6 positions, 6 targets, vocabulary)
+        table = [[max_difference(logits[j, i], logits[7, i]) for i in range(6)] for j in range(7)]
+        moves = [*map(max, table), *map(max, zip(*table))]
+        if max(moves) > model.tolerance:
+            words = "the least that source tokens on one side move the vectors beside them is"
+            if not (outcome := model.more_than_rounding(beside, words))[0]:
+                return *outcome, "the encoder hears one side only: a causal mask in it"
+            words = "the least that a vector of the memory moves logits, or that a position hears of any, is"
+            return model.more_than_rounding(moves, words)
+    raise NotApplicable("no module puts out one vector for each source token, of all tokens together")
+
+
+@register_property(SIGHT, "ids are cut off or wrapped before a table, or looked up in the wrong one")
+def tokens_are_told_apart(model: ModelUnderTest) -> Outcome:
+    """No two tokens of a vocabulary, of up to eighty, have the same effect, at the end of the source or of the target.
+
+    Proves: every id has a vector of its own. Cannot: show that it is the right one.
+    """
+    gaps = []
+    for side in range(len(model.sides)):
+        tokens = model.every_token(side=side).unique()
+        rows = [sentence.repeat(len(tokens), 1) for sentence in model.inputs(1)]
+        rows[side][:, -1] = tokens
+        logits = model(*rows).flatten(1).double()
+        gaps.append((F.pdist(logits, math.inf).min() / logits.std()).item() if logits.isfinite().all() else math.inf)
+    return model.more_than_rounding(gaps, "the least that the logits for two tokens differ by is")
+
+
+@register_property(SIGHT, "sentences are mixed: a wrong reshape, a mask of the wrong rank, a batch norm", "batch")
+def batch_independence(model: ModelUnderTest) -> Outcome:
+    """A sentence gets the same logits alone as in a batch, and a permuted batch gives permuted logits.
+
+    Proves: for these sizes rows do not mix. Batch and length are chosen different and then equal, because some
+    code mixes rows only when sizes coincide. Cannot: try every coincidence.
+    """
+    worst = 0.0
+    for rows, length, target_length in ((3, 7, 7), (4, 4, 4), (8, 8, 8), (2, 2, 2), (3, 4, 9), (5, 9, 1)):
+        inputs = model.inputs(rows, length, target_length)
+        inputs[0][0, -1] = model.pad_id
+        together = model(*inputs)
+        alone = torch.cat([model(*(tokens[i : i + 1] for tokens in inputs)) for i in range(rows)])
+        order = torch.randperm(rows, generator=model.generator)
+        permuted = model(*(tokens[order] for tokens in inputs))
+        worst = max(worst, max_difference(alone, together), max_difference(permuted, together[order]))
+    return model.at_most_rounding(worst, "alone and in a batch, logits differ by")
+
+
+def _swapped(model: ModelUnderTest, length: int, *, side: int) -> Tensor:
+    """A sentence; the same with another first token; and with its last token but one in the place of earlier ones."""
+    word, end = model.tokens(1, 1, side=side), length - 2
+    row = model.other(word.expand(1, length), side=side)
+    row[0, end] = word
+    apart = [j for j in range(1, end) if length <= LONGEST or not j & (j - 1)]  # 1, 2, 4, 8 … in a long sentence
+    rows = row.repeat(2 + len(apart), 1)
+    rows[1, 0] = model.other(row[0, :1], side=side)
+    for number, j in enumerate(apart, 2):
+        rows[number, [end - j, end]] = row[0, [end, end - j]]
+    return rows
+
+
+@register_property(SIGHT, "positions are missing, repeat or end too soon, or do not reach attention", "positions")
+def positions_matter(model: ModelUnderTest) -> Outcome:
+    """Swapping two source tokens changes the logits; swapping two target tokens, what self-attention says after them.
+
+    A running mean, or a sparse attention, need not hear a swap. So it is enough if a target that repeats one word gets
+    other logits at each place: without positions they would all be equal.
+
+    Proves: order is seen on both sides, also far apart and behind the end of a table. Cannot: show that positions are
+    right; nor judge the target apart from the logits, where no module puts out a vector for each of its tokens.
+    """
+    moves = []
+
+    def beside(rows: Tensor, *, side: int) -> list[Tensor]:
+        """The rows as one side, and one sentence for all of them as the other, if there is one."""
+        inputs = [tokens.expand(len(rows), -1) for tokens in model.inputs(1, 5)]
+        inputs[side] = rows
+        return inputs
+
+    for length in model.lengths:
+        if model.has("whole"):
+            rows = _swapped(model, length, side=0)
+            logits = model(*beside(rows, side=0))
+            moves += [max_difference(swapped, logits[0]) for swapped in logits[2:]]
+        if not model.has("causal"):
+            continue
+        rows = _swapped(model, length, side=-1)
+        states = model.states(length, *beside(rows, side=-1)).values()
+        mixed = (state for state in states if max_difference(state[1, 1:], state[0, 1:]) > model.tolerance)
+        if (state := next(mixed, None)) is not None:
+            heard = min(max_difference(swapped[-1], state[0, -1]) for swapped in state[2:])
+            repeated = model(*beside(model.tokens(1, 1, side=-1).expand(1, length), side=-1))[0]
+            moves.append(max(heard, min(max_difference(*both) for both in itertools.pairwise(repeated))))
+    return model.more_than_rounding(moves, "the least that swapping two tokens moves what should hear it is")

@@ -1,0 +1,269 @@
+# Generated from chapters/12b_properties.md: edit it there and `make export`, or here and `make sync`.
+
+"""What a model is made of: what is shared, what leads round a layer, heads, norms, and what stands at its end."""
+
+import math
+from collections import Counter, defaultdict
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
+
+from transformer_lib.checks.model_under_test import (
+    ModelUnderTest,
+    every_output,
+    max_difference,
+)
+from transformer_lib.checks.report import NotApplicable, Outcome, Property, register_property
+
+STRUCTURE: list[Property] = []
+
+
+@register_property(STRUCTURE, "a softmax stands at the end of the model; cross-entropy applies another one", "softmax")
+def logits_not_probabilities(model: ModelUnderTest) -> Outcome:
+    """The answers are not probabilities, and nothing sets some of them to zero, in evaluation and in training mode.
+
+    Proves: they are not non-negative with sum 1, and are exactly 0 for all places or for none. Cannot: see
+    probabilities that were scaled. Logarithms of probabilities pass, rightly: a softmax gives them back.
+    """
+    inputs = model.inputs()
+    logits = model(*inputs)
+    total = logits.sum(dim=-1)
+    probabilities = bool(logits.min() >= 0) and (total - 1).abs().max().item() < 1e-3
+    range_ = f"answers lie between {logits.min():.2g} and {logits.max():.2g}"
+    for answers, mode in ((logits, "evaluation"), (model.in_training(*inputs, dropout=True), "training")):
+        zero = (answers == 0).flatten(0, 1)
+        if (zero.any(0) & ~zero.all(0)).any():
+            words = f"in {mode}, {zero.double().mean():.0%} of the answers are exactly 0"
+            return False, words, "a ReLU or dropout stands behind the output"
+    holds = not probabilities and bool(logits.isfinite().all())
+    return holds, range_ + (", and each row sums to 1" if probabilities else "")
+
+
+@register_property(STRUCTURE, "one module object stands in several places: one layer repeated N times", "one-layer")
+def parameters_shared_on_purpose(model: ModelUnderTest) -> Outcome:
+    """No parameter is used under two names, except a table tied to another table of a vocabulary's size.
+
+    Proves: nothing else is shared as an object, and no two objects share their memory. A module that has two names,
+    and is called once, is used under one.
+    Cannot: see a module that `forward` calls twice under one name, nor copies that merely start out equal.
+    """
+    calls, names = Counter[nn.Module](), defaultdict[nn.Parameter, dict[nn.Module | str, str]](dict)
+    model(*model.inputs())  # what is made at the first call is made
+    with register_module_forward_pre_hook(lambda module, _: calls.update([module])):
+        model(*model.inputs())
+    for name, parameter in model.module.named_parameters(remove_duplicate=False):
+        owner = model.module.get_submodule(name.rpartition(".")[0])
+        names[parameter].setdefault(owner if calls[owner] == 1 else name, name)
+    sizes = {side.vocab_size for side in model.sides}
+    shared = [([*group.values()], parameter) for parameter, group in names.items() if len(group) > 1]
+    wrong = [group for group, parameter in shared if not (parameter.dim() and parameter.size(0) in sizes)]
+    if wrong:
+        return False, f"{len(wrong)} parameters stand in several places, such as {' = '.join(wrong[0][:2])}"
+    memory = defaultdict[int, list[str]](list)
+    for name, parameter in model.build().named_parameters():  # as it was built: a cast unties them
+        memory[parameter.data_ptr()].append(name)
+    if twice := [group for at, group in memory.items() if at and len(group) > 1]:
+        cause = "tied through .data: each optimiser step moves them twice, and a cast to another dtype unties them"
+        return False, f"two parameters lie in the same memory: {' and '.join(twice[0][:2])}", cause
+    tied = f"{len(shared)} {'table is' if len(shared) == 1 else 'tables are'} tied"
+    return True, tied if shared else "no parameter stands in two places"
+
+
+@register_property(STRUCTURE, "a residual connection is missing round attention or the feed-forward network")
+def layers_have_residual_connections(model: ModelUnderTest) -> Outcome:
+    """With any matrix in a stack of layers silenced, the source, or each position's own target token, is still heard.
+
+    Proves: something leads round each of them. Layers are members of a list of one class, with three matrices or
+    more; those of the encoder are those that the target does not move. And no two parts, silenced in all layers, cut
+    off both the source and earlier target tokens. Cannot: say that the input is carried unchanged.
+    """
+    lists = [module for module in model.module.modules() if isinstance(module, nn.ModuleList | nn.Sequential)]
+    alike = [each for each in lists if len({type(layer) for layer in each}) == 1]
+    members = [(layer, _matrix_modules(layer)) for each in alike for layer in each if layer is not None]
+    layers = [[module for module in inside if module is not layer] for layer, inside in members if len(inside) > 2]
+    names = {module: name for name, module in model.module.named_modules()}
+    rows = []  # the same sentences, and each side in turn with other tokens
+    for side, tokens in enumerate(model.inputs(1)):
+        rows.append(tokens.repeat(len(model.sides) + 1, 1))
+        rows[side][side + 1] = model.other(tokens[0], side=side)
+
+    def heard(silent: nn.Module | None) -> list[float]:
+        """How far another source moves the logits, and how far each position's own token moves its own, by the side."""
+        with every_output(lambda _, module, output: output * 0 if module is silent else None):
+            logits = model(*rows)
+        own = min(max_difference(*both) for both in zip(logits[-1], logits[0]))
+        return [max_difference(logits[1], logits[0]), own] if len(rows) > 1 else [own]
+
+    def outputs(row: int) -> dict[nn.Module, Tensor]:
+        """What modules put out for one row of the last side."""
+        found: dict[nn.Module, Tensor] = {}
+        with every_output(lambda _, module, output: found.update({module: output})):
+            model(*(tokens[:1] for tokens in rows[:-1]), rows[-1][row:][:1])
+        return found
+
+    first, second, whole = outputs(0), outputs(-1), heard(None)
+    moves: dict[str, float] = {}
+    for layer in layers:
+        called = [module for module in layer if module in first and module in second]
+        in_last = any(max_difference(second[module], first[module]) > model.tolerance for module in called)
+        if whole[-in_last] > model.tolerance:  # else another property fails
+            moves |= {names[module]: heard(module)[-in_last] for module in called}
+    if not moves:
+        raise NotApplicable("no list of layers with modules inside that can be heard")
+    weakest = min(moves, key=lambda name: moves[name])
+    outcome = model.more_than_rounding(moves.values(), f"with {weakest} silenced, tokens move logits by")
+    if outcome[0] and model.has("both") and (part := _in_the_way(model, alike)):
+        cause = "a residual connection adds what came before attention, not what came out of it"
+        return False, f"with {part} silenced in every layer, neither the source nor an earlier token is heard", cause
+    return outcome
+
+
+def _in_the_way(model: ModelUnderTest, lists: Iterable[Iterable[nn.Module]]) -> str:
+    """A part of the layers that cuts off source and past if it is silent in all of them; empty if there are not two.
+
+    Where no part cuts off only one of the two, attention to both may be one, and its parts cut off both, rightly.
+    """
+    source, target = (sentence.repeat(3, 1) for sentence in model.inputs(1))
+    source[1], target[2, 0] = model.other(source[1]), model.other(target[2, :1], side=-1)
+
+    def cut_off(silent: set[nn.Module]) -> tuple[bool, bool]:
+        with every_output(lambda _, module, output: output * 0 if module in silent else None):
+            logits = model(source, target)[:, 1:]
+        first, second = (max_difference(logits[row], logits[0]) <= min(model.tolerance, 1e-5) for row in (1, 2))
+        return first, second
+
+    for layers in lists if not any(cut_off(set())) else ():  # else another property fails
+        owners = [{*_matrix_modules(layer)} - {layer} for layer in layers if layer is not None]
+        named = [{n: m for n, m in layer.named_modules() if m in inside} for layer, inside in zip(layers, owners)]
+        if named and all(parts.keys() == named[0].keys() for parts in named):
+            cut = {name: cut_off({parts[name] for parts in named}) for name in named[0]}
+            both = [name for name, sides in cut.items() if all(sides)]
+            if len(both) > 1 and any(one != other for one, other in cut.values()):
+                return both[0]
+    return ""
+
+
+def _matrix_modules(module: nn.Module) -> list[nn.Module]:
+    """The modules inside that own a matrix and are no tables."""
+    owners = (each for each in module.modules() if any(p.dim() > 1 for p in each.parameters(recurse=False)))
+    return [each for each in owners if not isinstance(each, nn.Embedding)]
+
+
+@register_property(STRUCTURE, "the feed-forward network has no activation function")
+def feed_forward_is_not_linear(model: ModelUnderTest) -> Outcome:
+    """No map that widens hands its output, as it is, to one that goes back, if the two together are linear.
+
+    Proves: the width in the middle serves for something (Vaswani et al. 2017, section 3.3). Cannot: judge maps that
+    are no modules, nor a middle that is not wider.
+    """
+    names = {module: name for name, module in model.module.named_modules()}
+    maps, given, made = {*_matrix_modules(model.module)}, dict[nn.Module, Tensor](), dict[nn.Module, Tensor]()
+    pairs: list[tuple[nn.Module, nn.Module]] = []
+
+    def watch(module: nn.Module, inputs: tuple[Any, ...], output: Any) -> None:
+        if module not in maps or not (inputs and isinstance(inputs[0], Tensor) and isinstance(output, Tensor)):
+            return
+        for first, y in made.items():
+            back = given[first].shape == output.shape and output.size(-1) < y.size(-1) and output.numel() > 0
+            if back and max_difference(inputs[0], y) <= model.tolerance:
+                pairs.append((first, module))
+        given[module], made[module] = inputs[0], output
+
+    with torch.no_grad(), register_module_forward_hook(watch):
+        model(*model.inputs())
+    for first, second in pairs:
+        x, y = (torch.randn(given[first].shape, generator=model.generator).to(given[first]) for _ in range(2))
+        with torch.no_grad():
+            one, other, middle = (second(first(vectors)) for vectors in (x, y, (x + y) / 2))
+        if max_difference((one + other) / 2, middle) <= model.tolerance:
+            return False, f"nothing stands between {names[first]} and {names[second]}: the two are one linear map"
+    return True, "no map that widens goes straight to one that goes back"
+
+
+@register_property(STRUCTURE, "the heads' weights are averaged, or those of one head are used for all")
+def heads_attend_separately(model: ModelUnderTest) -> Outcome:
+    """Where a model says that it has several heads, not all of them give a token the same weight.
+
+    Proves: values are read with more than one set of weights (Vaswani et al. 2017, section 3.2.2). The values are the
+    last channels of a map's output; what is 0 to 1 and differs between positions is taken for weights. Cannot: judge
+    attention that is one module, or show that each head is a good one.
+    """
+    maps, gaps = _matrix_modules(model.module), []
+    for values in (module for module in maps if _heads_said(model.module, module) > 1):
+        for weights in _with_one_value(model, maps, values):
+            others = weights[[0, 1, 3, 4, 5]]
+            mixed = others.max() - others.min() > model.tolerance and weights.size(1) > 1
+            if mixed and weights.min() >= 0 and weights.max() <= 1 + model.tolerance:
+                gaps.append((weights - weights[:, :1]).abs().max().item())
+    if not gaps:
+        raise NotApplicable("no map to values was found in attention that says it has several heads")
+    return model.more_than_rounding(gaps, "the most that heads of an attention differ by, in a token's weight, is")
+
+
+def _with_one_value(model: ModelUnderTest, maps: list[nn.Module], values: nn.Module) -> list[Tensor]:
+    """What the maps are given, (6, channels), if one of them puts out 1 at the third of six tokens and 0 elsewhere."""
+    given: list[Tensor] = []
+
+    def replace(module: nn.Module, inputs: tuple[Any, ...], output: Any) -> Any:
+        if module is not values or not inputs or not isinstance(output, Tensor) or output[..., 0].numel() != 6:
+            return None
+        new = output.clone().view(6, -1)
+        new[:, -inputs[0].size(-1) :] = (torch.arange(6) == 2)[:, None].to(new)
+        return new.view(output.shape)
+
+    def note(module: nn.Module, inputs: tuple[Any, ...]) -> None:
+        if module in maps and inputs and isinstance(inputs[0], Tensor) and inputs[0][..., 0].numel() == 6:
+            given.append(inputs[0].reshape(6, -1))
+
+    with register_module_forward_hook(replace), register_module_forward_pre_hook(note):
+        model(*model.inputs(1, 6, 6))
+    return given
+
+
+def _heads_said(module: nn.Module, part: nn.Module) -> int:
+    """How many heads the innermost module round a part says that it has, by an attribute's name; 0 if none says so."""
+    said = 0
+    for owner in module.modules():  # from the outside to the inside
+        if part in owner.modules():
+            keys = [key for key in dir(owner) if key.endswith(("heads", "nhead", "n_head", "num_head"))]
+            said = max((n for key in keys if isinstance(n := getattr(owner, key, None), int)), default=0) or said
+    return said
+
+
+@register_property(STRUCTURE, "pre-norm layers without a norm behind the last of them: what they add up grows")
+def a_norm_stands_at_the_end(model: ModelUnderTest) -> Outcome:
+    """If the maps inside do not feel how large the embeddings are, the logits do not feel it either.
+
+    Proves: what layers add up is normalised before it becomes logits (Wang et al. 2019, section 2.2; Xiong et al. 2020,
+    table 1). Cannot: judge the norm of the memory, a model without norms, or one that normalises its embeddings.
+    """
+    inputs = model.inputs()
+    small, large = (_spreads(model, inputs, factor) for factor in (1e3, 1e6))
+    logits = large.pop(None) / (small.pop(None) or 1.0)
+    growth = sorted(large[each] / small[each] for each in small if 0 < small[each] != large.get(each, 0) > 0)
+    if not math.isfinite(logits):
+        return False, "if embeddings are large, logits are not finite"
+    if not growth or (logits > 30 and growth[len(growth) // 2] > 30):
+        raise NotApplicable("no nn.Embedding of words, or no maps that read normalised vectors")
+    return logits < 30, f"if embeddings are a thousand times as large, logits are {logits:.2g} times as large"
+
+
+def _spreads(model: ModelUnderTest, inputs: tuple[Tensor, ...], factor: float) -> dict[nn.Module | None, float]:
+    """The spread of what each map puts out, and of the logits under None, if the words' vectors are multiplied."""
+    maps, words = {*_matrix_modules(model.module)}, [tokens.flatten().sort().values for tokens in inputs]
+    found: dict[nn.Module | None, float] = {}
+
+    def change(module: nn.Module, inputs: tuple[Any, ...], output: Any) -> Any:
+        if module in maps and isinstance(output, Tensor):
+            found[module] = output.std().item()
+        if not (isinstance(module, nn.Embedding) and inputs and isinstance(inputs[0], Tensor)):
+            return None
+        looked_up = inputs[0].flatten().sort().values  # a table of positions looks up other numbers
+        return output * factor if any(torch.equal(looked_up, tokens) for tokens in words) else None
+
+    with register_module_forward_hook(change):
+        found[None] = model(*inputs).std().item()
+    return found

@@ -1,0 +1,247 @@
+# Generated from chapters/12b_properties.md: edit it there and `make export`, or here and `make sync`.
+
+"""What is done with a model: calls in both modes, other sizes, dtypes, devices and checkpoints."""
+
+import math
+from operator import attrgetter
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
+from torch.utils._pytree import tree_leaves
+
+from transformer_lib.checks.gradients import gradient_reaches_everything
+from transformer_lib.checks.model_under_test import (
+    LowerPrecision,
+    ModelUnderTest,
+    indices_beside_table,
+    max_difference,
+    plain_tensors,
+    seeded,
+)
+from transformer_lib.checks.padding import source_padding_on_the_right
+from transformer_lib.checks.report import NotApplicable, Outcome, Property, register_property
+from transformer_lib.checks.sight import causality, present_seen, source_sensitivity
+from transformer_lib.files import one_line
+
+USAGE: list[Property] = []
+
+
+@register_property(
+    USAGE, "the padding token or a size is fixed in the code, or the two sizes are swapped", "source-padding"
+)
+def sizes_and_padding_are_those_asked_for(model: ModelUnderTest) -> Outcome:
+    """Built for padding at the other end and, if it can be, for unequal vocabularies, the model is as right as before.
+
+    Proves: neither number is fixed in the code. Cannot: judge a factory that builds for one choice only.
+    """
+    size, several = model.sides[0].vocab_size, len(model.sides) > 1
+    pad_id = 0 if model.pad_id == size - 1 else size - 1
+    refusal = ""
+    for target_size in (size + 2, size):
+        sizes = {"source_vocab_size": size, "target_vocab_size": target_size}
+        other = ModelUnderTest(
+            model.factory, **sizes, pad_id=pad_id, max_len=model.max_len, seed=model.seed, family=model.family
+        )
+        told = f"{size} and {target_size} tokens" if several else f"{target_size} tokens"
+        try:
+            module = other.build()
+        except Exception as error:
+            refusal = one_line(error)
+            continue
+        inputs = other.inputs()
+        for side, tokens in zip(other.sides, inputs):
+            tokens[0, 0] = side.vocab_size - (2 if pad_id == side.vocab_size - 1 else 1)
+        try:
+            other.logits(module, *inputs)
+        except Exception as error:
+            refusal = one_line(error)
+            if {side.vocab_size for side in other.sides} <= {n for p in module.parameters() for n in p.shape}:
+                return False, f"built for {told} and padding {pad_id}, it raises {refusal}"
+            continue  # it has one vocabulary
+        whole, causal = (source_sensitivity, source_padding_on_the_right), (present_seen, causality)
+        for check in (
+            *whole * model.has("whole"), *causal * model.has("causal"), gradient_reaches_everything
+        ):  # fmt: skip
+            holds, evidence, *_ = check(other)
+            if not holds and check(model)[0]:
+                return False, f"for {told} and padding {pad_id}, {evidence}"
+        return True, f"for {told} and padding {pad_id}, the model is as right as before"
+    raise NotApplicable(f"the factory builds for no other padding and sizes: {refusal}")
+
+
+@register_property(USAGE, "dropout, or other randomness, runs in evaluation mode", "eval")
+def deterministic_in_evaluation(model: ModelUnderTest) -> Outcome:
+    """Two calls in evaluation mode, with another one between them, give the same logits, bit for bit.
+
+    Proves: no randomness after `eval()`, and no memory. Cannot: show that somebody calls `eval()`.
+    """
+    inputs, other = model.inputs(), model.inputs()
+    before, _ = model(*inputs), model(*other)
+    moved = max_difference(model(*inputs), before)
+    return moved == 0, f"two calls in evaluation mode differ by {model.describe(moved) if moved else 0}"
+
+
+@register_property(USAGE, "something is done in place, or a seed is set, in forward")
+def calls_leave_no_trace(model: ModelUnderTest) -> Outcome:
+    """A call changes neither the tokens that it is given nor, except by drawing, torch's random numbers, in both modes.
+
+    Proves: so for these calls. Cannot: see other things that a model may change outside itself.
+    """
+    inputs = model.inputs()
+    for module, mode in ((model.module, "evaluation"), (model.training_module, "training")):
+        after = []
+        for seed in (1, 2):
+            given = [tokens.clone() for tokens in inputs]
+            with seeded(seed):
+                model.logits(module, *given)
+                after.append(torch.get_rng_state())
+            if not all(map(torch.equal, given, inputs)):
+                return False, f"in {mode} mode a call writes into its tokens"
+        if torch.equal(*after):
+            return False, f"in {mode} mode a call sets the seed of torch's random numbers"
+    return True, "tokens are as they were, and random numbers go on"
+
+
+@register_property(USAGE, "dropout modules exist but are never called, or are held in evaluation mode", "dropout")
+def dropout_in_training(model: ModelUnderTest) -> Outcome:
+    """Two calls in training mode differ, if the model has dropout; what is kept is scaled up, and is not too little.
+
+    Proves: some dropout is active in training, and modules that drop keep the mean. Cannot: say whether it stands in
+    the right places, nor judge the scale of dropout that is no module.
+    """
+    rates = [module.p for module in model.module.modules() if isinstance(module, nn.Dropout)]
+    module, inputs = model.training_module, model.inputs()
+    with seeded(model.seed):
+        before = model.logits(module, *inputs)
+        moved = max_difference(model.logits(module, *inputs), before)
+        training, evaluation = (_factors(model, module.train(mode), inputs) for mode in (True, False))
+    module.train()
+    for part, (share, factor) in training.items():
+        always, usual = evaluation.get(part, (0, 0))
+        if share < always == 1 and factor <= usual * (1 + 1e-5):
+            cause = "dropout without 1 / (1 - p): answers in training and in evaluation differ in scale"
+            return False, f"of a module's input {share:.0%} are kept in training, and not scaled up", cause
+        if share < 0.2 < always:
+            cause = "the share to keep is given where the share to drop is expected"
+            return False, f"of a module's input only {share:.0%} are kept in training", cause
+    if moved == 0 and not any(rates):
+        raise NotApplicable("the model has no dropout, so it cannot show any")
+    return 0 < moved < math.inf, f"two calls in training mode differ by {model.describe(moved)}"
+
+
+def _factors(
+    model: ModelUnderTest, module: nn.Module, inputs: tuple[Tensor, ...]
+) -> dict[nn.Module, tuple[float, float]]:
+    """Modules that multiply some numbers by a factor and the others by zero: the share of the former, the factor."""
+    found: dict[nn.Module, tuple[float, float]] = {}
+
+    def watch(module: nn.Module, inputs: tuple[Any, ...], output: Any) -> None:
+        x = inputs[0] if inputs and isinstance(inputs[0], Tensor) else torch.zeros(0)
+        whole = isinstance(output, Tensor) and not (output.is_nested or x.is_nested)
+        if whole and output.shape == x.shape and x.is_floating_point():
+            x, y = x[x != 0], output[x != 0]
+            kept = y != 0
+            factors = (y / x)[kept]
+            by_size = not kept.all() and (not kept.any() or x[~kept].max() <= x[kept].min())  # as a ReLU does
+            if len(factors) and not by_size and factors.max() - factors.min() <= 1e-5 * factors.max():
+                found.setdefault(module, (kept.double().mean().item(), factors.max().item()))
+
+    with register_module_forward_hook(watch):
+        model.logits(module, *inputs)
+    return found
+
+
+@register_property(USAGE, "a constant such as -1e9, or a table that is no buffer, does not fit the dtype", "half")
+def every_dtype(model: ModelUnderTest) -> Outcome:
+    """float64, bfloat16 and float16 run and agree with float32, to 2e-5, 0.3 and 0.05 of the logits' spread.
+
+    Proves: no dtype is assumed in `forward`, and float32 is not narrowed. Cannot: promise that float16 can train.
+    """
+    batches, single, found = [model.inputs(1) for _ in range(4)], model.build().float(), []
+    for tokens, *_ in batches:
+        tokens[0, -2:] = model.pad_id
+    with LowerPrecision() as lower:
+        references = [model.logits(single, *inputs) for inputs in batches]
+    if half := ", ".join(str(dtype) for dtype in lower.found if dtype.itemsize < 4):
+        return False, f"in float32, some of it is computed in {half}", "a cast to half precision"
+    for dtype, allowed in ((torch.float64, 2e-5), (torch.bfloat16, 0.3), (torch.float16, 0.05)):
+        name = str(dtype).removeprefix("torch.")
+        try:
+            module = model.build().to(dtype)
+            logits = [model.logits(module, *inputs).float() for inputs in batches]
+        except Exception as error:
+            return False, f"{name} does not run: {one_line(error)}"
+        moves = [max_difference(*both) for both in zip(logits, references)]
+        moved = min(moves) if math.isfinite(max(moves)) else math.inf  # in some, rounding chooses another expert
+        if moved > allowed:
+            return False, f"{name} differs from float32 by {model.describe(moved)}"
+        found.append(f"{name} by less than {10.0 ** math.ceil(math.log10(max(moved, 1e-12))):g}")
+    return True, "differs from float32: " + ", ".join(found)
+
+
+@register_property(USAGE, "something that the output depends on is not in the state dict", "state")
+def state_dict_is_complete(model: ModelUnderTest) -> Outcome:
+    """A model of another seed gives the same logits once it has loaded the state dict.
+
+    Proves: a checkpoint is enough. Cannot: see what differs neither between seeds nor between calls.
+    """
+    first, second = model.build(model.seed), model.build(model.seed + 1)
+    inputs = model.inputs()
+    second.load_state_dict(first.state_dict())
+    moved = max_difference(model.logits(second, *inputs), model.logits(first, *inputs))
+    return moved == 0, f"after loading, logits differ by {model.describe(moved) if moved else 0}"
+
+
+def _on_meta(value: object) -> bool:
+    return isinstance(value, Tensor) and value.is_meta
+
+
+@register_property(USAGE, "a tensor is a plain attribute, or is made in forward without device=", "buffer")
+def buffers_move_along(model: ModelUnderTest) -> Outcome:
+    """What the output depends on is a parameter or a buffer, and the model runs on another device.
+
+    A tensor that a call makes anew on the other device is no fault, such as a mask kept for each device.
+
+    Proves: what modules keep moves, and, on the device `meta`, that sums and embeddings in `forward` meet nothing made
+    on the CPU. Cannot: see the latter in matrix products, which do not compare devices there, nor at all if the model
+    looks at values, which `meta` has not.
+    """
+    inputs = model.inputs()
+    plain, module = plain_tensors(model.module, lambda: model(*inputs)), model.build()
+    model.logits(module, *inputs)
+    moved, failure = "the model runs on another device", ""
+    try:
+        with register_module_forward_pre_hook(indices_beside_table):
+            model.logits(module.to("meta"), *(tokens.to("meta") for tokens in inputs))
+        plain = [name for name in plain if not any(map(_on_meta, tree_leaves(attrgetter(name)(module))))]  # made anew
+    except Exception as error:
+        failure = one_line(error)
+        moved = "no other device was tried, as the model looks at values"
+    if plain:
+        return False, f"plain tensors: {', '.join(plain[:3])}"
+    if "not on the expected device" in failure:
+        return False, f"moved to another device, it does not run: {failure}"
+    return True, f"every tensor that matters is a parameter or a buffer; {moved}"
+
+
+@register_property(USAGE, "a sequence beyond max_len is cut or wrapped without a word", "too-long")
+def too_long_raises(model: ModelUnderTest) -> Outcome:
+    """A sequence longer than `max_len` is refused.
+
+    Proves: it is, with some error. Cannot: judge whether the message helps.
+    """
+    if model.max_len is None:
+        raise NotApplicable("no max_len was given")
+    length = model.max_len + 1
+    for side, sizes in (("source", (length, 2)), ("target", (2, length))):
+        if not model.has("causal" if side == "target" else "whole"):
+            continue
+        try:
+            with torch.no_grad():
+                model.run(model.module, *model.inputs(1, *sizes))  # a shape that is wrong is no refusal
+        except Exception:
+            continue
+        return False, f"{length} {side} tokens are accepted, though max_len is {model.max_len}"
+    return True, f"{length} tokens are refused"
