@@ -196,7 +196,7 @@ class Operations(TorchDispatchMode):
 
     @property
     def moving(self) -> list[Operation]:
-        """Those that move bytes: all but the views."""
+        """All operations but the views, which move no bytes."""
         return [operation for operation in self.rows if operation.bytes]
 
 
