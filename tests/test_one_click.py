@@ -148,7 +148,7 @@ def test_the_plan_says_what_there_is_and_how_long_it_takes(tmp_path, monkeypatch
     assert (device, preset["training"]["steps"], run.parent == Path("runs")) == ("cpu", 240, False)
     assert capsys.readouterr().out == "cpu: a shortened training, about a minute\n"
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    for name, minutes in {"Tesla T4": 10, "NVIDIA H100 80GB HBM3": 6, "Another": 10}.items():
+    for name, minutes in {"Tesla T4": 12, "NVIDIA H100 80GB HBM3": 8, "Another": 12}.items():
         monkeypatch.setattr(torch.cuda, "get_device_name", lambda name=name: name)
         device, preset, run = notebook.plan(data)
         assert (device, run) == ("cuda", Path("runs", "multi30k-library"))

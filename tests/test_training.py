@@ -778,7 +778,7 @@ def test_what_cannot_be_trained_on_is_found_before_the_first_step(monkeypatch, t
 def test_each_epoch_is_asked_for_once_and_may_not_be_empty():
     asked = []
     train(fresh_model(), lambda epoch: asked.append(epoch) or of_epoch(epoch), replace(CONFIG, steps=2 * EPOCH + 1))
-    assert asked == [0, 1, 2]
+    assert asked in ([0, 1, 2], [0, 1, 2, 3])  # its thread may be ahead
     with pytest.raises(ValueError, match="at least one pair"):
         train(fresh_model(), lambda epoch: PAIRS * (epoch == 0), CONFIG)
 
