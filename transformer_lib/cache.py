@@ -67,5 +67,6 @@ class KeyValueCache:
                 belongs to the same sentence as before.
         """
         for part in (part for layer in self.layers for part in (layer if memory else layer[:1])):
-            if part.key is not None and part.value is not None:
-                part.key, part.value = part.key.index_select(0, rows), part.value.index_select(0, rows)
+            for name, stored in vars(part).items():
+                if isinstance(stored, Tensor):
+                    setattr(part, name, stored.index_select(0, rows))
