@@ -30,7 +30,7 @@ course: export
 SOURCE = en
 TARGET = de
 SEED = 0
-STEPS = 12000
+STEPS = 9000
 RUN = runs/multi30k-$(SOURCE)-$(TARGET)
 RECORD = records/multi30k-$(SOURCE)-$(TARGET)
 TRAIN = python -m transformer_lib train --corpus multi30k --source $(SOURCE) --target $(TARGET) --out $(RUN) --steps $(STEPS) --seed $(SEED)

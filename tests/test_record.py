@@ -22,6 +22,7 @@ from safetensors.torch import load_file
 from small import ROOT, call
 from test_translation import BOOK, translator
 
+from transformer_lib.__main__ import _commands
 from transformer_lib.cost import count_parameters
 from transformer_lib.data import ParallelCorpus, corpora, load_multi30k
 from transformer_lib.files import InputError
@@ -168,6 +169,20 @@ def test_the_record_says_what_the_other_files_say():
     assert re.fullmatch(r"[0-9a-f]{40}", said["commit"])
     assert (FOLDER / "README.md").read_text(encoding="utf-8") == model_card(said, FOLDER.name)
     assert said["decoding"] == tool.DECODING
+
+
+def test_make_train_trains_what_is_recorded_and_stops_when_it_did():
+    dry = subprocess.run(["make", "-n", "train", "PYTHON=python"], cwd=ROOT, capture_output=True, text=True, check=True)
+    (ours,) = (shlex.split(line)[4] for line in dry.stdout.splitlines() if "experiments/record.py" in line)
+    train, usual = _commands.commands["train"], {"preset": "small", "source": "en", "target": "de"}
+    made, recorded = (
+        {
+            name: usual.get(name) if value is None else value
+            for name, value in train.make_context("train", given).params.items()
+        }
+        for given in (shlex.split(command)[4:] for command in (ours, record()["command"]))
+    )
+    assert made == recorded
 
 
 def test_the_model_is_small():
