@@ -297,22 +297,20 @@ def _load(
     model: str, architecture: str | None, max_length: int | None, **place: str
 ) -> tuple[Translator, dict[str, Any]]:
     """A translator, and how it has to search."""
-    translator, search = _found(model, architecture, **place)
+    kept, search = Path(model, KEPT), dict[str, Any]()
+    if architecture is not None:
+        if kept.is_file() and kept.read_text(encoding="utf-8") != source_of(architecture):
+            _say(f"warning: {architecture} is not what the model was trained with, {kept}")
+        _say("this model has no cache: for each token it computes all tokens before it anew")
+        translator = Translator.from_pretrained(model, **place, build=model_of(architecture))
+        search["use_cache"] = False
+    elif kept.is_file():
+        raise InputError(f"{model} has a model of its own: read {kept}, then give --architecture {kept}:FUNCTION")
+    else:
+        translator = load(model, **place)
     if max_length is not None and max_length > translator.max_len:
         raise InputError(f"--max-length {max_length} is too long; expected at most the model's {translator.max_len}")
     return translator, search | {"max_length": max_length}
-
-
-def _found(model: str, architecture: str | None, **place: str) -> tuple[Translator, dict[str, Any]]:
-    kept = Path(model, KEPT)
-    if architecture is None and kept.is_file():
-        raise InputError(f"{model} has a model of its own: read {kept}, then give --architecture {kept}:FUNCTION")
-    if architecture is None:
-        return load(model, **place), {}
-    if kept.is_file() and kept.read_text(encoding="utf-8") != source_of(architecture):
-        _say(f"warning: {architecture} is not what the model was trained with, {kept}")
-    _say("this model has no cache: for each token it computes all tokens before it anew")
-    return Translator.from_pretrained(model, **place, build=model_of(architecture)), {"use_cache": False}
 
 
 def _answers(translator: Translator, model: str, sentences: list[str], **options: Any) -> list[str]:

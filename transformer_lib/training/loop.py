@@ -171,7 +171,7 @@ class Checkpointer:
         own = weights_of(self.model) if self.config.average > 1 else {}
         recent = [*self.recent_weights, own]
         mean = {name: torch.stack([weights[name] for weights in recent]).mean(dim=0) for name in own}
-        with other_weights(self.model, mean):
+        with other_weights(self.model, mean, own):
             if val_pairs:
                 row["val_loss"] = validation_loss(
                     self.model, val_pairs, self.config.batch_tokens, self.config.precision
@@ -187,7 +187,7 @@ class Checkpointer:
         self.keep_recent(own)
         self.save()
         if is_first_process():
-            with other_weights(self.model, mean):
+            with other_weights(self.model, mean, own):
                 report(self.log)
         self.slowest = max(self.slowest, time.monotonic() - before)
 

@@ -34,9 +34,8 @@ def set_weights(model: nn.Module, weights: Weights) -> None:
 
 
 @contextmanager
-def other_weights(model: nn.Module, weights: Weights) -> Iterator[None]:
-    """Inside the block a model has these weights, which may be none."""
-    own = weights_of(model) if weights else {}
+def other_weights(model: nn.Module, weights: Weights, own: Weights) -> Iterator[None]:
+    """Inside the block a model has `weights`, after it `own`; both may be none."""
     set_weights(model, weights)
     try:
         yield
