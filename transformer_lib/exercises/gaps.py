@@ -363,11 +363,16 @@ def one_after_another(mine: ModuleType, layer: nn.Module, *inputs: Tensor) -> No
 
     for part in parts:
         part.register_forward_hook(replace)
-    result = layer(*inputs)
-    for name, made in added:
-        (way,) = torch.autograd.grad((result * random(*result.shape)).sum(), made, retain_graph=True, allow_unused=True)
-        if way is None or not way.any():
-            raise Wrong(f"what {name} adds is lost in a later sum: add each output to the sum so far, not to x")
+    for training in (False, True):
+        added.clear()
+        result = layer.train(training)(*inputs)
+        loud = (result * random(*result.shape)).sum()
+        for name, made in added:
+            (way,) = torch.autograd.grad(loud, made, retain_graph=True, allow_unused=True)
+            if way is None or not way.any():
+                raise Wrong(f"what {name} adds is lost in a later sum: add each output to the sum so far, not to x")
+            if training and way.all():
+                raise Wrong(f"{name} has no dropout: in training, a part of each output is dropped before it is added")
 
 
 @gap(6, "EncoderLayer")
@@ -376,7 +381,7 @@ def grade_encoder_layer(mine: ModuleType) -> None:
     all_used(mine.EncoderLayer(8, 2, 16), random(1, 3, 8))
     torch.manual_seed(0)
     first_fault(check_encoder_layer(mine.EncoderLayer(16, 2, 32), 16))
-    one_after_another(mine, mine.EncoderLayer(8, 2, 16), random(1, 3, 8))
+    one_after_another(mine, mine.EncoderLayer(8, 2, 16, 0.5), random(1, 3, 8))
 
 
 @gap(6, "DecoderLayer")
@@ -385,7 +390,7 @@ def grade_decoder_layer(mine: ModuleType) -> None:
     all_used(mine.DecoderLayer(8, 2, 16), random(1, 3, 8), random(1, 4, 8))
     torch.manual_seed(0)
     first_fault(check_decoder_layer(mine.DecoderLayer(16, 2, 32), 16))
-    one_after_another(mine, mine.DecoderLayer(8, 2, 16), random(1, 3, 8), random(1, 4, 8))
+    one_after_another(mine, mine.DecoderLayer(8, 2, 16, 0.5), random(1, 3, 8), random(1, 4, 8))
 
 
 @gap(7, "Transformer")
