@@ -448,6 +448,32 @@ def grade_make_batch(mine: ModuleType) -> None:
         )
 
 
+@gap(8, "batches_by_length")
+def grade_batches_by_length(mine: ModuleType) -> None:
+    """No pair is lost, short ones come first, and every batch is as full as its budget allows."""
+    budget, sizes = (
+        12,
+        [(3, 2), (1, 1), (2, 7), (1, 2), (6, 4), (2, 2), (12, 3), (3, 1), (4, 4), (1, 3), (2, 4), (5, 6)],
+    )
+    pairs = [([number] * n, [number] * m) for number, (n, m) in enumerate(sizes)]
+    given = list(pairs)
+    batches = mine.batches_by_length(given, budget)
+    if given != pairs:
+        raise Wrong("it changes the list that it is given: sorted() makes a new one")
+    if sorted(pair for batch in batches for pair in batch) != pairs or not all(batches):
+        found = sum(pair in batch for batch in batches for pair in pairs)
+        raise Wrong(f"each of {len(pairs)} pairs should be in one batch; {found} are in {len(batches)} batches")
+    lengths = [[max(len(side) for side in pair) for pair in batch] for batch in batches]
+    if (order := [length for batch in lengths for length in batch]) != sorted(order):
+        raise Wrong("the pairs do not go from short to long; the longer side of a pair counts")
+    for batch in lengths:
+        if len(batch) * batch[-1] > budget:
+            raise Wrong(f"with a budget of {budget}, a batch has {len(batch)} pairs of up to {batch[-1]} tokens")
+    for batch, following in pairwise(lengths):
+        if (len(batch) + 1) * following[0] <= budget:
+            raise Wrong(f"a batch of lengths {batch} has room for the next pair, of length {following[0]}")
+
+
 @gap(9, "label_smoothed_loss")
 def grade_label_smoothed_loss(mine: ModuleType) -> None:
     """The mean over real labels, with part of the probability spread over all tokens."""
