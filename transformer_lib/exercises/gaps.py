@@ -451,10 +451,8 @@ def grade_make_batch(mine: ModuleType) -> None:
 @gap(8, "batches_by_length")
 def grade_batches_by_length(mine: ModuleType) -> None:
     """No pair is lost, short ones come first, and every batch is as full as its budget allows."""
-    budget, sizes = (
-        12,
-        [(3, 2), (1, 1), (2, 7), (1, 2), (6, 4), (2, 2), (12, 3), (3, 1), (4, 4), (1, 3), (2, 4), (5, 6)],
-    )
+    budget = 12
+    sizes = [(3, 2), (1, 1), (2, 7), (1, 2), (6, 4), (2, 2), (12, 3), (3, 1), (4, 4), (1, 3), (2, 4), (5, 6)]
     pairs = [([number] * n, [number] * m) for number, (n, m) in enumerate(sizes)]
     given = list(pairs)
     batches = mine.batches_by_length(given, budget)
