@@ -78,7 +78,7 @@ def _as_at_once(model: ModelUnderTest, sizes: list[int], words: str) -> Outcome:
     return holds, evidence
 
 
-@register_property(CACHES, "positions or the mask do not count what the cache holds", needs="cache")
+@register_property(CACHES, "positions or the mask do not count what the cache holds", "cache-window", needs="cache")
 def cache_one_by_one(model: ModelUnderTest) -> Outcome:
     """Token by token, each from the cache of those before it, the logits are those of one call.
 
@@ -87,7 +87,9 @@ def cache_one_by_one(model: ModelUnderTest) -> Outcome:
     return _as_at_once(model, [], "one token at a time")
 
 
-@register_property(CACHES, "the first tokens are not stored, or are stored at other positions", needs="cache")
+@register_property(
+    CACHES, "the first tokens are not stored, or are stored at other positions", "cache-prefill", needs="cache"
+)
 def cache_after_a_prefill(model: ModelUnderTest) -> Outcome:
     """Five tokens at once, and then one at a time.
 
@@ -96,7 +98,9 @@ def cache_after_a_prefill(model: ModelUnderTest) -> Outcome:
     return _as_at_once(model, [5], "after five tokens at once")
 
 
-@register_property(CACHES, "new tokens see each other's future, or not the past: the mask's offset", needs="cache")
+@register_property(
+    CACHES, "new tokens see each other's future, or not the past: the mask's offset", "cache-chunks", needs="cache"
+)
 def cache_in_chunks(model: ModelUnderTest) -> Outcome:
     """Several tokens at a time, in pieces of unequal sizes. A model that refuses this, by an error, is not judged.
 
@@ -136,7 +140,7 @@ def two_caches_in_turns(model: ModelUnderTest) -> Outcome:
     return model.at_most_rounding(max(moves), "with two caches in turns, logits differ from each alone by")
 
 
-@register_property(CACHES, "some of the tensors are not reordered, or another axis is", needs="cache")
+@register_property(CACHES, "some of the tensors are not reordered, or another axis is", "cache-beams", needs="cache")
 def cache_reordered(model: ModelUnderTest) -> Outcome:
     """After eight tokens the rows 2, 0, 0 go on, as in a beam search.
 
@@ -150,7 +154,9 @@ def cache_reordered(model: ModelUnderTest) -> Outcome:
     return _goes_on(model, extend, chosen, cache, 8, "with rows 2, 0, 0 of the cache")
 
 
-@register_property(CACHES, "the length is cut and a counter of positions is not, or some layers are not", needs="cache")
+@register_property(
+    CACHES, "the length is cut and a counter of positions is not, or some layers are not", "cache-crop", needs="cache"
+)
 def cache_cropped(model: ModelUnderTest) -> Outcome:
     """After ten tokens, the cache is cut to six and other tokens go on, as in speculative decoding.
 
@@ -174,7 +180,9 @@ def _goes_on(
     return model.at_most_rounding(moved, f"{words}, logits differ from those without a cache by")
 
 
-@register_property(CACHES, "the mask covers the new tokens only, or positions count padding", needs="cache")
+@register_property(
+    CACHES, "the mask covers the new tokens only, or positions count padding", "cache-padding", needs="cache"
+)
 def cache_with_padding_in_front(model: ModelUnderTest) -> Outcome:
     """Sentences of unequal lengths, padded in front, in pieces with a mask: as in one call with the same mask.
 
@@ -213,7 +221,9 @@ def _varied(model: ModelUnderTest, length: int, steps: int = 8) -> tuple[list[Te
     return [tokens[best : best + 1] for tokens in inputs], wanted[best : best + 1]
 
 
-@register_property(CACHES, "the logits of another position are taken, or the cache is wrong", needs="generate")
+@register_property(
+    CACHES, "the logits of another position are taken, or the cache is wrong", "cache-steps", needs="generate"
+)
 def generated_tokens_are_the_most_probable(model: ModelUnderTest) -> Outcome:
     """Eight tokens by `generate` are the argmax of a full recomputation, for prompts of one, five and nine tokens.
 
@@ -229,7 +239,9 @@ def generated_tokens_are_the_most_probable(model: ModelUnderTest) -> Outcome:
     return wrong == 0, evidence
 
 
-@register_property(CACHES, "padding in front is read, or shifts positions, in `generate`", needs="generate")
+@register_property(
+    CACHES, "padding in front is read, or shifts positions, in `generate`", "cache-batch", needs="generate"
+)
 def generated_in_a_batch_as_alone(model: ModelUnderTest) -> Outcome:
     """Prompts of seven, four and two tokens, padded in front, go on as each does alone.
 
