@@ -211,7 +211,7 @@ def test_what_recurrent_gemma_should_not_see_reaches_its_recurrence():
 
 
 def test_git_hides_cached_text_for_images_that_are_not_there():
-    model = tiny("git", vision_config={"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 1})
+    model = tiny("git", vision_config={"hidden_size": 32, "intermediate_size": 64, "num_attention_heads": 4})
     padded = torch.cat([torch.full((1, 3), 3), TOKENS[:, :6]], dim=1)
     options = {"attention_mask": (padded != 3).long(), "max_new_tokens": 6, "do_sample": False}
     with_cache, without = (model.generate(padded, use_cache=on, **options)[0, 9:].tolist() for on in (True, False))

@@ -258,7 +258,7 @@ class ModelUnderTest(UnderTest):
         return module
 
     def _in_float64(self) -> nn.Module | None:
-        """A module that computes finite answers in float64 all the way, if need be inside `Float64`, where it is built."""
+        """A module that answers in float64 all the way, without NaN, if need be built and called inside `Float64`."""
         for block in (nullcontext, Float64):
             with suppress(Exception), block():
                 module = self.build().double()
