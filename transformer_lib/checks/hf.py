@@ -59,7 +59,7 @@ _WINDOWS = {"layer_types": ["sliding_attention", "full_attention"]}
 _SHORT = {"layer_types": ["conv", "full_attention"]}
 _INKLING = {"swa_num_attention_heads": 4, "swa_num_key_value_heads": 2, "sliding_window_size": 4, "rel_extent": 64}
 _INKLING |= {"n_layers_per_attn_res_block": 2}
-_EVERY_SECOND = {"attn_layer_period": 2, "attn_layer_offset": 1, "use_mamba_kernels": False}
+_EVERY_SECOND = {"attn_layer_period": 2, "attn_layer_offset": 1}
 _ZAMBA = {"num_hidden_layers": 4, "layers_block_type": ["mamba", "hybrid"] * 2, "num_key_value_heads": 4}
 EXCEPTIONS: dict[str, dict[str, Any]] = {  # by model types; None leaves a field as the configuration has it
     "axk1 deepseek_v2 deepseek_v3 glm4_moe_lite sarvam_mla youtu minicpm3": _LATENT,
@@ -171,13 +171,12 @@ def _small(kind: Any, special: dict[str, int], said: dict[str, Any], extra: dict
     names = {f.name for f in fields(kind)} if is_dataclass(kind) else {*signature(kind.__init__).parameters}
     usual, chosen = SIZES | SPREAD | special, _BY_TYPE.get(kind.model_type, {}) | extra
     wanted = {name: size for name, size in usual.items() if name in names} | chosen | _kept(said)
-    parts = getattr(kind, "sub_configs", None) or {}
+    parts = {name: part for name, part in kind.sub_configs.items() if getattr(part, "model_type", "") and depth < 3}
     given = {name: value for name, value in wanted.items() if value is not None and name not in parts}
     for name, part in parts.items():
-        if isclass(part) and hasattr(part, "model_type") and part.model_type and depth < 3:
-            inside = said.get(name)
-            inside = inside if isinstance(inside, dict) else {}
-            given[name] = _small(part, special, inside, wanted.get(name) or {}, depth + 1).to_dict()
+        inside = said.get(name)
+        inside = inside if isinstance(inside, dict) else {}
+        given[name] = _small(part, special, inside, wanted.get(name) or {}, depth + 1).to_dict()
     return kind(**given)
 
 
