@@ -15,7 +15,7 @@ WORKERS ?= 2
 library unit test-long equivalence mutation: export OMP_NUM_THREADS = 1
 
 .DEFAULT_GOAL := book
-.PHONY: book test course train experiment gpu equivalence bench export sync execute render zip pdf lint types check quick library unit notebooks notebooks-for-you elsewhere test-long mutation clean
+.PHONY: book test course train experiment gpu equivalence bench peers export sync execute render zip pdf lint types check quick library unit notebooks notebooks-for-you elsewhere test-long mutation clean
 
 book: export execute render
 
@@ -71,6 +71,11 @@ bench: $(INSTALLED_BENCH)
 	$(PY) -m pytest bench/bench_*.py --benchmark-quiet --benchmark-json=records/bench.part
 	mv records/bench.part records/$$($(PY) -c "import torch; print('bench-cuda' if torch.cuda.is_available() else 'bench')").json
 	$(PY) tools/pages.py
+
+# Runs two other test suites beside `check` on the models of the tests, in minutes, and replaces the record.
+peers: $(INSTALLED)
+	$(PY) -m pip install --quiet --no-deps --upgrade --target .peers --requirement tests/peers.txt
+	PYTHONPATH=$(CURDIR):$(CURDIR)/.peers $(PY) experiments/peers.py
 
 .venv/installed: pyproject.toml constraints.txt
 	python3 -m venv .venv
@@ -160,5 +165,5 @@ mutation: $(INSTALLED)
 	$(PY) experiments/mutants.py
 
 clean:
-	rm -rf _build mutants .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis *.egg-info $(LIVE)
+	rm -rf _build mutants .venv .peers .mypy_cache .pytest_cache .ruff_cache .hypothesis *.egg-info $(LIVE)
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
