@@ -649,7 +649,8 @@ def search(
 def grade_beam_search(mine: ModuleType) -> None:
     """The best of several beginnings, by log-probability over length."""
     source = torch.tensor([[3, 2]])
-    cases = [(seed, size, alpha) for seed in range(15) for size, alpha in ((1, 1.0), (2, 0.0), (3, 1.0), (7, 0.6))]
+    cases = [(seed, size, alpha) for seed in range(15) for size, alpha in ((1, 1.0), (2, 0.0), (3, 1.0), (4, 0.6))]
+    cases += [(1, 7, 0.6)]  # more slots than the six tokens
     models = {seed: Bigrams(6, seed, 0.7).requires_grad_(False) for seed in range(15)}
 
     def all_of(answer: Callable[[nn.Module, int, float], Any]) -> list[Any]:
