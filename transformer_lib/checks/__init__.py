@@ -115,9 +115,11 @@ def _first_call(model: ModelUnderTest, module: torch.nn.Module) -> torch.Tensor:
     try:
         return model.logits(module, *model.inputs())
     except Exception as error:
-        with suppress(Exception):
-            model.logits(module, *model.inputs(3, 7, 7))
-            error.add_note("it runs if source and target are equally long: are its tokens (length, batch)?")
+        for rows, words in ((3, "source and target are equally long"), (7, "there are as many sentences as tokens")):
+            with suppress(Exception):
+                model.logits(module, *model.inputs(rows, 7, 7))
+                error.add_note(f"it runs if {words}: are its tokens (length, batch), and batch_first=True is missing?")
+                break
         raise
 
 
