@@ -361,11 +361,11 @@ def _decoded(data: bytes, count: int) -> list[str]:
     "--sizes",
     nargs=2,
     type=click.IntRange(8, 2**20),
-    default=(29, 29),
+    default=(None, None),
     metavar="SOURCE TARGET",
-    help="numbers of tokens (29 29); a model of one side has the second",
+    help="numbers of tokens (31 29, or 29 29 if it needs equal ones); a model of one side has the second",
 )
-@click.option("--pad-id", type=int, default=0, help="the padding token (0)")
+@click.option("--pad-id", type=int, help="the padding token (3, or 0 if the model runs with no other)")
 @click.option("--max-len", type=click.IntRange(1, 2**20), help="the longest sequence the model accepts")
 @click.option("--seed", type=click.IntRange(0, 2**32), default=0, help="of weights, inputs and trainings (0)")
 @click.option(

@@ -40,9 +40,9 @@ __all__ = [
 def check_transformer(
     factory: Factory,
     *,
-    source_vocab_size: int = 29,
-    target_vocab_size: int = 29,
-    pad_id: int = 0,
+    source_vocab_size: int | None = None,
+    target_vocab_size: int | None = None,
+    pad_id: int | None = None,
     max_len: int | None = None,
     training: bool = True,
     seed: int = 0,
@@ -58,9 +58,9 @@ def check_transformer(
             model(source_tokens, target_tokens), both (batch, length), and gives logits (batch, target length,
             target_vocab_size). Build it small: a few dozen channels show every bug. It is examined on the CPU,
             and moved there if need be.
-        source_vocab_size: number of source tokens, at least 8.
-        target_vocab_size: number of target tokens, at least 8.
-        pad_id: the padding token.
+        source_vocab_size: number of source tokens, at least 8; by default 31, or 29 if the model needs equal numbers.
+        target_vocab_size: number of target tokens, at least 8; by default 29.
+        pad_id: the padding token; by default 3, or 0 if the model runs with no other.
         max_len: the longest sequence that the model accepts, if it has one; at least 12.
         training: also run the two properties that train the model, for 5000 steps at most.
         seed: of weights, inputs and trainings.
@@ -79,13 +79,13 @@ def check_transformer(
             same parameters, a parameter is never set, or `only` names no property.
         Exception: whatever the factory raises, or the model itself on short sentences without padding.
     """
-    sizes = {"source_vocab_size": source_vocab_size, "target_vocab_size": target_vocab_size}
-    model = ModelUnderTest(factory, **sizes, pad_id=pad_id, max_len=max_len, seed=seed, family=family)
+    asked = source_vocab_size, target_vocab_size, pad_id
     threads = torch.get_num_threads()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # what the model's library has to say is not the question
         torch.set_num_threads(1)  # in models this small further threads only wait for each other
         try:
+            model, logits = _first_call(factory, asked, max_len=max_len, seed=seed, family=family)
             first, second = model.build(), model.build()
             if first is second or {*map(id, first.parameters())} & {*map(id, second.parameters())}:
                 raise ValueError("the factory must build anew at each call; got modules that share their parameters")
@@ -99,7 +99,7 @@ def check_transformer(
                 raise ValueError(f"expected names of properties in `only`; got {', '.join(sorted(unknown))}")
             properties = [entry for entry in properties if not only or not names[entry].isdisjoint(only)]
             properties = [entry for entry in properties if model.has(entry.needs)]
-            if not _first_call(model, first).isfinite().all():  # then no property would say more
+            if not logits.isfinite().all():  # then no property would say more
                 evidence = "short sentences without any padding get logits that are NaN or infinite"
                 cause = "a mask that forbids everything, such as a padding mask in the opposite convention"
                 on_finding(finding := Finding("finite answers", "fail", evidence, cause))
@@ -110,10 +110,19 @@ def check_transformer(
             torch.set_num_threads(threads)
 
 
-def _first_call(model: ModelUnderTest, module: torch.nn.Module) -> torch.Tensor:
-    """The logits for short sentences; a model that cannot run is no finding, and raises."""
+def _first_call(factory: Factory, asked: tuple[int | None, ...], **options: Any) -> tuple[ModelUnderTest, torch.Tensor]:
+    """The model and its logits for short sentences, with the most telling sizes and padding that it runs with.
+
+    A model that cannot run is no finding, and raises.
+    """
+    for usual in ((31, 29, 3), (29, 29, 3), (29, 29, 0)):  # unequal numbers, and padding that is not 0, show more
+        source, target, pad = (own if own is not None else number for own, number in zip(asked, usual))
+        model = ModelUnderTest(factory, source_vocab_size=source, target_vocab_size=target, pad_id=pad, **options)
+        with suppress(Exception):
+            return model, model.logits(model.build(), *model.with_the_last())
+    module = model.build()
     try:
-        return model.logits(module, *model.inputs())
+        return model, model.logits(module, *model.inputs())
     except Exception as error:
         for rows, words in ((3, "source and target are equally long"), (7, "there are as many sentences as tokens")):
             with suppress(Exception):

@@ -2,6 +2,7 @@
 
 """Caches and generation: what is computed piece by piece is what is computed at once."""
 
+import itertools
 from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from transformer_lib.checks.model_under_test import LONGEST, Adapted, ModelUnderTest, max_difference
+from transformer_lib.checks.model_under_test import LONGEST, Adapted, ModelUnderTest, Recorded, max_difference
 from transformer_lib.checks.report import NotApplicable, Outcome, Property, register_property
 from transformer_lib.files import one_line
 
@@ -43,39 +44,54 @@ def _inputs(model: ModelUnderTest, rows: int = 2) -> list[Tensor]:
 
 
 def _in_pieces(
-    model: ModelUnderTest, inputs: list[Tensor], sizes: Iterable[int], mask: Tensor | None = None
-) -> tuple[Tensor, Any]:
-    """Logits for the first tokens of the last side, handed over in pieces of these sizes, and the cache after them."""
+    model: ModelUnderTest, inputs: list[Tensor], sizes: Iterable[int], cache: Any = None, start: int = 0,
+    mask: Tensor | None = None,
+) -> tuple[dict[int, Recorded], Any]:  # fmt: skip
+    """Hand over the tokens of the last side in pieces of these sizes.
+
+    Returns what each piece gives, by the number of its first token, and the cache after them.
+    """
     extend, takes = _part(model, "extend"), model.accepts(model.module, "extend")
-    found, cache, start = [], None, 0
+    found: dict[int, Recorded] = {}
     for size in sizes:
         end, told = start + size, {}
         if mask is not None:
             told = {"mask": mask[:, :end], "positions": model.positions(mask[:, :end])[:, start:]}
         told = {name: value for name, value in told.items() if name in takes}
-        logits, cache = extend(*inputs[:-1], inputs[-1][:, start:end], cache=cache, **told)
+        call = partial(extend, *inputs[:-1], inputs[-1][:, start:end], cache=cache, **told)
+        (logits, cache), states = model.recorded(call)
         if logits.shape[:2] != (len(inputs[-1]), size):
             raise ValueError(f"for {size} new tokens `extend` must give {size} logits; got {tuple(logits.shape)}")
-        found.append(logits)
+        found[start] = logits, states
         start = end
-    return torch.cat(found, dim=1), cache
+    return found, cache
 
 
-def _as_at_once(model: ModelUnderTest, sizes: list[int], words: str) -> Outcome:
-    """Compare the logits of pieces, and of single tokens after them, with those of one call without a cache."""
+def _as_at_once(
+    model: ModelUnderTest, inputs: list[Tensor], pieces: dict[int, Recorded], words: str, **told: Tensor
+) -> Outcome:
+    """Compare the logits of pieces, where the mask is not 0, with those of one call without a cache."""
+    whole = model.recorded(partial(model, *inputs, **told))
+    real, moves = told.get("mask", torch.ones_like(inputs[-1])).bool(), dict[int, float]()
+    for start, piece in pieces.items():
+        for i, number in enumerate(range(start, start + piece[0].size(1))):
+            rows = real[:, number]
+            moves[number] = max_difference(piece[0][rows, i], whole[0][rows, number])
+            if moves[number] > model.tolerance and not model.located:
+                places = slice(i, i + 1), slice(number, number + 1)
+                model.located = f", from token {number + 1} of {inputs[-1].size(1)} on"
+                model.located += model.first_apart(piece, whole, *places, rows, rows)
+    return model.at_most_rounding(max(moves.values()), f"{words}, logits differ from those without a cache by")
+
+
+def _all_in_pieces(model: ModelUnderTest, sizes: list[int], words: str) -> Outcome:
+    """Compare pieces of these sizes, as far as there are tokens, and single tokens after them, with one call."""
     inputs = _inputs(model)
-    rest = inputs[-1].size(1) - sum(sizes)
-    pieces, whole = _in_pieces(model, inputs, [*sizes, *[1] * rest])[0], model(*inputs)
-    moves = [max_difference(pieces[:, i], whole[:, i]) for i in range(whole.size(1))]
-    holds, evidence = model.at_most_rounding(max(moves), f"{words}, logits differ from those without a cache by")
-    if not holds:
-        first = next(i for i, move in enumerate(moves) if not move <= model.tolerance)
-        evidence += f", from token {first + 1} of {len(moves)} on"
-        if first >= sum(sizes):  # a single token: its vectors are those of the same token in the one call
-            cache = _in_pieces(model, inputs, [*sizes, *[1] * (first - sum(sizes))])[1] if first else None
-            single = partial(_part(model, "extend"), *inputs[:-1], inputs[-1][:, first : first + 1], cache=cache)
-            evidence += model.culprit(single, partial(model, *inputs), slice(1), slice(first, first + 1))
-    return holds, evidence
+    length = inputs[-1].size(1)
+    ends = [min(end, length) for end in itertools.accumulate(sizes)]
+    parts = [end - start for start, end in itertools.pairwise([0, *ends]) if end > start]
+    pieces, _ = _in_pieces(model, inputs, [*parts, *[1] * (length - sum(parts))])
+    return _as_at_once(model, inputs, pieces, words)
 
 
 @register_property(CACHES, "positions or the mask do not count what the cache holds", needs="cache")
@@ -84,7 +100,7 @@ def cache_one_by_one(model: ModelUnderTest) -> Outcome:
 
     Proves: so for one sentence length, of 40 tokens where the model accepts them. Cannot: see beyond it.
     """
-    return _as_at_once(model, [], "one token at a time")
+    return _all_in_pieces(model, [], "one token at a time")
 
 
 @register_property(CACHES, "the first tokens are not stored, or are stored at other positions", needs="cache")
@@ -93,7 +109,7 @@ def cache_after_a_prefill(model: ModelUnderTest) -> Outcome:
 
     Proves: what a prompt leaves in the cache is what single tokens would have left. Cannot: see other lengths.
     """
-    return _as_at_once(model, [5], "after five tokens at once")
+    return _all_in_pieces(model, [5], "after five tokens at once")
 
 
 @register_property(CACHES, "new tokens see each other's future, or not the past: the mask's offset", needs="cache")
@@ -104,9 +120,9 @@ def cache_in_chunks(model: ModelUnderTest) -> Outcome:
     """
     _part(model, "extend")
     found: list[Outcome] = []
-    for sizes in ([4, 3, 1, 4], [1, 7, 2, 2]):
+    for sizes in ([4, 3, 1, 4, 7, 7, 7, 7], [1, 7, 32]):
         try:
-            found.append(_as_at_once(model, sizes, f"in pieces of {', '.join(map(str, sizes))} and then 1"))
+            found.append(_all_in_pieces(model, sizes, f"in pieces of {', '.join(map(str, sizes))} tokens"))
         except Exception as error:
             if not found:
                 raise NotApplicable(f"it refuses several new tokens: {one_line(error)}") from None
@@ -121,19 +137,14 @@ def two_caches_in_turns(model: ModelUnderTest) -> Outcome:
     that begins anew must not see the old one.
     """
     first, second = _inputs(model), _inputs(model)
-    extend = _part(model, "extend")
-    wanted = [model(*inputs)[:, 6:7] for inputs in (first, second)]
-    caches = [_in_pieces(model, first, [6])[1]]
+    cache = _in_pieces(model, first, [6])[1]
     if model.module.one_cache:
-        moved = max_difference(_in_pieces(model, second, [6, 1])[0][:, 6:7], wanted[1])
-        return model.at_most_rounding(moved, "after another sentence, logits move by")
-    caches.append(_in_pieces(model, second, [6])[1])
+        return _as_at_once(model, second, _in_pieces(model, second, [6, 1])[0], "after another sentence")
+    other = _in_pieces(model, second, [6])[1]
     model(*first)
-    moves = []
-    for inputs, cache, logits in zip((first, second), caches, wanted):
-        new, _ = extend(*inputs[:-1], inputs[-1][:, 6:7], cache=cache)
-        moves.append(max_difference(new, logits))
-    return model.at_most_rounding(max(moves), "with two caches in turns, logits differ from each alone by")
+    pieces = [_in_pieces(model, *each, start=6)[0] for each in ((first, [1], cache), (second, [1], other))]
+    outcomes = [_as_at_once(model, *each, "with two caches in turns") for each in zip((first, second), pieces)]
+    return min(outcomes)
 
 
 @register_property(CACHES, "some of the tensors are not reordered, or another axis is", needs="cache")
@@ -142,12 +153,13 @@ def cache_reordered(model: ModelUnderTest) -> Outcome:
 
     Proves: the cache follows its rows. Cannot: judge an adapter without `reorder`.
     """
-    reorder, extend, rows = _part(model, "reorder"), _part(model, "extend"), torch.tensor([2, 0, 0])
+    reorder, rows = _part(model, "reorder"), torch.tensor([2, 0, 0])
     inputs = _inputs(model, 3)
     cache = reorder(_in_pieces(model, inputs, [6, 1, 1])[1], rows)
     chosen = [tokens[rows] for tokens in inputs]
     chosen[-1][:, 8:] = model.tokens(3, chosen[-1].size(1) - 8, side=-1)
-    return _goes_on(model, extend, chosen, cache, 8, "with rows 2, 0, 0 of the cache")
+    pieces, _ = _in_pieces(model, chosen, [1, 1, 1], cache, 8)
+    return _as_at_once(model, chosen, pieces, "with rows 2, 0, 0 of the cache")
 
 
 @register_property(CACHES, "the length is cut and a counter of positions is not, or some layers are not", needs="cache")
@@ -156,22 +168,10 @@ def cache_cropped(model: ModelUnderTest) -> Outcome:
 
     Proves: what was cut is forgotten. Cannot: judge an adapter without `crop`.
     """
-    crop, extend, inputs = _part(model, "crop"), _part(model, "extend"), _inputs(model)
+    crop, inputs = _part(model, "crop"), _inputs(model)
     cache = crop(_in_pieces(model, inputs, [9, 1])[1], 6)
     inputs[-1][:, 6:] = model.other(inputs[-1][:, 6:], side=-1)
-    return _goes_on(model, extend, inputs, cache, 6, "after the cache was cut")
-
-
-def _goes_on(
-    model: ModelUnderTest, extend: Callable[..., Any], inputs: list[Tensor], cache: Any, start: int, words: str
-) -> Outcome:
-    """Compare three tokens from a cache of so many with the same in one call."""
-    found = []
-    for i in range(start, start + 3):
-        logits, cache = extend(*inputs[:-1], inputs[-1][:, i : i + 1], cache=cache)
-        found.append(logits)
-    moved = max_difference(torch.cat(found, dim=1), model(*inputs)[:, start : start + 3])
-    return model.at_most_rounding(moved, f"{words}, logits differ from those without a cache by")
+    return _as_at_once(model, inputs, _in_pieces(model, inputs, [1, 1, 1], cache, 6)[0], "after the cache was cut")
 
 
 @register_property(CACHES, "the mask covers the new tokens only, or positions count padding", needs="cache")
@@ -186,11 +186,8 @@ def cache_with_padding_in_front(model: ModelUnderTest) -> Outcome:
     padded = torch.arange(inputs[-1].size(1)) < torch.tensor([0, 3, 5])[:, None]
     inputs[-1][padded] = model.pad_id
     mask = (~padded).long()
-    whole = model(*inputs, mask=mask, **model.told_positions(mask))
-    single = whole.size(1) - 8
-    pieces = _in_pieces(model, inputs, [8, *[1] * single], mask)[0]
-    moved = max_difference(pieces[~padded], whole[~padded])
-    return model.at_most_rounding(moved, "padded in front, logits with and without a cache differ by")
+    pieces, _ = _in_pieces(model, inputs, [8, *[1] * (mask.size(1) - 8)], mask=mask)
+    return _as_at_once(model, inputs, pieces, "padded in front", mask=mask, **model.told_positions(mask))
 
 
 def _greedy(model: ModelUnderTest, inputs: list[Tensor], steps: int) -> Tensor:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from copy import deepcopy
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from inspect import signature
 from typing import Any
 
@@ -22,11 +22,14 @@ from torch.nn.parameter import UninitializedParameter
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
+from torch.utils.weak import WeakTensorKeyDictionary
 
 from transformer_lib.checks.report import NotApplicable, Outcome
 
 Factory = Callable[..., nn.Module]
 LONGEST = 12  # tokens in the longest sentence that a property uses
+ALL = slice(None)
+Recorded = tuple[Tensor, dict[tuple[str, int], Tensor]]  # logits; what modules put out, by name and number of the call
 
 
 @dataclass(frozen=True)
@@ -59,7 +62,7 @@ class UnderTest:
 
     def start(self) -> None:
         """Begin a property: its inputs do not depend on what was drawn before."""
-        self.generator = torch.Generator().manual_seed(self.seed)
+        self.generator, self.located = torch.Generator().manual_seed(self.seed), ""
 
     def words(self, text: str) -> str:
         """A sentence of a report in the words of what is under test."""
@@ -154,9 +157,9 @@ class ModelUnderTest(UnderTest):
         self,
         factory: Factory,
         *,
-        source_vocab_size: int = 29,
+        source_vocab_size: int = 31,
         target_vocab_size: int = 29,
-        pad_id: int = 0,
+        pad_id: int = 3,
         max_len: int | None = None,
         seed: int = 0,
         family: str = "encoder-decoder",
@@ -174,7 +177,8 @@ class ModelUnderTest(UnderTest):
         self.factory, self.pad_id, self.max_len, self.family = factory, pad_id, max_len, family
         self.adapter: Adapted | None = None  # what was built last, if it is one
         self.wide: set[nn.Module] = set()  # the modules that are called inside `Float64`
-        self.recent: list[tuple[Tensor, ...]] = []  # the inputs of the last two calls
+        self.recent: list[tuple[Tensor, ...]] = []  # the inputs of the last two calls, or of two that are apart
+        self.again = WeakTensorKeyDictionary()  # for logits: the module, the call that gives them again, its inputs
 
     def words(self, text: str) -> str:
         """A sentence of a report; a model with one side has no source and no target."""
@@ -186,9 +190,12 @@ class ModelUnderTest(UnderTest):
     def reproduction(self) -> str:
         """The options and inputs with which the last property was tried."""
         sizes = " and ".join(str(side.vocab_size) for side in self.sides)
-        calls = " and ".join(str([tokens.tolist() for tokens in inputs]) for inputs in self.recent)
-        short = calls if len(calls) < 400 else "drawn by the seed"
-        return f"seed {self.seed}, {sizes} tokens, padding {self.pad_id}; inputs {short}"
+        whole, short = (
+            " and ".join(str([tokens[:rows, :length].tolist() for tokens in inputs]) for inputs in self.recent)
+            for rows, length in ((None, None), (1, 12))
+        )
+        inputs = whole if len(whole) < 400 else f"drawn by the seed, which begin with {short}"
+        return f"seed {self.seed}, {sizes} tokens, padding {self.pad_id}; inputs {inputs}"
 
     def has(self, need: str) -> bool:
         """Whether it has what a property needs: a side "causal" or "whole", "both", a "mask", "cache" or "generate".
@@ -337,8 +344,14 @@ class ModelUnderTest(UnderTest):
 
         An expert draws for the tokens that it gets, so with dropout what one token draws depends on where others go.
         """
-        with seeded(self.seed):
-            return self.logits(self.training_module if dropout else self._without_dropout, *inputs)
+        module = self.training_module if dropout else self._without_dropout
+
+        def call() -> Tensor:
+            with seeded(self.seed):
+                return self.logits(module, *inputs)
+
+        self.again[logits := call()] = module, call, inputs
+        return logits
 
     @cached_property
     def _without_dropout(self) -> nn.Module:
@@ -385,6 +398,13 @@ class ModelUnderTest(UnderTest):
         lengths = [causal if side.causal else whole for side in self.sides]
         return tuple(self.tokens(rows, length, side=number) for number, length in enumerate(lengths))
 
+    def with_the_last(self) -> tuple[Tensor, ...]:
+        """Tokens for each side, with the last of its vocabulary that is no padding among them."""
+        inputs = self.inputs()
+        for side, tokens in zip(self.sides, inputs):
+            tokens[0, 0] = side.vocab_size - (2 if self.pad_id == side.vocab_size - 1 else 1)
+        return inputs
+
     def every_token(self, *, side: int = 0) -> Tensor:
         """The tokens of a side that are no padding, at most 80 of them, in random order, a sentence each: (80, 1)."""
         size = self.sides[side].vocab_size - 1
@@ -418,26 +438,65 @@ class ModelUnderTest(UnderTest):
 
     def __call__(self, *inputs: Tensor, **options: Any) -> Tensor:
         """Call the module under test."""
-        self.recent = [*self.recent[-1:], inputs]
-        return self.logits(self.module, *inputs, **options)
+        if not self.located:
+            self.recent = [*self.recent[-1:], inputs]
+        call = partial(self.logits, self.module, *inputs, **options)
+        self.again[logits := call()] = self.module, call, inputs
+        return logits
 
-    def culprit(self, new: Callable[[], Any], old: Callable[[], Any], at: slice, old_at: slice | None = None) -> str:
-        """The first module whose vectors at some positions differ between two calls, as the end of a sentence."""
-        runs: list[dict[tuple[nn.Module, int], Tensor]] = []
-        for call, places in ((new, at), (old, at if old_at is None else old_at)):
-            found: dict[tuple[nn.Module, int], Tensor] = {}
+    def apart(
+        self, new: Tensor, old: Tensor, at: slice = ALL, old_at: slice | None = None, *,
+        old_rows: Any = ALL, source: slice = ALL, kept: Any = ALL,
+    ) -> float:  # fmt: skip
+        """How far the logits of two calls are apart; the first module that is so is noted, for the finding.
 
-            def keep(number: int, module: nn.Module, output: Tensor, found: Any = found, places: Any = places) -> None:
-                found[module, number] = output[:, places].clone() if output.dim() == 3 else output[:0]
+        Args:
+            new: the logits of one call.
+            old: those of the other.
+            at: positions of both that should agree, on the last side.
+            old_at: those positions in the other call, if they are different ones.
+            old_rows: the rows of the other call that should be those of the first.
+            source: the positions that should agree on the first side of two.
+            kept: the logits of each position that should agree.
+        """
+        old_at = at if old_at is None else old_at
+        moved = max_difference(new[:, at, kept], old[old_rows][:, old_at, kept])
+        if moved > self.tolerance and not self.located:
+            one, other = (self.recorded(call, module) for module, call, _ in (self.again[new], self.again[old]))
+            self.recent = [self.again[logits][2] for logits in (old, new)]
+            self.located = self.first_apart(one, other, at, old_at, ALL, old_rows, source)
+        return moved
 
-            with torch.no_grad(), every_output(keep):
-                call()
-            runs.append(found)
-        names = {module: name for name, module in self.module.named_modules()}
-        for key, output in runs[0].items():
-            other = runs[1].get(key)
-            if other is not None and output.shape == other.shape and max_difference(output, other) > self.tolerance:
-                return f"; the first module that differs is {names.get(key[0]) or 'the model itself'}"
+    def recorded(self, call: Callable[[], Any], module: nn.Module | None = None) -> Any:
+        """What a call returns, and with it what modules put out that may have a vector for each token."""
+        names = {part: name for name, part in (module or self.module).named_modules()}
+        found: dict[tuple[str, int], Tensor] = {}
+
+        def keep(number: int, part: nn.Module, output: Tensor) -> None:
+            if output.dim() == 3 and part in names:
+                found[names[part] or "the model itself", number] = output.detach().clone()
+
+        with every_output(keep):
+            return call(), found
+
+    def first_apart(
+        self, new: Recorded, old: Recorded, at: slice, old_at: slice, rows: Any = ALL, old_rows: Any = ALL,
+        source: slice = ALL,
+    ) -> str:  # fmt: skip
+        """The first module whose vectors differ between two calls, as the end of a sentence; see `apart`."""
+
+        def vectors(output: Tensor, logits: Tensor, places: slice) -> Tensor:
+            """(rows, places, channels), whether rows or places come first; nothing where that cannot be told."""
+            rows, length = logits.shape[:2]
+            output = output if len(output) in (1, rows) else output.transpose(0, 1)
+            told = len(output) in (1, rows) and (rows != length or rows == 1)
+            return output[: told * rows, places if output.size(1) == length else source].expand(told * rows, -1, -1)
+
+        for key in (key for key in new[1] if key in old[1]):
+            one = vectors(new[1][key], new[0], at)[rows]
+            other = vectors(old[1][key], old[0], old_at)[old_rows]
+            if one.shape == other.shape and max_difference(one, other) > self.tolerance:
+                return f"; the first module that differs is {key[0]}"
         return ""
 
     def states(self, length: int, *inputs: Tensor) -> dict[tuple[nn.Module, int], Tensor]:

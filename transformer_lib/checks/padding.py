@@ -28,11 +28,10 @@ def source_padding_on_the_right(model: ModelUnderTest) -> Outcome:
     source, *target = model.inputs()
     longer = torch.cat([source, model.padding(3, 4)], dim=1)
     real = slice(7)  # of an encoder's answer, the rest belongs to padding
-    moved = max_difference(model(longer, *target)[:, real], model(source, *target))
+    moved = model.apart(model(longer, *target), model(source, *target), real, source=real)
     holds, evidence = model.at_most_rounding(moved, "four more padded source positions move the logits by")
     if holds:
         return holds, evidence
-    evidence += model.culprit(lambda: model(longer, *target), lambda: model(source, *target), real)
     with suppress(NotApplicable):
         if _moved_by_padding(model, (longer, *target), real) <= model.tolerance:
             cause = "positions or a norm depend on the padded length: what PAD contains does not matter"
@@ -49,7 +48,7 @@ def target_padding_on_the_right(model: ModelUnderTest) -> Outcome:
     """
     *source, target = model.inputs()
     longer = torch.cat([target, model.padding(3, 4)], dim=1)
-    moved = max_difference(model(*source, longer)[:, : target.size(1)], model(*source, target))
+    moved = model.apart(model(*source, longer), model(*source, target), slice(6))
     return model.at_most_rounding(moved, "four more padded target positions move the real logits by")
 
 
@@ -80,22 +79,29 @@ def _moved_by_padding(
 ) -> float:
     """How far the logits at real positions move when the vector of the padding token is another one.
 
-    If a word and other inputs are given, it is that word's, and the move is from the logits for those inputs.
+    The positions are those of the padded side. If a word and other inputs are given, it is that word's vector, and the
+    move is from the logits for those inputs.
     """
-    tables, before = _pad_tables(model, inputs), model(*(old or inputs))
-    rows = [table[model.pad_id] for table in tables]
-    saved = [row.detach().clone() for row in rows]
-    with torch.no_grad():
-        for table, row in zip(tables, rows):
-            noise = torch.randn(row.shape, generator=model.generator, dtype=torch.float64) * 3
-            row.copy_(noise if word is None else table[word])
+    tables = [table.data for table in _pad_tables(model, inputs)]
+    saved, before = [table[model.pad_id].clone() for table in tables], model(*(old or inputs))
+    drawn = [3 * torch.randn(row.shape, generator=model.generator, dtype=torch.float64).to(row) for row in saved]
+    new = drawn if word is None else [table[word].clone() for table in tables]
+
+    def call() -> Tensor:
         try:
-            after = model(*inputs)
+            for table, vector in zip(tables, new):
+                table[model.pad_id] = vector
+            return model(*inputs)
         finally:
-            for row, vector in zip(rows, saved):
-                row.copy_(vector)
-    keep = [token for token in range(model.sides[-1].vocab_size) if token != model.pad_id]  # tied: its own logit moves
-    return max_difference(after[:, real][..., keep], before[:, real][..., keep])
+            for table, vector in zip(tables, saved):
+                table[model.pad_id] = vector
+
+    model.again[after := call()] = model.module, call, inputs
+    kept = [token for token in range(model.sides[-1].vocab_size) if token != model.pad_id]  # tied: its own logit moves
+    at = real if (inputs[-1] == model.pad_id).any() else slice(None)
+    if old:  # then a move is no fault
+        return max_difference(after[:, at, kept], before[:, at, kept])
+    return model.apart(after, before, at, source=real, kept=kept)
 
 
 @register_property(
@@ -109,8 +115,7 @@ def source_padding_on_the_left(model: ModelUnderTest) -> Outcome:
     ignores padding behind the source only, as recurrent networks and lengths do.
     """
     source, *target = model.inputs()
-    real = slice(None) if target else slice(3, None)
-    moved = _moved_by_padding(model, (torch.cat([model.padding(3, 3), source], dim=1), *target), real)
+    moved = _moved_by_padding(model, (torch.cat([model.padding(3, 3), source], dim=1), *target), slice(3, None))
     if moved > model.tolerance and source_padding_on_the_right(model)[0]:
         raise NotApplicable("padding is read before the source and not behind it, as if lengths were counted")
     return model.at_most_rounding(moved, "another PAD vector before the source moves the logits by")
@@ -144,7 +149,7 @@ def a_mask_hides_what_it_should(model: ModelUnderTest) -> Outcome:
     Proves: so for these sentences. Cannot: judge a model that takes no mask.
     """
     *others, tokens = model.inputs(3, 7, 7)
-    moved = max_difference(model(*others, tokens, mask=torch.ones_like(tokens)), model(*others, tokens))
+    moved = model.apart(model(*others, tokens, mask=torch.ones_like(tokens)), model(*others, tokens))
     if moved > model.tolerance:
         return False, f"a mask of ones, and none, give logits that differ by {model.describe(moved)}"
     moves = []
@@ -153,7 +158,7 @@ def a_mask_hides_what_it_should(model: ModelUnderTest) -> Outcome:
         mask[:, real] = 1
         told = {"mask": mask} | model.told_positions(mask)
         changed = torch.where(mask == 0, model.other(tokens, side=-1), tokens)
-        moves.append(max_difference(model(*others, changed, **told)[:, real], model(*others, tokens, **told)[:, real]))
+        moves.append(model.apart(model(*others, changed, **told), model(*others, tokens, **told), real))
     return model.at_most_rounding(max(moves), "other tokens under the mask move the real logits by")
 
 
@@ -168,7 +173,7 @@ def padding_in_front(model: ModelUnderTest) -> Outcome:
     padded = torch.cat([model.padding(3, 4), tokens], dim=1)
     mask = (torch.arange(11) >= 4).long().expand(3, -1)
     told = {"mask": mask} | model.told_positions(mask)
-    moved = max_difference(model(*others, padded, **told)[:, 4:], model(*others, tokens))
+    moved = model.apart(model(*others, padded, **told), model(*others, tokens), slice(4, None), slice(None))
     if len(told) == 1 and moved > model.tolerance:
         raise NotApplicable(f"its call takes no `positions`; padding in front moves logits by {model.describe(moved)}")
     return model.at_most_rounding(moved, "four padded tokens in front move the real logits by")
@@ -183,7 +188,7 @@ def empty_sentences(model: ModelUnderTest) -> Outcome:
     """
     inputs = model.inputs()
     more = [torch.cat([tokens, model.padding(1, tokens.size(1))]) for tokens in inputs]
-    moved = max_difference(model(*more)[:3], model(*inputs))
+    moved = model.apart(model(*inputs), model(*more), old_rows=slice(3))
     alone = together = dict[str, Tensor | None]()
     with suppress(NotApplicable):
         alone, together = model.gradients(*inputs), model.gradients(*more, rows=3)

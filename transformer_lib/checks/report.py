@@ -204,4 +204,5 @@ def _finding(thing: Any, entry: Property) -> Finding:
     evidence, cause = thing.words(evidence), thing.words(causes[0])
     if holds:
         return Finding(name, "pass", evidence)
+    evidence += thing.located
     return Finding(name, "fail", evidence, cause, entry.case, where, reproduction=thing.reproduction())
