@@ -299,6 +299,8 @@ def test_formulas_have_the_letters_of_the_notation():
         assert len(formulas) > 0 or path not in MAIN[1:18]
         assert [formula for formula in formulas if re.search(r"W_[QKVO]\b|d_\\text\{model\}", formula)] == [], path.stem
         assert not re.search(r"<start>|<end>|`(BOS|EOS|PAD)`", text), path.stem
+        if path in MAIN:  # on the main line m is the length of a target, and nothing else
+            assert [formula for formula in formulas if re.search(r"\\hat m|\bm \\leftarrow", formula)] == [], path.stem
 
 
 def test_every_comparison_states_both_tolerances():

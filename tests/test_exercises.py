@@ -212,12 +212,6 @@ def share(batches):
     return Fraction(cells - sum(map(sum, batches)), cells)
 
 
-def clean(sources, targets, longest):
-    kept = [[s, t] for s, t in zip(sources, targets) if s and t and max(len(s), len(t)) <= longest]
-    empty = sum(not s or not t for s, t in zip(sources, targets))
-    return [kept, {"empty": empty, "too long": len(sources) - empty - len(kept)}]
-
-
 def order(n, seed, epoch):
     numbers = list(range(n))
     Random(f"{seed} {epoch}").shuffle(numbers)
@@ -229,7 +223,6 @@ def order(n, seed, epoch):
     ("02-4", lambda *case: weights(*case).tolist(), "got list of list of float, expected tensor of float64"),
     ("08-2", share, "got fractions.Fraction, expected float"),
     ("08-2", lambda case: np.float32(share(case)), "got numpy.float32, expected float"),
-    ("08-3", clean, ", expected tuple of list of tuple of list of int and dict"),
     ("08b-1", lambda *case: torch.tensor(order(*case)), "got tensor of float32, expected list"),
     ("08b-1", lambda *case: tuple(order(*case)), "got tuple, expected list"),
     ("08b-1", lambda *case: np.array(order(*case), dtype=int), "got numpy.ndarray, expected list"),

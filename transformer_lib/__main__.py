@@ -27,7 +27,8 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 import transformer_lib
 from transformer_lib.architecture import KEPT, SIZES, function_of, source_of
 from transformer_lib.architecture import architecture as model_of
-from transformer_lib.checks import Finding, check_transformer
+from transformer_lib.checks import Finding, Report, check_transformer
+from transformer_lib.checks.hf import check_configuration
 from transformer_lib.checks.model_under_test import FAMILIES
 from transformer_lib.data import read_lines
 from transformer_lib.data.corpora import is_blank
@@ -351,8 +352,8 @@ def _decoded(data: bytes, count: int) -> list[str]:
 @click.option(
     "--family",
     type=click.Choice([*FAMILIES]),
-    default="encoder-decoder",
-    help="what the model is (encoder-decoder); an encoder answers at each position, as for masked words",
+    help="what the model is (encoder-decoder; of hf:, what there is); an encoder answers at each position, as for "
+    "masked words",
 )
 @click.option(
     "--no-training", "training", is_flag=True, flag_value=False, default=True, help="leave out what trains the model"
@@ -400,23 +401,21 @@ def _check(factory: str, sizes: tuple[int, int], as_json: str | None, as_junit: 
         def build(vocab_size, pad_id):
             return Adapted(MyGPT(vocab_size), call, extend=extend)
 
+    hf:LlamaConfig, in place of MODULE:FACTORY, is a causal, masked or sequence-to-sequence model of the package
+    transformers, named by its configuration; hf:DIR is that of DIR/config.json. It is built small, in a process of its
+    own without a network, and code that a directory brings is not run.
+
     The course's page "Your model in a few lines" has more. The two trainings take most of a minute on a quiet
     machine. Status 0: all hold; 1: one does not; 2: it cannot be run, or nothing applies. The page "Checks" says what
     a pass does not prove.
     """  # noqa: D301, for click \b means: leave these lines as they are
     options |= {"source_vocab_size": sizes[0], "target_vocab_size": sizes[1]}
     out = sys.stderr if "-" in (as_json, as_junit) else sys.stdout
-    with redirect_stdout(sys.stderr):
-        build = function_of(factory)
-        try:
-            with _tell_progress(out) as told:
-                report = check_transformer(build, **told, **options)
-        except (Exception, SystemExit) as error:
-            if not _is_ours(error):
-                _say(traceback.format_exc().rstrip())
-            sides = "source, target" if options["family"] == "encoder-decoder" else "tokens"
-            called = f"called as model({sides}) with whole numbers (batch, length)"
-            raise InputError(f"cannot run {factory}, {called}: {one_line(error)}") from error
+    with redirect_stdout(sys.stderr), _tell_progress(out) as told:
+        if factory.startswith("hf:"):
+            report = check_configuration(factory.removeprefix("hf:"), **told, **options)
+        else:
+            report = _run_suite(factory, options["family"] or "encoder-decoder", told | options)
     click.echo("\n".join(["", *report.fault_lines, report.summary] if report.faults else [report.summary]), file=out)
     for file, text in ((as_json, report.to_json()), (as_junit, report.to_junit())):
         if file == "-":
@@ -426,6 +425,19 @@ def _check(factory: str, sizes: tuple[int, int], as_json: str | None, as_junit: 
     if report.findings and all(finding.verdict == "not applicable" for finding in report.findings):
         raise InputError(f"no property applies to {factory}: the lines above say why")
     return 0 if report.holds else 1
+
+
+def _run_suite(factory: str, family: str, options: dict[str, Any]) -> Report:
+    """The suite's report on a factory of somebody's; an InputError if it cannot be run."""
+    build = function_of(factory)
+    try:
+        return check_transformer(build, **options | {"family": family})
+    except (Exception, SystemExit) as error:
+        if not _is_ours(error):
+            _say(traceback.format_exc().rstrip())
+        sides = "source, target" if family == "encoder-decoder" else "tokens"
+        called = f"called as model({sides}) with whole numbers (batch, length)"
+        raise InputError(f"cannot run {factory}, {called}: {one_line(error)}") from error
 
 
 @contextmanager

@@ -24,7 +24,7 @@ from transformer_lib.model import TransformerConfig, evaluation
 from transformer_lib.recipes import PRESETS
 from transformer_lib.translation import Attention, Translator
 
-MINUTES = {"T4": 12, "A100": 8, "H100": 8}  # of the whole training, predicted
+MINUTES = {"T4": 12, "A100": 8, "H100": 8, "B200": 8}  # of the whole training, predicted
 LARGER: dict[str, float] = {
     "accumulate": 2,
     "peak_lr": 5e-3,

@@ -137,6 +137,14 @@ def make_batch(pairs, pad_id):
     return rectangle([a for a, _ in pairs]), rectangle([b for _, b in pairs])
 
 
+def batches_by_length(pairs, budget):
+    rest, made = sorted(pairs, key=lambda p: (max(map(len, p)), -len(p[0]))), []
+    while rest:
+        count = max(k for k in range(1, len(rest) + 1) if k * max(map(len, rest[k - 1])) <= budget)
+        made, rest = [*made, tuple(rest[:count])], rest[count:]
+    return made
+
+
 def label_smoothed_loss(scores, gold, pad_id, smoothing=0.1):
     return nn.functional.cross_entropy(scores.transpose(1, 2), gold, ignore_index=pad_id, label_smoothing=smoothing)
 

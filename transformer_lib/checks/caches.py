@@ -94,7 +94,7 @@ def _all_in_pieces(model: ModelUnderTest, sizes: list[int], words: str) -> Outco
     return _as_at_once(model, inputs, pieces, words)
 
 
-@register_property(CACHES, "positions or the mask do not count what the cache holds", needs="cache")
+@register_property(CACHES, "positions or the mask do not count what the cache holds", "cache-window", needs="cache")
 def cache_one_by_one(model: ModelUnderTest) -> Outcome:
     """Token by token, each from the cache of those before it, the logits are those of one call.
 
@@ -103,7 +103,9 @@ def cache_one_by_one(model: ModelUnderTest) -> Outcome:
     return _all_in_pieces(model, [], "one token at a time")
 
 
-@register_property(CACHES, "the first tokens are not stored, or are stored at other positions", needs="cache")
+@register_property(
+    CACHES, "the first tokens are not stored, or are stored at other positions", "cache-prefill", needs="cache"
+)
 def cache_after_a_prefill(model: ModelUnderTest) -> Outcome:
     """Five tokens at once, and then one at a time.
 
@@ -112,7 +114,9 @@ def cache_after_a_prefill(model: ModelUnderTest) -> Outcome:
     return _all_in_pieces(model, [5], "after five tokens at once")
 
 
-@register_property(CACHES, "new tokens see each other's future, or not the past: the mask's offset", needs="cache")
+@register_property(
+    CACHES, "new tokens see each other's future, or not the past: the mask's offset", "cache-chunks", needs="cache"
+)
 def cache_in_chunks(model: ModelUnderTest) -> Outcome:
     """Several tokens at a time, in pieces of unequal sizes. A model that refuses this, by an error, is not judged.
 
@@ -147,7 +151,7 @@ def two_caches_in_turns(model: ModelUnderTest) -> Outcome:
     return min(outcomes)
 
 
-@register_property(CACHES, "some of the tensors are not reordered, or another axis is", needs="cache")
+@register_property(CACHES, "some of the tensors are not reordered, or another axis is", "cache-beams", needs="cache")
 def cache_reordered(model: ModelUnderTest) -> Outcome:
     """After eight tokens the rows 2, 0, 0 go on, as in a beam search.
 
@@ -162,7 +166,9 @@ def cache_reordered(model: ModelUnderTest) -> Outcome:
     return _as_at_once(model, chosen, pieces, "with rows 2, 0, 0 of the cache")
 
 
-@register_property(CACHES, "the length is cut and a counter of positions is not, or some layers are not", needs="cache")
+@register_property(
+    CACHES, "the length is cut and a counter of positions is not, or some layers are not", "cache-crop", needs="cache"
+)
 def cache_cropped(model: ModelUnderTest) -> Outcome:
     """After ten tokens, the cache is cut to six and other tokens go on, as in speculative decoding.
 
@@ -174,7 +180,9 @@ def cache_cropped(model: ModelUnderTest) -> Outcome:
     return _as_at_once(model, inputs, _in_pieces(model, inputs, [1, 1, 1], cache, 6)[0], "after the cache was cut")
 
 
-@register_property(CACHES, "the mask covers the new tokens only, or positions count padding", needs="cache")
+@register_property(
+    CACHES, "the mask covers the new tokens only, or positions count padding", "cache-padding", needs="cache"
+)
 def cache_with_padding_in_front(model: ModelUnderTest) -> Outcome:
     """Sentences of unequal lengths, padded in front, in pieces with a mask: as in one call with the same mask.
 
@@ -210,7 +218,9 @@ def _varied(model: ModelUnderTest, length: int, steps: int = 8) -> tuple[list[Te
     return [tokens[best : best + 1] for tokens in inputs], wanted[best : best + 1]
 
 
-@register_property(CACHES, "the logits of another position are taken, or the cache is wrong", needs="generate")
+@register_property(
+    CACHES, "the logits of another position are taken, or the cache is wrong", "cache-steps", needs="generate"
+)
 def generated_tokens_are_the_most_probable(model: ModelUnderTest) -> Outcome:
     """Eight tokens by `generate` are the argmax of a full recomputation, for prompts of one, five and nine tokens.
 
@@ -226,7 +236,9 @@ def generated_tokens_are_the_most_probable(model: ModelUnderTest) -> Outcome:
     return wrong == 0, evidence
 
 
-@register_property(CACHES, "padding in front is read, or shifts positions, in `generate`", needs="generate")
+@register_property(
+    CACHES, "padding in front is read, or shifts positions, in `generate`", "cache-batch", needs="generate"
+)
 def generated_in_a_batch_as_alone(model: ModelUnderTest) -> Outcome:
     """Prompts of seven, four and two tokens, padded in front, go on as each does alone.
 

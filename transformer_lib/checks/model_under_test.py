@@ -21,7 +21,7 @@ from torch.nn.modules.module import register_module_forward_hook
 from torch.nn.parameter import UninitializedParameter
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves, tree_map
+from torch.utils._pytree import tree_leaves
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from transformer_lib.checks.report import NotApplicable, Outcome
@@ -130,8 +130,8 @@ class Float64(TorchFunctionMode):
         """Call the function with the other dtype."""
         if function is Tensor.float:
             return args[0].double()
-        args, kwargs = tree_map(lambda x: torch.float64 if x is torch.float32 else x, (args, kwargs or {}))
-        return function(*args, **kwargs)
+        wide = {name: torch.float64 if x is torch.float32 else x for name, x in (kwargs or {}).items()}
+        return function(*(torch.float64 if x is torch.float32 else x for x in args), **wide)
 
 
 class ModelUnderTest(UnderTest):
@@ -288,7 +288,7 @@ class ModelUnderTest(UnderTest):
         return signature(function).parameters if function else ()
 
     def positions(self, mask: Tensor) -> Tensor:
-        """Positions of real tokens (rows, length), counted as the model itself counts them, from 0 to 3 on."""
+        """Positions of real tokens (rows, length), counted as the model itself counts them."""
         return (mask.cumsum(dim=1) - 1).clamp(min=0) + self.first_position
 
     def told_positions(self, mask: Tensor) -> dict[str, Tensor]:
@@ -301,9 +301,9 @@ class ModelUnderTest(UnderTest):
         *others, tokens = self.inputs()
         if "positions" in self.accepts(self.module):
             wanted = self(*others, tokens)
-            for first in range(4):
+            for first in range(self.pad_id + 4):
                 with suppress(Exception):
-                    found = self(*others, tokens, positions=first + torch.arange(6).expand_as(tokens))
+                    found = self(*others, tokens, positions=first + torch.arange(tokens.size(1)).expand_as(tokens))
                     if max_difference(found, wanted) <= self.tolerance:
                         return first
         return 0

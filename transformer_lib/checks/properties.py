@@ -38,7 +38,7 @@ FOLLOWS = {  # a failure of the first may follow from a failure of one of the ot
     "padding in front": "causality, a prefix is enough, a mask hides what it should",
     "cache one by one": "causality, a prefix is enough, batch independence",
     "cache after a prefill": "a prefix is enough, cache one by one",
-    "cache in chunks": "a prefix is enough, cache one by one",
+    "cache in chunks": "a prefix is enough, cache one by one, cache after a prefill",
     "two caches in turns": "a prefix is enough, cache one by one, cache after a prefill",
     "cache reordered": "a prefix is enough, cache one by one, cache after a prefill",
     "cache cropped": "a prefix is enough, cache one by one, cache after a prefill",

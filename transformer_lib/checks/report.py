@@ -77,7 +77,8 @@ class Finding:
     @property
     def page(self) -> str:
         """The page of the book that shows such a bug, with the place on it; empty if there is none."""
-        return f"13_gallery.html#room-{self.case}" if self.case else ""
+        page = "13c_caches" if self.case.startswith("cache-") else "13_gallery"
+        return f"{page}.html#room-{self.case}" if self.case else ""
 
 
 @dataclass(frozen=True, repr=False)

@@ -3,10 +3,12 @@
 """The graders of chapter 15."""
 
 from itertools import groupby, product
+from typing import Any
 
 import torch
 from torch import nn
 
+from transformer_lib.checks import Adapted, check_transformer
 from transformer_lib.exercises import Answer, Checks, close
 
 
@@ -27,14 +29,19 @@ def grade_15_1(answer: Answer) -> Checks:
 
 
 def grade_15_2(answer: Answer) -> Checks:
-    """Make tensors of one vector each, and add up their bytes."""
-    for sizes in ((1, 1, 1, 1, 1, 1, 0), (1, 2, 1, 1, 1, 2, 0), (1, 2, 2, 4, 3, 1, 2), (2, 4, 2, 3, 5, 1, 4)):
-        layers, _, groups, d_k, tokens, number_bytes, scale_bytes = sizes
-        numbers = {1: torch.int8, 2: torch.float16}[number_bytes]
-        parts = [torch.zeros(groups, tokens, d_k, dtype=numbers) for _ in range(2 * layers)]
-        stored = sum(part.numel() * part.element_size() for part in parts)
-        stored += scale_bytes * sum(part[..., 0].numel() for part in parts)
-        yield f"tensors of these sizes take {stored} bytes", close(answer(*sizes), stored)
+    """Hold the model and its cache to the properties of a decoder."""
+
+    def build(vocab_size: int, pad_id: int) -> nn.Module:
+        def extend(model: nn.Module, tokens: torch.Tensor, cache: Any = None) -> Any:
+            return model(tokens, cache)
+
+        model = answer(vocab_size)
+        if not isinstance(model, nn.Module):
+            raise TypeError(f"expected a module; got {type(model).__name__}")
+        return Adapted(model, lambda model, tokens: model(tokens)[0], extend=extend)
+
+    for finding in check_transformer(build, family="decoder", training=False).findings:
+        yield f"`check` finds *{finding.name}* ({finding.evidence})", finding.verdict != "fail"
 
 
 def grade_15_3(answer: Answer) -> Checks:

@@ -363,11 +363,16 @@ def one_after_another(mine: ModuleType, layer: nn.Module, *inputs: Tensor) -> No
 
     for part in parts:
         part.register_forward_hook(replace)
-    result = layer(*inputs)
-    for name, made in added:
-        (way,) = torch.autograd.grad((result * random(*result.shape)).sum(), made, retain_graph=True, allow_unused=True)
-        if way is None or not way.any():
-            raise Wrong(f"what {name} adds is lost in a later sum: add each output to the sum so far, not to x")
+    for training in (False, True):
+        added.clear()
+        result = layer.train(training)(*inputs)
+        loud = (result * random(*result.shape)).sum()
+        for name, made in added:
+            (way,) = torch.autograd.grad(loud, made, retain_graph=True, allow_unused=True)
+            if way is None or not way.any():
+                raise Wrong(f"what {name} adds is lost in a later sum: add each output to the sum so far, not to x")
+            if training and way.all():
+                raise Wrong(f"{name} has no dropout: in training, a part of each output is dropped before it is added")
 
 
 @gap(6, "EncoderLayer")
@@ -376,7 +381,7 @@ def grade_encoder_layer(mine: ModuleType) -> None:
     all_used(mine.EncoderLayer(8, 2, 16), random(1, 3, 8))
     torch.manual_seed(0)
     first_fault(check_encoder_layer(mine.EncoderLayer(16, 2, 32), 16))
-    one_after_another(mine, mine.EncoderLayer(8, 2, 16), random(1, 3, 8))
+    one_after_another(mine, mine.EncoderLayer(8, 2, 16, 0.5), random(1, 3, 8))
 
 
 @gap(6, "DecoderLayer")
@@ -385,7 +390,7 @@ def grade_decoder_layer(mine: ModuleType) -> None:
     all_used(mine.DecoderLayer(8, 2, 16), random(1, 3, 8), random(1, 4, 8))
     torch.manual_seed(0)
     first_fault(check_decoder_layer(mine.DecoderLayer(16, 2, 32), 16))
-    one_after_another(mine, mine.DecoderLayer(8, 2, 16), random(1, 3, 8), random(1, 4, 8))
+    one_after_another(mine, mine.DecoderLayer(8, 2, 16, 0.5), random(1, 3, 8), random(1, 4, 8))
 
 
 @gap(7, "Transformer")
@@ -441,6 +446,30 @@ def grade_make_batch(mine: ModuleType) -> None:
                 ),
             },
         )
+
+
+@gap(8, "batches_by_length")
+def grade_batches_by_length(mine: ModuleType) -> None:
+    """No pair is lost, short ones come first, and every batch is as full as its budget allows."""
+    budget = 12
+    sizes = [(3, 2), (1, 1), (2, 7), (1, 2), (6, 4), (2, 2), (12, 3), (3, 1), (4, 4), (1, 3), (2, 4), (5, 6)]
+    pairs = [([number] * n, [number] * m) for number, (n, m) in enumerate(sizes)]
+    given = list(pairs)
+    batches = mine.batches_by_length(given, budget)
+    if given != pairs:
+        raise Wrong("it changes the list that it is given: sorted() makes a new one")
+    if sorted(pair for batch in batches for pair in batch) != pairs or not all(batches):
+        found = sum(pair in batch for batch in batches for pair in pairs)
+        raise Wrong(f"each of {len(pairs)} pairs should be in one batch; {found} are in {len(batches)} batches")
+    lengths = [[max(len(side) for side in pair) for pair in batch] for batch in batches]
+    if (order := [length for batch in lengths for length in batch]) != sorted(order):
+        raise Wrong("the pairs do not go from short to long; the longer side of a pair counts")
+    for batch in lengths:
+        if len(batch) * batch[-1] > budget:
+            raise Wrong(f"with a budget of {budget}, a batch has {len(batch)} pairs of up to {batch[-1]} tokens")
+    for batch, following in pairwise(lengths):
+        if (len(batch) + 1) * following[0] <= budget:
+            raise Wrong(f"a batch of lengths {batch} has room for the next pair, of length {following[0]}")
 
 
 @gap(9, "label_smoothed_loss")

@@ -270,6 +270,21 @@ def make_batch(pairs, pad_id):
     return tuple(batch)
 
 
+def batches_by_length(pairs, budget):
+    """Divide pairs among batches of similar lengths; a budget of cells decides how many pairs a batch has.
+
+    pairs: as in `make_batch`; no side is longer than the budget. Returns a list of lists of pairs, from short to long
+    by the longer side. A batch has as many pairs as fit: their number times the longest side is at most the budget.
+    """
+    batches = []
+    for pair in sorted(pairs, key=lambda pair: max(len(pair[0]), len(pair[1]))):
+        longest = max(len(pair[0]), len(pair[1]))
+        if not batches or (len(batches[-1]) + 1) * longest > budget:
+            batches.append([])
+        batches[-1].append(pair)
+    return batches
+
+
 # ---- Chapter 9: training -----------------------------------------------------------------------------------------
 
 
