@@ -256,7 +256,7 @@ def _with_one_value(
     model: ModelUnderTest, maps: list[nn.Module], values: nn.Module, inputs: tuple[Tensor, ...],
     place: int = 2, loud: Iterable[nn.Module] = (),
 ) -> list[Tensor]:  # fmt: skip
-    """What the maps are given, (6, channels), if one of them puts out 1 at one of six tokens (-1: none) and 0 elsewhere.
+    """What the maps are given, (6, channels), if one of them puts out 1 at one of six tokens, or none, else 0.
 
     The loud ones put out a thousand times as much as usual, if no value.
     """
