@@ -251,6 +251,49 @@ def kept_mask(m, target, device=None):
     return m.kept[:n, :n].to(target.device) & (target != m.pad_id)[:, None, None]
 
 
+class PackedSource(ReferenceModel):
+    """A recurrent network before the encoder, which reads as many tokens as are real: padding must stand behind."""
+
+    def __init__(self, *sizes):
+        super().__init__(*sizes)
+        self.lstm = nn.LSTM(self.width, self.width // 2, bidirectional=True, batch_first=True)
+
+    def embed(self, tokens, table):
+        x = super().embed(tokens, table)
+        if table is self.target_table:
+            return x
+        lengths = (tokens != self.pad_id).sum(1).clamp_min(1).cpu()
+        packed = nn.utils.rnn.pack_padded_sequence(x, lengths, batch_first=True, enforce_sorted=False)
+        return x + nn.utils.rnn.pad_packed_sequence(self.lstm(packed)[0], batch_first=True, total_length=x.size(1))[0]
+
+
+def softmax_over(axis):
+    """Weights that add up to 1 over another axis than the keys, with no weight where the mask says so."""
+    return lambda m, scores, mask: scores.masked_fill(~mask, torch.finfo(scores.dtype).min).softmax(axis) * mask
+
+
+def below(side, other):
+    """Ids of one side are cut off where the other vocabulary ends."""
+
+    def forward(m, *tokens):
+        tables = (m.source_table, m.target_table)
+        cut = [x.clamp(max=tables[other].num_embeddings - 1) if i == side else x for i, x in enumerate(tokens)]
+        return R.forward(m, *cut)
+
+    return forward
+
+
+def padding_rewritten(m, source, target):
+    logits = R.forward(m, source, target)
+    source[source == m.pad_id] = 0
+    return logits
+
+
+def memory_partly_detached(m, layer, x, memory, mask, memory_mask):
+    heard, cut = memory.chunk(2, dim=-1)
+    return R.decoder_layer(m, layer, x, torch.cat([heard, cut.detach()], dim=-1), mask, memory_mask)
+
+
 TWO_NAMES = spoilt(built=lambda m: setattr(m, "helper", nn.ModuleDict({"watched": m.encoder})))
 RIGHT = {
     "softmax in float32": Softmax32,
@@ -309,6 +352,18 @@ RIGHT = {
     "torch's recurrent network": spoilt(
         embed=after_a_gru, built=lambda m: setattr(m, "gru", nn.GRU(m.width, m.width, batch_first=True))),
     "a mask for each device": spoilt(target_mask=kept_mask),
+    "weights beside a sink": spoilt(weights=lambda m, scores, mask:  # of 1, as of a further key
+        F.pad(scores.masked_fill(~mask, -torch.inf), (1, 0)).softmax(-1)[..., 1:]),
+    "linear attention": spoilt(
+        scores=lambda m, q, k: (F.elu(q) + 1) @ (F.elu(k) + 1).mT, weights=lambda m, scores, mask: scores * mask),
+    "cosines": spoilt(scores=lambda m, q, k: F.normalize(q, dim=-1) @ F.normalize(k, dim=-1).mT),
+    "a mixture of softmaxes": spoilt(
+        built=lambda m: setattr(m, "other", nn.Linear(m.target_table.num_embeddings, m.output.out_features)),
+        forward=lambda m, s, t: torch.logaddexp((y := R.forward(m, s, t)).log_softmax(-1), m.other(y).log_softmax(-1))),
+    "rows no longer than 1": spoilt(
+        built=lambda m: setattr(m, "target_table", nn.Embedding(m.target_table.num_embeddings, m.width, max_norm=1.0))),
+    "a cell that packs the source by its length": PackedSource,
+    "compiled": lambda *sizes: torch.compile(R(*sizes), backend="eager"),
     "DataParallel": lambda *sizes: nn.DataParallel(R(*sizes)),
 }  # fmt: skip
 
@@ -476,6 +531,27 @@ def sees_all(long):
 
 
 WRONG = {  # the model, a property that fails, what its cause says; or the model, and all properties that fail
+    "softmax over heads": (spoilt(weights=softmax_over(1)), "attention chooses among keys", "another axis"),
+    "softmax over queries": (spoilt(weights=softmax_over(-2)), "attention chooses among keys", "another axis"),
+    "softmax twice": (spoilt(weights=lambda m, scores, mask: R.weights(m, R.weights(m, scores, mask), mask)),
+        "attention chooses among keys", "that a softmax gave"),
+    "source cut to the target's vocabulary": (spoilt(forward=below(0, 1)), "tokens are told apart", "cut off"),
+    "target cut to the source's vocabulary": (
+        spoilt(forward=below(1, 0)), "sizes and padding are those asked for", "a size is fixed"),
+    "padding rewritten": (spoilt(forward=padding_rewritten), "calls leave no trace", "in place"),
+    "half of the memory detached": (
+        spoilt(decoder_layer=memory_partly_detached), "gradient is the derivative", "detach()"),
+    "a norm behind": (spoilt(forward=lambda m, s, t: F.normalize(R.forward(m, s, t), dim=-1)),
+        "logits not probabilities", "a norm"),
+    "a layer norm behind": (
+        spoilt(built=lambda m: setattr(m, "output", nn.Sequential(m.output, nn.LayerNorm(m.output.out_features)))),
+        "logits not probabilities", "a norm"),
+    "a log-softmax behind": (spoilt(forward=lambda m, s, t: R.forward(m, s, t).log_softmax(-1)),
+        "logits not probabilities", "a log-softmax"),
+    "a sigmoid behind": (
+        spoilt(forward=lambda m, s, t: R.forward(m, s, t).sigmoid()), "logits not probabilities", "softmax"),
+    "NaN in training": (spoilt(forward=lambda m, s, t: R.forward(m, s, t) * (torch.nan if m.training else 1)),
+        "dropout in training", "a mask of everything"),
     "half detached": (spoilt(weights=half_detached), "gradient is the derivative", "detach()"),
     "tied through data": (spoilt(reset=tied_through_data), "parameters shared on purpose", "moves them twice"),
     "causal everywhere": (  # also in the encoder and to the memory: early positions do not hear the end
@@ -567,8 +643,7 @@ WRONG = {  # the model, a property that fails, what its cause says; or the model
     "cut": (adapted(lambda m, s, t: m(s, t[:, :32])), "too long raises", ""),  # a wrong shape is no refusal
     "divided by the length": (adapted(lambda m, s, t: m(s, t) / t.size(1)),
                               "a prefix is enough, target padding on the right", ""),
-    "shifted again": (adapted(lambda m, s, t: m(s, F.pad(t, (1, -1), value=1))),
-                      "present seen, the past is seen, tokens are told apart, target padding on the left", ""),
+    "shifted again": (adapted(lambda m, s, t: m(s, F.pad(t, (1, -1), value=1))), "present seen", "twice"),
     "a mask that stays behind": (
         spoilt(target_mask=lambda m, t: kept_mask(m, t, "cpu")), "buffers move along", "plain attribute"),
     "all frozen": (spoilt(built=lambda m: m.requires_grad_(False)), "gradient reaches everything", ""),
@@ -590,10 +665,28 @@ def test_a_wrong_model_fails_with_the_cause_that_its_evidence_shows(name):
         assert ", ".join(name for name, finding in found.items() if finding.verdict == "fail") == failing
 
 
-def test_a_model_that_answers_nan_is_told_only_that():
-    assert failed(spoilt(target_mask=lambda m, t: R.target_mask(m, t) & False, weights=all_or_nan)) == [
-        "finite answers"
-    ]
+@pytest.mark.parametrize("forward", [
+    lambda m, s, t: R.forward(m, s, t) / (s.size(1) <= 7),
+    lambda m, s, t: R.forward(m, s, t) / (m.target_mask(t)[0, 0].diagonal().any() & False),
+])  # fmt: skip
+def test_a_model_that_answers_nan_without_padding_is_told_only_that(forward):
+    report = check_transformer(spoilt(forward=forward), training=False)
+    assert report.failed == [finding.name for finding in report.findings] == ["finite answers"]
+
+
+@pytest.mark.parametrize("square", [False, True])
+def test_what_needs_equal_sizes_is_asked_for_batch_first(square):
+    """Layers that read (length, batch), given (batch, length); with a mask of the target's length all must be equal."""
+
+    def call(model, source, target):
+        mask = torch.ones(target.size(1), target.size(1), dtype=torch.bool).triu(1) if square else None
+        made = (F.one_hot(tokens, 32).float() for tokens in (source, target))
+        return model(*made, tgt_mask=mask)[..., :29]
+
+    with pytest.raises(RuntimeError) as error:
+        check_transformer(lambda *sizes: Adapted(nn.Transformer(32, 2, 1, 1, 8), call), training=False)
+    assert ("as many sentences as tokens" if square else "are equally long") in error.value.__notes__[0]
+    assert "batch_first=True" in error.value.__notes__[0]
 
 
 def test_a_model_of_one_vocabulary_is_not_blamed_for_having_one():

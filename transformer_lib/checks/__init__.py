@@ -17,7 +17,7 @@ from transformer_lib.checks.components import (
     check_multi_head_attention,
     check_positional_encoding,
 )
-from transformer_lib.checks.model_under_test import Adapted, Factory, ModelUnderTest
+from transformer_lib.checks.model_under_test import LONGEST, Adapted, Factory, ModelUnderTest
 from transformer_lib.checks.properties import FOLLOWS, PROPERTIES, TRAINED_PROPERTIES
 from transformer_lib.checks.report import Finding, NotApplicable, Report, examine
 
@@ -99,6 +99,8 @@ def check_transformer(
                 raise ValueError(f"expected names of properties in `only`; got {', '.join(sorted(unknown))}")
             properties = [entry for entry in properties if not only or not names[entry].isdisjoint(only)]
             properties = [entry for entry in properties if model.has(entry.needs)]
+            with suppress(Exception):  # a longer sentence may be refused
+                logits = torch.cat([logits.flatten(), model(*model.inputs(1, LONGEST, LONGEST)).flatten()])
             if not logits.isfinite().all():  # then no property would say more
                 evidence = "short sentences without any padding get logits that are NaN or infinite"
                 cause = "a mask that forbids everything, such as a padding mask in the opposite convention"
@@ -124,9 +126,11 @@ def _first_call(factory: Factory, asked: tuple[int | None, ...], **options: Any)
     try:
         return model, model.logits(module, *model.inputs())
     except Exception as error:
-        with suppress(Exception):
-            model.logits(module, *model.inputs(3, 7, 7))
-            error.add_note("it runs if source and target are equally long: are its tokens (length, batch)?")
+        for rows, words in ((3, "source and target are equally long"), (7, "there are as many sentences as tokens")):
+            with suppress(Exception):
+                model.logits(module, *model.inputs(rows, 7, 7))
+                error.add_note(f"it runs if {words}: are its tokens (length, batch), and batch_first=True is missing?")
+                break
         raise
 
 

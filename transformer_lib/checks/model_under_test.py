@@ -238,7 +238,8 @@ class ModelUnderTest(UnderTest):
         A weight that starts at zero hides what lies behind it. So a matrix that is constant gets some noise, in all of
         its rows; and if some matrix gets no gradient, up to five small steps come first.
         """
-        module = self._in_float64() or self.build()
+        wide = self._in_float64()
+        module = self.build() if wide is None else wide
         trained = [parameter for parameter in module.parameters() if parameter.requires_grad]
         generator = torch.Generator().manual_seed(self.seed)
         with torch.no_grad():

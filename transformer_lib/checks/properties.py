@@ -14,11 +14,12 @@ PROPERTIES = [*SIGHT, *PADDING, *STRUCTURE, *GRADIENTS, *CACHES, *USAGE]
 TRAINED_PROPERTIES = TRAININGS  # those that train the model
 
 FOLLOWS = {  # a failure of the first may follow from a failure of one of the others
-    "causality": "deterministic in evaluation",
-    "source padding on the right": "deterministic in evaluation",
+    "causality": "deterministic in evaluation, attention chooses among keys",
+    "source padding on the right": "deterministic in evaluation, attention chooses among keys",
+    "heads attend separately": "batch independence",
     "target padding on the right": "deterministic in evaluation, causality, a prefix is enough, batch independence",
     "source padding on the left": "deterministic in evaluation, source padding on the right, empty sentences",
-    "target padding on the left": "deterministic in evaluation, causality, empty sentences",
+    "target padding on the left": "deterministic in evaluation, causality, present seen, empty sentences",
     "memory is whole": "deterministic in evaluation, source sensitivity, batch independence",
     "tokens are told apart": "source sensitivity, present seen, batch independence",
     "batch independence": "deterministic in evaluation",
@@ -49,3 +50,6 @@ FOLLOWS = {  # a failure of the first may follow from a failure of one of the ot
     "unpredictable stays unpredictable": "causality",
     "copying is learnt": "causality, source sensitivity, positions matter, present seen, logits not probabilities",
 }
+for entry in PROPERTIES:  # whatever a call writes into its tokens, the next call reads
+    if entry.name != "calls leave no trace":
+        FOLLOWS[entry.name] = f"calls leave no trace, {FOLLOWS.get(entry.name, 'calls leave no trace')}"

@@ -81,7 +81,10 @@ def present_seen(model: ModelUnderTest) -> Outcome:
     """
     table = _influence(model, model.inputs(), range(6), side=-1)
     moves = [move for place, row in table.items() for move in row[place : place + 2]]
-    return model.more_than_rounding(moves, "the least that a target token moves logits that may see it is")
+    outcome = model.more_than_rounding(moves, "the least that a target token moves logits that may see it is")
+    late = [next((i for i, move in enumerate(row) if move > 0), 6) - place for place, row in table.items()]
+    shifted = "the target is shifted inside, too: it comes shifted already, and must not be shifted twice"
+    return (*outcome[:2], shifted) if min(late) > 0 and late[0] < 6 else outcome
 
 
 @register_property(SIGHT, "scores, norms or positions depend on the length of the sentence", needs="causal")

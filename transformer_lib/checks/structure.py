@@ -25,21 +25,31 @@ STRUCTURE: list[Property] = []
 def logits_not_probabilities(model: ModelUnderTest) -> Outcome:
     """The answers are not probabilities, and nothing sets some of them to zero, in evaluation and in training mode.
 
-    Proves: they are not non-negative with sum 1, and are exactly 0 for all places or for none. Cannot: see
-    probabilities that were scaled. Logarithms of probabilities pass, rightly: a softmax gives them back.
+    Proves: they do not lie between 0 and 1, are not as long at every place, as a norm makes them, and are exactly 0 for
+    all places or for none. Nor are they the log-softmax of what a module inside put out. Cannot: see probabilities that
+    were scaled. Logarithms of probabilities that the model has mixed pass, rightly: they have no logits.
     """
-    inputs = model.inputs()
-    logits = model(*inputs)
+    inputs, made = model.inputs(), list[Tensor]()
+    with every_output(lambda _, module, output: made.append(output)):
+        logits = model(*inputs)
     total = logits.sum(dim=-1)
-    probabilities = bool(logits.min() >= 0) and (total - 1).abs().max().item() < 1e-3
+    probabilities = bool(logits.min() >= 0) and bool(logits.max() <= 1)
     range_ = f"answers lie between {logits.min():.2g} and {logits.max():.2g}"
+    for vectors in (logits, logits - logits.mean(dim=-1, keepdim=True)):
+        least, most = vectors.norm(dim=-1).aminmax()
+        if most < 1.001 * least and max_difference(logits, logits.roll(1, 0)) > 1e-3:
+            return False, "the answers at all places have the same length", "a norm stands behind the output projection"
+    for raw in (output for output in made if output.shape == logits.shape):
+        if max_difference(raw.log_softmax(-1), logits) <= model.tolerance < max_difference(raw, logits):
+            cause = "a log-softmax stands behind the output projection; hand over what it is given"
+            return False, f"{range_}, and are logarithms of probabilities", cause
     for answers, mode in ((logits, "evaluation"), (model.in_training(*inputs, dropout=True), "training")):
         zero = (answers == 0).flatten(0, 1)
         if (zero.any(0) & ~zero.all(0)).any():
             words = f"in {mode}, {zero.double().mean():.0%} of the answers are exactly 0"
             return False, words, "a ReLU or dropout stands behind the output"
     holds = not probabilities and bool(logits.isfinite().all())
-    return holds, range_ + (", and each row sums to 1" if probabilities else "")
+    return holds, range_ + (", and each row sums to 1" if (total - 1).abs().max() < 1e-3 else "")
 
 
 @register_property(STRUCTURE, "one module object stands in several places: one layer repeated N times", "one-layer")
@@ -193,25 +203,71 @@ def heads_attend_separately(model: ModelUnderTest) -> Outcome:
     """
     maps, gaps = _matrix_modules(model.module), []
     for values in (module for module in maps if _heads_said(model.module, module) > 1):
-        for weights in _with_one_value(model, maps, values):
-            others = weights[[0, 1, 3, 4, 5]]
-            mixed = others.max() - others.min() > model.tolerance and weights.size(1) > 1
-            if mixed and weights.min() >= 0 and weights.max() <= 1 + model.tolerance:
+        for weights in _with_one_value(model, maps, values, model.inputs(1, 6, 6)):
+            if _are_weights(model, weights):
                 gaps.append((weights - weights[:, :1]).abs().max().item())
     if not gaps:
         raise NotApplicable("no map to values was found in attention that says it has several heads")
     return model.more_than_rounding(gaps, "the most that heads of an attention differ by, in a token's weight, is")
 
 
-def _with_one_value(model: ModelUnderTest, maps: list[nn.Module], values: nn.Module) -> list[Tensor]:
-    """What the maps are given, (6, channels), if one of them puts out 1 at the third of six tokens and 0 elsewhere."""
+@register_property(STRUCTURE, "a softmax runs over another axis than the keys, or over what a softmax gave")
+def attention_chooses_among_keys(model: ModelUnderTest) -> Outcome:
+    """Weights that do not add up to 1 over the keys do so over neither heads nor queries; and one may outweigh others.
+
+    Proves: so for each attention whose map to values is found, as above. For the latter, the maps beside that one put
+    out a thousand times as much: a softmax of weights still gives none more than e times another. Cannot: ask that
+    weights add up to 1 over the keys, as those beside a sink need not; nor judge attention that is one module.
+    """
+    maps, inputs, found = _matrix_modules(model.module), model.inputs(1, 6, 6), 0
+    for name, values in model.module.named_modules():
+        first = _with_one_value(model, maps, values, inputs) if values in maps else []
+        at = next((i for i, given in enumerate(first) if _are_weights(model, given)), -1)
+        if at < 0 or _with_one_value(model, maps, values, inputs, -1)[at].any():  # without values there is no answer
+            continue
+        found += 1
+        owner = [each for each in model.module.modules() if each is not values and values in each.modules()][-1]
+        (one, loud) = (
+            torch.stack([_with_one_value(model, maps, values, inputs, j, louder)[at] for j in range(6)])
+            for louder in ((), _matrix_modules(owner))
+        )  # (6 keys, 6 queries, channels)
+        seen = one > model.tolerance
+        for axis, sums in (("heads", one.mean(dim=2)[seen.any(dim=2)]), ("queries", one.sum(dim=1))):
+            if sums.max() - sums.min() <= model.tolerance < min(one[seen].std(), (one.sum(dim=0) - 1).abs().max()):
+                return False, f"of {name}, weights add up to the same number over the {axis}, but not over the keys"
+        least, most = loud.where(seen, math.inf).amin(dim=0), loud.amax(dim=0)
+        moved = ((loud - one).abs().amax(dim=0) > 1e-3) & (seen.sum(dim=0) > 1) & (most > 0)
+        if moved.any() and (most <= 2.719 * least)[moved].all():
+            words = "however large queries and keys are, no weight is more than e times another"
+            return False, f"of {name}, {words}", "a softmax runs over the weights that a softmax gave"
+    if not found:
+        raise NotApplicable("no map to values was found in any attention")
+    return True, f"weights choose among keys in each attention whose values are found ({found})"
+
+
+def _are_weights(model: ModelUnderTest, given: Tensor) -> bool:
+    """Are these numbers (6, channels) from 0 to 1, and different at places that have no value of their own?"""
+    others = given[[0, 1, 3, 4, 5]]
+    mixed = others.max() - others.min() > model.tolerance and given.size(1) > 1
+    return bool(mixed and given.min() >= 0 and given.max() <= 1 + model.tolerance)
+
+
+def _with_one_value(
+    model: ModelUnderTest, maps: list[nn.Module], values: nn.Module, inputs: tuple[Tensor, ...],
+    place: int = 2, loud: Iterable[nn.Module] = (),
+) -> list[Tensor]:  # fmt: skip
+    """What the maps are given, (6, channels), if one of them puts out 1 at one of six tokens, or none, else 0.
+
+    The loud ones put out a thousand times as much as usual, if no value.
+    """
     given: list[Tensor] = []
 
     def replace(module: nn.Module, inputs: tuple[Any, ...], output: Any) -> Any:
-        if module is not values or not inputs or not isinstance(output, Tensor) or output[..., 0].numel() != 6:
+        if module not in {values, *loud} or not inputs or not isinstance(output, Tensor) or output[..., 0].numel() != 6:
             return None
-        new = output.clone().view(6, -1)
-        new[:, -inputs[0].size(-1) :] = (torch.arange(6) == 2)[:, None].to(new)
+        new = output.clone().view(6, -1) * (1e3 if module in loud else 1)
+        if module is values:
+            new[:, -inputs[0].size(-1) :] = (torch.arange(6) == place)[:, None].to(new)
         return new.view(output.shape)
 
     def note(module: nn.Module, inputs: tuple[Any, ...]) -> None:
@@ -219,7 +275,7 @@ def _with_one_value(model: ModelUnderTest, maps: list[nn.Module], values: nn.Mod
             given.append(inputs[0].reshape(6, -1))
 
     with register_module_forward_hook(replace), register_module_forward_pre_hook(note):
-        model(*model.inputs(1, 6, 6))
+        model(*inputs)
     return given
 
 

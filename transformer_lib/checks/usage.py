@@ -22,7 +22,7 @@ from transformer_lib.checks.model_under_test import (
 )
 from transformer_lib.checks.padding import source_padding_on_the_right
 from transformer_lib.checks.report import NotApplicable, Outcome, Property, register_property
-from transformer_lib.checks.sight import causality, present_seen, source_sensitivity
+from transformer_lib.checks.sight import causality, present_seen, source_sensitivity, tokens_are_told_apart
 from transformer_lib.files import one_line
 
 USAGE: list[Property] = []
@@ -36,10 +36,12 @@ def sizes_and_padding_are_those_asked_for(model: ModelUnderTest) -> Outcome:
 
     Proves: neither number is fixed in the code. Cannot: judge a factory that builds for one choice only.
     """
-    size, several = model.sides[0].vocab_size, len(model.sides) > 1
-    pad_id = 0 if model.pad_id == size - 1 else size - 1
-    refusal = ""
-    for target_size in (size + 2, size):
+    smaller, several = min(side.vocab_size for side in model.sides), len(model.sides) > 1
+    pad_id = 0 if model.pad_id == smaller - 1 else smaller - 1
+    refusal, right = "", ""
+    for size, target_size in ((smaller, smaller + 2), (smaller + 2, smaller), (smaller, smaller)):
+        if right and (size == target_size or not several):
+            break
         sizes = {"source_vocab_size": size, "target_vocab_size": target_size}
         other = ModelUnderTest(
             model.factory, **sizes, pad_id=pad_id, max_len=model.max_len, seed=model.seed, family=model.family
@@ -58,13 +60,14 @@ def sizes_and_padding_are_those_asked_for(model: ModelUnderTest) -> Outcome:
                 return False, f"built for {told} and padding {pad_id}, it raises {refusal}"
             continue  # it has one vocabulary
         whole, causal = (source_sensitivity, source_padding_on_the_right), (present_seen, causality)
-        for check in (
-            *whole * model.has("whole"), *causal * model.has("causal"), gradient_reaches_everything
-        ):  # fmt: skip
+        always = (tokens_are_told_apart, gradient_reaches_everything)
+        for check in (*whole * model.has("whole"), *causal * model.has("causal"), *always):
             holds, evidence, *_ = check(other)
             if not holds and check(model)[0]:
                 return False, f"for {told} and padding {pad_id}, {evidence}"
-        return True, f"for {told} and padding {pad_id}, the model is as right as before"
+        right = right or f"for {told} and padding {pad_id}, the model is as right as before"
+    if right:
+        return True, right
     raise NotApplicable(f"the factory builds for no other padding and sizes: {refusal}")
 
 
@@ -84,9 +87,13 @@ def deterministic_in_evaluation(model: ModelUnderTest) -> Outcome:
 def calls_leave_no_trace(model: ModelUnderTest) -> Outcome:
     """A call changes neither the tokens that it is given nor, except by drawing, torch's random numbers, in both modes.
 
+    To write the same number into a token counts: for another padding token it would be another number.
+
     Proves: so for these calls. Cannot: see other things that a model may change outside itself.
     """
     inputs = model.inputs()
+    for tokens in inputs:
+        tokens[1:, -2:] = model.pad_id
     for module, mode in ((model.module, "evaluation"), (model.training_module, "training")):
         after = []
         for seed in (1, 2):
@@ -94,7 +101,7 @@ def calls_leave_no_trace(model: ModelUnderTest) -> Outcome:
             with seeded(seed):
                 model.logits(module, *given)
                 after.append(torch.get_rng_state())
-            if not all(map(torch.equal, given, inputs)):
+            if not all(map(torch.equal, given, inputs)) or any(tokens._version for tokens in given):
                 return False, f"in {mode} mode a call writes into its tokens"
         if torch.equal(*after):
             return False, f"in {mode} mode a call sets the seed of torch's random numbers"
@@ -125,7 +132,9 @@ def dropout_in_training(model: ModelUnderTest) -> Outcome:
             return False, f"of a module's input only {share:.0%} are kept in training", cause
     if moved == 0 and not any(rates):
         raise NotApplicable("the model has no dropout, so it cannot show any")
-    return 0 < moved < math.inf, f"two calls in training mode differ by {model.describe(moved)}"
+    if not math.isfinite(moved):
+        return False, "in training mode logits are NaN or infinite", "a division by zero, or a mask of everything"
+    return moved > 0, f"two calls in training mode differ by {model.describe(moved)}"
 
 
 def _factors(
