@@ -215,8 +215,8 @@ def adapted(model: Any, pad_id: int, family: str) -> Adapted:
         return model(**named(inputs, options), **masked, **cache_off).logits
 
     def extend(model: Any, *inputs: Tensor, cache: Any = None, **options: Any) -> tuple[Tensor, Any]:
-        linear = getattr(cache, "is_linear", None)
-        if options.get("mask") is not None and isinstance(linear, list | tuple) and linear and all(linear):
+        layers = getattr(cache, "layers", ())
+        if options.get("mask") is not None and layers and not any(hasattr(layer, "keys") for layer in layers):
             options["mask"] = options["mask"][:, -inputs[-1].size(1) :]  # a state has no keys to mask
         answer = model(**named(inputs, options), **cache_on, **({} if cache is None else {key: cache}))
         if answer.get(key) is None:
