@@ -124,7 +124,18 @@ class LowerPrecision(TorchDispatchMode):
 
 
 class Float64(TorchFunctionMode):
-    """Inside the block whoever asks for float32 gets float64, as by `x.float()` or `dtype=torch.float32`."""
+    """Inside the block whoever asks for float32 gets float64, as by `x.float()`, `dtype=torch.float32` or no dtype."""
+
+    def __enter__(self) -> "Float64":
+        """Begin the block."""
+        self.usual = torch.get_default_dtype()
+        torch.set_default_dtype(torch.float64)
+        return super().__enter__()
+
+    def __exit__(self, *error: Any) -> None:
+        """End the block."""
+        torch.set_default_dtype(self.usual)
+        super().__exit__(*error)
 
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Call the function with the other dtype."""
