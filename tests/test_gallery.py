@@ -18,7 +18,7 @@ from transformer_lib.checks.training_bugs import accumulate, accumulate_wrong
 
 ROOT = Path(__file__).resolve().parent.parent
 SIZES = 29, 29, 0
-UNSEEN = {"slices", "scale", "doubled", "overwritten", "twins", "dropout-place", "target-padding"}
+UNSEEN = {"one-layer", "slices", "scale", "doubled", "overwritten", "twins", "dropout-place", "target-padding"}
 
 
 def examine(factory, seed=0):

@@ -180,7 +180,7 @@ class Overwritten(ReferenceModel):
                 nn.init.xavier_uniform_(parameter)
 
 
-@case("one-layer", "One layer, N times", "loss", "parameters shared on purpose")
+@case("one-layer", "One layer, N times", "loss")
 class OneLayer(ReferenceModel):
     def stack(self, *parts: str) -> nn.ModuleList:
         return nn.ModuleList([self.layer(parts)] * self.depth)

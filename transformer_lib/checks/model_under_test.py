@@ -246,16 +246,18 @@ class ModelUnderTest(UnderTest):
     def module(self) -> nn.Module:
         """The module that most properties look at, in float64 if all of it computes so, because leaks are small.
 
-        A weight that starts at zero hides what lies behind it. So a matrix that is constant gets some noise, in all of
-        its rows; and if some matrix gets no gradient, up to five small steps come first.
+        A weight that starts at zero hides what lies behind it, and a norm's gain of one hides where it is forgotten. So
+        a matrix or a vector that is constant gets some noise; and if some matrix gets no gradient, up to five small
+        steps come first.
         """
         wide = self._in_float64()
         module = self.build() if wide is None else wide
         trained = [parameter for parameter in module.parameters() if parameter.requires_grad]
         generator = torch.Generator().manual_seed(self.seed)
         with torch.no_grad():
-            for matrix in constant_matrices(module).values():
-                matrix.add_(0.02 * torch.randn(matrix.shape, generator=generator).to(matrix))
+            for weights in constant_parameters(module).values():
+                size = 0.02 if weights.dim() > 1 else 0.1
+                weights.add_(size * torch.randn(weights.shape, generator=generator).to(weights))
         optimizer = torch.optim.Adam(trained or [torch.zeros(())])
         with suppress(Exception):  # a module that cannot be trained is told so by a property
             for _ in range(5):
@@ -355,7 +357,7 @@ class ModelUnderTest(UnderTest):
 
         An expert draws for the tokens that it gets, so with dropout what one token draws depends on where others go.
         """
-        module = self.training_module if dropout else self._without_dropout
+        module = self.training_module if dropout else self.without_dropout
 
         def call() -> Tensor:
             with seeded(self.seed):
@@ -365,11 +367,13 @@ class ModelUnderTest(UnderTest):
         return logits
 
     @cached_property
-    def _without_dropout(self) -> nn.Module:
+    def without_dropout(self) -> nn.Module:
+        """A copy in training mode, whose dropout modules do nothing, and whose rates, by their names, are 0."""
         module = self._copy(self.training_module)
         for part in module.modules():
-            if isinstance(part, nn.Dropout):
+            if isinstance(part, nn.modules.dropout._DropoutNd):
                 part.eval()
+            vars(part).update({key: 0.0 for key, p in vars(part).items() if "drop" in key and isinstance(p, float)})
         return module
 
     @cached_property
@@ -567,9 +571,9 @@ def _spoilt(value: object) -> list[object]:
     return [dict(zip(value, new))] if isinstance(value, dict) else [tuple(new) if isinstance(value, tuple) else new]
 
 
-def constant_matrices(module: nn.Module) -> dict[str, nn.Parameter]:
-    """The matrices to be trained in which all numbers are equal, by name."""
-    parameters = {name: p for name, p in module.named_parameters() if p.requires_grad and p.dim() > 1}
+def constant_parameters(module: nn.Module) -> dict[str, nn.Parameter]:
+    """The vectors and matrices to be trained in which all numbers are equal, by name."""
+    parameters = {name: p for name, p in module.named_parameters() if p.requires_grad and p.numel() > 1}
     return {name: p for name, p in parameters.items() if (p == p.flatten()[:1]).all()}
 
 
