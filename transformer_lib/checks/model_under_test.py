@@ -503,7 +503,8 @@ class ModelUnderTest(UnderTest):
         def vectors(output: Tensor, logits: Tensor, places: slice) -> Tensor:
             """(rows, places, channels), whether rows or places come first; nothing where that cannot be told."""
             rows, length = logits.shape[:2]
-            output = output if len(output) in (1, rows) else output.transpose(0, 1)
+            rows_first = len(output) == rows or (len(output), output.size(1)) == (1, length)
+            output = output if rows_first else output.transpose(0, 1)
             told = len(output) in (1, rows) and (rows != length or rows == 1)
             return output[: told * rows, places if output.size(1) == length else source].expand(told * rows, -1, -1)
 
