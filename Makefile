@@ -12,10 +12,10 @@ endif
 export PYTHONPATH := $(CURDIR)
 JUPYTER_BOOK = $(PY) -c "from jupyter_book.cli.main import main; main()"
 WORKERS ?= 2
-library unit test-long equivalence mutation: export OMP_NUM_THREADS = 1
+library unit test-long equivalence zoo mutation: export OMP_NUM_THREADS = 1
 
 .DEFAULT_GOAL := book
-.PHONY: book test course train experiment gpu equivalence bench export sync execute render zip pdf lint types check quick library unit notebooks notebooks-for-you elsewhere test-long mutation clean
+.PHONY: book test course train experiment gpu equivalence zoo bench peers export sync execute render zip pdf lint types check quick library unit notebooks notebooks-for-you elsewhere test-long mutation clean
 
 book: export execute render
 
@@ -65,12 +65,23 @@ equivalence: $(INSTALLED)
 	$(PY) experiments/equivalence.py
 	$(PY) tools/pages.py
 
+# Runs `check` on every text model of the installed transformers that can be built small, with three seeds. What is in
+# the record for these versions stays; `make zoo SEEDS=0` is the first seed alone.
+SEEDS = 0 1 2
+zoo: $(INSTALLED)
+	$(PY) experiments/zoo.py $(SEEDS)
+
 # Times the library beside others, in turn, and replaces the record and the page that shows it. Five minutes, in which
 # the machine should have nothing else to do. On a machine with a GPU the record is another file, beside that of the CPU.
 bench: $(INSTALLED_BENCH)
 	$(PY) -m pytest bench/bench_*.py --benchmark-quiet --benchmark-json=records/bench.part
 	mv records/bench.part records/$$($(PY) -c "import torch; print('bench-cuda' if torch.cuda.is_available() else 'bench')").json
 	$(PY) tools/pages.py
+
+# Runs two other test suites beside `check` on the models of the tests, in minutes, and replaces the record.
+peers: $(INSTALLED)
+	$(PY) -m pip install --quiet --no-deps --upgrade --target .peers --requirement tests/peers.txt
+	PYTHONPATH=$(CURDIR):$(CURDIR)/.peers $(PY) experiments/peers.py
 
 .venv/installed: pyproject.toml constraints.txt
 	python3 -m venv .venv
@@ -160,5 +171,5 @@ mutation: $(INSTALLED)
 	$(PY) experiments/mutants.py
 
 clean:
-	rm -rf _build mutants .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis *.egg-info $(LIVE)
+	rm -rf _build mutants .venv .peers .mypy_cache .pytest_cache .ruff_cache .hypothesis *.egg-info $(LIVE)
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -16,7 +16,7 @@ import torch
 import transformers
 from transformers.models.auto import modeling_auto
 
-from transformer_lib.checks.hf import check_configuration
+from transformer_lib.checks.hf import check_configuration, configured
 from transformer_lib.checks.properties import PROPERTIES
 from transformer_lib.files import InputError, atomic_write
 
@@ -54,6 +54,7 @@ def main(seeds: list[int], workers: int = 2) -> None:
     record = json.loads(RECORD.read_text(encoding="utf-8")) if RECORD.exists() else {}
     if record.get("versions") != versions:
         record = {"versions": versions, "pad_id": PAD_ID, "models": {}}
+    configured("LlamaConfig")[0](29, PAD_ID)  # what every model imports is imported once, before the processes part
     with ProcessPoolExecutor(workers) as pool:
         for seed in seeds:
             asked = {}

@@ -4,6 +4,7 @@ import math
 from functools import partial
 
 import torch
+import torch.nn.functional as F
 from torch import nn
 
 from transformer_lib.checks import Adapted
@@ -210,6 +211,29 @@ def alibi(m, q, k, positions):
     return D.scores(m, q, k, positions) + (keys - keys[-q.size(2) :, None]) * slopes
 
 
+def kept(size):
+    """Stores the last so many only; the mask is cut to what is there."""
+
+    def store(m, cache, number, k, v):
+        k, v = D.store(m, cache, number, k, v)
+        cache["layers"][number] = k[:, :, -size:], v[:, :, -size:]
+        return k, v
+
+    return store
+
+
+def with_sink(m, scores, allowed, used=True):
+    """One key more, of a fixed score and without a value, so that a head may look nowhere."""
+    total = scores.masked_fill(~allowed, torch.finfo(scores.dtype).min).logsumexp(-1, keepdim=True)
+    return D.weights(m, scores, allowed) * ((total - 1).sigmoid() if used else 1)
+
+
+def tied(vocab, pad):
+    model = Decoder(vocab, pad)
+    model.output.weight = model.table.weight
+    return model
+
+
 def one_token_only(model, tokens, cache=None, mask=None, positions=None):
     if cache is not None and tokens.size(1) > 1:
         raise NotImplementedError("one token at a time")
@@ -220,7 +244,12 @@ RIGHT = {
     "learned positions": adapted(Decoder),
     "rotary": adapted(Rotary),
     "grouped heads": adapted(kind(Rotary, groups=2)),
+    "one group": adapted(kind(Rotary, groups=1)),
+    "normed queries and keys": adapted(kind(Rotary, turn=lambda m, x, p: rotary(m, F.rms_norm(x, x.shape[-1:]), p))),
+    "tied": adapted(tied),
+    "sink": adapted(kind(Rotary, weights=with_sink)),
     "window": adapted(kind(Rotary, allowed=window(5))),
+    "window in a ring": adapted(kind(Rotary, allowed=window(5), store=kept(4)), crop=None),
     "distances": adapted(kind(Unplaced, scores=alibi)),
     "positions from 2 on": adapted(kind(first=2)),
     "preallocated": adapted(Preallocated),
@@ -233,11 +262,16 @@ RIGHT = {
 }  # fmt: skip
 
 
-def ring(m, cache, number, k, v):
-    """Keeps the last twelve only, and the mask is cut to them."""
-    k, v = D.store(m, cache, number, k, v)
-    cache["layers"][number] = k[:, :, -12:], v[:, :, -12:]
-    return k, v
+def turned_again(m, cache, number, k, v):
+    found = D.store(m, cache, number, k, v)
+    cache["layers"][number] = rotary(m, found[0], torch.ones_like(found[0][0, :1, :, 0])), found[1]
+    return found
+
+
+def without_gain(m, layer, x, allowed, positions, cache, number):
+    """As a step that normalises by hand: as long as the gain is one and the bias zero, nothing is wrong."""
+    x = (x - layer["norm"].bias) / layer["norm"].weight if m.past(cache) else x
+    return D.attend(m, layer, x, allowed, positions, cache, number)
 
 
 def without_last(m, cache, number, k, v):
@@ -324,7 +358,19 @@ WRONG = {
                                         else ones(n, past + n, device).tril()),
     "chunks: no mask": seen(lambda usual, past, n, mask, device: ones(1, past + n, device) if past
                             else usual(past, n, mask, device)),
-    "keeps twelve": adapted(kind(store=ring)),
+    "keeps twelve": adapted(kind(store=kept(12))),
+    "a ring that is too small": adapted(kind(Rotary, allowed=window(5), store=kept(3)), crop=None),
+    "no window with a cache": adapted(kind(Rotary, allowed=lambda m, past, *given: (
+        D.allowed if past else window(5))(m, past, *given))),
+    "no sink with a cache": adapted(kind(Rotary, weights=lambda m, scores, allowed: with_sink(
+        m, scores, allowed, used=scores.size(-1) == scores.size(-2)))),
+    "keys are turned again at each step": adapted(kind(Rotary, store=turned_again)),
+    "no gain with a cache": adapted(kind(attend=without_gain)),
+    "another scale with a cache": adapted(kind(scores=lambda m, q, k, p: D.scores(m, q, k, p) * (
+        1 if q.size(2) == k.size(2) else 0.9))),
+    "positions of the first row for all": adapted(kind(embed=lambda m, tokens, p: D.embed(m, tokens, p[:1]))),
+    "the mask of the first row for all": seen(lambda usual, past, n, mask, device: usual(
+        past, n, None if mask is None else mask[:1], device)),
     "the last of a prompt is not stored": adapted(kind(Rotary, store=without_last)),
     "layers share a cache": adapted(kind(store=first_cache_for_all)),
     "keys only": adapted(kind(store=keys_only)),

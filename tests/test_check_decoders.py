@@ -1,9 +1,13 @@
 """Decoders with caches: right ones pass, and wrong ones fail with the property that is about their mistake."""
 
+import json
+
 import pytest
 from decoders import RIGHT, WRONG
+from small import ROOT
 
 from transformer_lib.checks import check_transformer
+from transformer_lib.checks.bugs import CASES
 
 UNSEEN = {"holes", "positions end at 16"}  # a second layer fills the holes; who counts on a mean still hears the order
 
@@ -51,3 +55,10 @@ def test_the_property_that_is_about_it_fails(name, property_name, words):
     assert words in finding.evidence
     assert finding.reproduction.startswith("seed 0, 29 tokens, padding 3; inputs ")
     assert (finding,) == check(WRONG[name], only=[property_name]).findings
+
+
+def test_the_record_beside_other_suites_is_about_these_models():
+    """Else run `make peers`."""
+    found = json.loads((ROOT / "records/peers.json").read_text(encoding="utf-8"))["families"]
+    assert (found["decoder"]["right"], found["decoder"]["wrong"]) == (len(RIGHT), len(WRONG))
+    assert found["encoder-decoder"]["wrong"] == len(CASES)

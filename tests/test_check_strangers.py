@@ -636,6 +636,10 @@ WRONG = {  # the model, a property that fails, what its cause says; or the model
         "every dtype", "half"),
     "off in half": (
         adapted(lambda m, s, t: m(s, t) * (1.025 if m.output.weight.dtype == torch.float16 else 1)), "every dtype", ""),
+    "off under autocast": (
+        adapted(lambda m, s, t: m(s, t) * (2 if torch.is_autocast_enabled("cpu") else 1)), "every dtype", ""),
+    "another scale in training": (
+        adapted(lambda m, s, t: m(s, t) * (1.1 if m.training else 1)), "training without dropout is evaluation", ""),
     "made on the CPU": (adapted(lambda m, s, t: m(s, t) + torch.zeros(t.size(1), 1)), "buffers move along", ""),
     "positions asked from the CPU": (  # the device `meta` lets a table be read with indices that lie elsewhere
         spoilt(built=lambda m: setattr(m, "more", nn.Embedding(32, m.output.out_features)),

@@ -421,8 +421,10 @@ def test_a_property_that_raises_has_failed_and_each_finding_is_told_at_once():
 def test_assert_transformer_raises_the_report():
     assert assert_transformer(ours, training=False) is None
     with pytest.raises(AssertionError, match="1 properties do not hold") as caught:
-        assert_transformer(CASES["one-layer"].factory, training=False)
-    assert "parameters shared on purpose: 42 parameters stand in several places" in str(caught.value)
+        assert_transformer(CASES["softmax"].factory, training=False)
+    assert "logits not probabilities: answers lie between" in str(caught.value)
+    (shared,) = check(CASES["one-layer"].factory, only=["parameters shared on purpose"]).findings
+    assert (shared.verdict, shared.evidence[:40]) == ("pass", "42 parameters stand in several places, s")
 
 
 # --- components --------------------------------------------------------------------------------------------------

@@ -376,7 +376,7 @@ def _decoded(data: bytes, count: int) -> list[str]:
     "--junit", "as_junit", type=_File(), metavar="FILE", help="also write it as JUnit's XML; - is the standard output"
 )
 def _check(factory: str, sizes: tuple[int, int], as_json: str | None, as_junit: str | None, **options: Any) -> int:
-    """Hold a Transformer of your own to its properties.
+    """Hold a Transformer of your own, encoder-decoder, decoder with its cache or encoder, to its properties.
 
     FACTORY(source_vocab_size, target_vocab_size, pad_id) returns a small model. It is called as model(source, target)
     with whole numbers (batch, length), the target shifted right, makes its masks itself, and returns logits (batch,

@@ -42,7 +42,7 @@ def case(
     return enter
 
 
-@case("causal", "A causal mask turned over", "shape",
+@case("causal", "An inverted causal mask", "shape",
       "causality, present seen, a prefix is enough, first token sees itself")  # fmt: skip
 class Inverted(ReferenceModel):
     def target_mask(self, target: Tensor) -> Tensor:
@@ -70,7 +70,7 @@ class NotItself(ReferenceModel):
         return super().target_mask(target).tril(-1)
 
 
-@case("blind", "A padding mask turned over", "shape",
+@case("blind", "An inverted padding mask", "shape",
       "source sensitivity, tokens are told apart, source padding on the right, source padding on the left, "
       "positions matter, gradient reaches everything")  # fmt: skip
 class Blind(ReferenceModel):
@@ -180,7 +180,7 @@ class Overwritten(ReferenceModel):
                 nn.init.xavier_uniform_(parameter)
 
 
-@case("one-layer", "One layer, N times", "loss", "parameters shared on purpose")
+@case("one-layer", "One layer, N times", "loss")
 class OneLayer(ReferenceModel):
     def stack(self, *parts: str) -> nn.ModuleList:
         return nn.ModuleList([self.layer(parts)] * self.depth)

@@ -8,11 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.module import register_module_forward_pre_hook
 
-from transformer_lib.checks.model_under_test import (
-    ModelUnderTest,
-    constant_matrices,
-    modules_with_gradient,
-)
+from transformer_lib.checks.model_under_test import ModelUnderTest, constant_parameters, modules_with_gradient
 from transformer_lib.checks.report import NotApplicable, Outcome, Property, register_property
 
 GRADIENTS: list[Property] = []
@@ -65,7 +61,7 @@ def _stuck_at_the_start(model: ModelUnderTest) -> list[str]:
     """The matrices that start at a constant, such as 0, and get no gradient at all in the first five steps of Adam."""
     module = model.build()
     parameters = {name: p for name, p in module.named_parameters() if p.requires_grad}
-    constant = [*constant_matrices(module)]
+    constant = [name for name, matrix in constant_parameters(module).items() if matrix.dim() > 1]
     if not constant:
         return []
     optimizer = torch.optim.Adam(parameters.values())

@@ -59,7 +59,7 @@ _WINDOWS = {"layer_types": ["sliding_attention", "full_attention"]}
 _SHORT = {"layer_types": ["conv", "full_attention"]}
 _INKLING = {"swa_num_attention_heads": 4, "swa_num_key_value_heads": 2, "sliding_window_size": 4, "rel_extent": 64}
 _INKLING |= {"n_layers_per_attn_res_block": 2}
-_EVERY_SECOND = {"attn_layer_period": 2, "attn_layer_offset": 1, "use_mamba_kernels": False}
+_EVERY_SECOND = {"attn_layer_period": 2, "attn_layer_offset": 1}
 _ZAMBA = {"num_hidden_layers": 4, "layers_block_type": ["mamba", "hybrid"] * 2, "num_key_value_heads": 4}
 EXCEPTIONS: dict[str, dict[str, Any]] = {  # by model types; None leaves a field as the configuration has it
     "axk1 deepseek_v2 deepseek_v3 glm4_moe_lite sarvam_mla youtu minicpm3": _LATENT,
@@ -105,8 +105,8 @@ EXCEPTIONS: dict[str, dict[str, Any]] = {  # by model types; None leaves a field
     "neomme": {"head_dim": 16},
     "longcat_flash": {"expert_ffn_hidden_size": 32, "zero_expert_num": 1, "num_layers": 1, "num_key_value_heads": 4},
     "luke": {"entity_vocab_size": 10, "entity_emb_size": 8},
-    "gemma2 gemma3_text gemma4_text gemma4_unified_text cohere2 gpt_oss ministral olmo3 exaone4": _WINDOWS,
-    "modernbert-decoder": _WINDOWS,
+    "gemma2 gemma3_text cohere2 gpt_oss ministral olmo3 exaone4 modernbert-decoder": _WINDOWS,
+    "gemma4_text gemma4_unified_text": _WINDOWS | {"initializer_range": 0.1},  # or some of its gates are shut: 0
     "llama4_text": {"layer_types": ["chunked_attention", "full_attention"], "attention_chunk_size": 4}
     | {"intermediate_size_mlp": 64},
     "funnel": {"block_sizes": [1, 1, 1], "num_decoder_layers": 1},
@@ -171,13 +171,12 @@ def _small(kind: Any, special: dict[str, int], said: dict[str, Any], extra: dict
     names = {f.name for f in fields(kind)} if is_dataclass(kind) else {*signature(kind.__init__).parameters}
     usual, chosen = SIZES | SPREAD | special, _BY_TYPE.get(kind.model_type, {}) | extra
     wanted = {name: size for name, size in usual.items() if name in names} | chosen | _kept(said)
-    parts = getattr(kind, "sub_configs", None) or {}
+    parts = {name: part for name, part in kind.sub_configs.items() if getattr(part, "model_type", "") and depth < 3}
     given = {name: value for name, value in wanted.items() if value is not None and name not in parts}
     for name, part in parts.items():
-        if isclass(part) and hasattr(part, "model_type") and part.model_type and depth < 3:
-            inside = said.get(name)
-            inside = inside if isinstance(inside, dict) else {}
-            given[name] = _small(part, special, inside, wanted.get(name) or {}, depth + 1).to_dict()
+        inside = said.get(name)
+        inside = inside if isinstance(inside, dict) else {}
+        given[name] = _small(part, special, inside, wanted.get(name) or {}, depth + 1).to_dict()
     return kind(**given)
 
 
@@ -216,8 +215,8 @@ def adapted(model: Any, pad_id: int, family: str) -> Adapted:
         return model(**named(inputs, options), **masked, **cache_off).logits
 
     def extend(model: Any, *inputs: Tensor, cache: Any = None, **options: Any) -> tuple[Tensor, Any]:
-        linear = getattr(cache, "is_linear", None)
-        if options.get("mask") is not None and isinstance(linear, list | tuple) and linear and all(linear):
+        layers = getattr(cache, "layers", ())
+        if options.get("mask") is not None and layers and not any(hasattr(layer, "keys") for layer in layers):
             options["mask"] = options["mask"][:, -inputs[-1].size(1) :]  # a state has no keys to mask
         answer = model(**named(inputs, options), **cache_on, **({} if cache is None else {key: cache}))
         if answer.get(key) is None:
@@ -319,6 +318,7 @@ def _examine(connection: Connection, name: str, family: str | None, limits: tupl
     nowhere = os.open(os.devnull, os.O_RDWR)
     for standard in (1, 2):  # what the library has to say is not the question
         os.dup2(nowhere, standard)
+    sys.stdout = sys.stderr = os.fdopen(nowhere, "w")
     with suppress(ImportError, ValueError):  # Windows has no such limits
         import resource
 
@@ -326,7 +326,7 @@ def _examine(connection: Connection, name: str, family: str | None, limits: tupl
         resource.setrlimit(resource.RLIMIT_AS, (limits[1], limits[1]))
     try:
         factory, family = configured(name, family)
-        one = options.get("target_vocab_size", 29)
+        one = options.get("target_vocab_size")
         told = {"source_vocab_size": one, "on_start": connection.send, "on_finding": connection.send}
         connection.send(check_transformer(factory, family=family, **options | {"target_vocab_size": one} | told))
     except Exception as error:

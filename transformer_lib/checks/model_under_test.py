@@ -124,7 +124,18 @@ class LowerPrecision(TorchDispatchMode):
 
 
 class Float64(TorchFunctionMode):
-    """Inside the block whoever asks for float32 gets float64, as by `x.float()` or `dtype=torch.float32`."""
+    """Inside the block whoever asks for float32 gets float64, as by `x.float()`, `dtype=torch.float32` or no dtype."""
+
+    def __enter__(self) -> "Float64":
+        """Begin the block."""
+        self.usual = torch.get_default_dtype()
+        torch.set_default_dtype(torch.float64)
+        return super().__enter__()
+
+    def __exit__(self, *error: Any) -> None:
+        """End the block."""
+        torch.set_default_dtype(self.usual)
+        super().__exit__(*error)
 
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Call the function with the other dtype."""
@@ -235,16 +246,18 @@ class ModelUnderTest(UnderTest):
     def module(self) -> nn.Module:
         """The module that most properties look at, in float64 if all of it computes so, because leaks are small.
 
-        A weight that starts at zero hides what lies behind it. So a matrix that is constant gets some noise, in all of
-        its rows; and if some matrix gets no gradient, up to five small steps come first.
+        A weight that starts at zero hides what lies behind it, and a norm's gain of one hides where it is forgotten. So
+        a matrix or a vector that is constant gets some noise; and if some matrix gets no gradient, up to five small
+        steps come first.
         """
         wide = self._in_float64()
         module = self.build() if wide is None else wide
         trained = [parameter for parameter in module.parameters() if parameter.requires_grad]
         generator = torch.Generator().manual_seed(self.seed)
         with torch.no_grad():
-            for matrix in constant_matrices(module).values():
-                matrix.add_(0.02 * torch.randn(matrix.shape, generator=generator).to(matrix))
+            for weights in constant_parameters(module).values():
+                size = 0.02 if weights.dim() > 1 else 0.1
+                weights.add_(size * torch.randn(weights.shape, generator=generator).to(weights))
         optimizer = torch.optim.Adam(trained or [torch.zeros(())])
         with suppress(Exception):  # a module that cannot be trained is told so by a property
             for _ in range(5):
@@ -259,13 +272,13 @@ class ModelUnderTest(UnderTest):
         return module
 
     def _in_float64(self) -> nn.Module | None:
-        """A module that computes in float64 all the way, if need be inside `Float64`, where it is built as well."""
+        """A module that answers in float64 all the way, without NaN, if need be built and called inside `Float64`."""
         for block in (nullcontext, Float64):
             with suppress(Exception), block():
                 module = self.build().double()
                 with LowerPrecision() as lower:
-                    self.logits(module, *self.inputs())
-                if not lower.found:
+                    logits = self.logits(module, *self.inputs())
+                if not lower.found and logits.isfinite().all():
                     self.wide = {module} if block is Float64 else set()
                     return module
         return None
@@ -344,7 +357,7 @@ class ModelUnderTest(UnderTest):
 
         An expert draws for the tokens that it gets, so with dropout what one token draws depends on where others go.
         """
-        module = self.training_module if dropout else self._without_dropout
+        module = self.training_module if dropout else self.without_dropout
 
         def call() -> Tensor:
             with seeded(self.seed):
@@ -354,11 +367,13 @@ class ModelUnderTest(UnderTest):
         return logits
 
     @cached_property
-    def _without_dropout(self) -> nn.Module:
+    def without_dropout(self) -> nn.Module:
+        """A copy in training mode, whose dropout modules do nothing, and whose rates, by their names, are 0."""
         module = self._copy(self.training_module)
         for part in module.modules():
-            if isinstance(part, nn.Dropout):
+            if isinstance(part, nn.modules.dropout._DropoutNd):
                 part.eval()
+            vars(part).update({key: 0.0 for key, p in vars(part).items() if "drop" in key and isinstance(p, float)})
         return module
 
     @cached_property
@@ -488,7 +503,8 @@ class ModelUnderTest(UnderTest):
         def vectors(output: Tensor, logits: Tensor, places: slice) -> Tensor:
             """(rows, places, channels), whether rows or places come first; nothing where that cannot be told."""
             rows, length = logits.shape[:2]
-            output = output if len(output) in (1, rows) else output.transpose(0, 1)
+            rows_first = len(output) == rows or (len(output), output.size(1)) == (1, length)
+            output = output if rows_first else output.transpose(0, 1)
             told = len(output) in (1, rows) and (rows != length or rows == 1)
             return output[: told * rows, places if output.size(1) == length else source].expand(told * rows, -1, -1)
 
@@ -507,7 +523,7 @@ class ModelUnderTest(UnderTest):
         found: dict[tuple[nn.Module, int], Tensor] = {}
 
         def keep(number: int, module: nn.Module, output: Tensor) -> None:
-            if output.dim() == 3:
+            if output.dim() == 3 and output.is_floating_point():
                 rows_first = output if len(output) == len(inputs[0]) else output.transpose(0, 1)
                 if rows_first.shape[:2] == (len(inputs[0]), length):
                     found[module, number] = rows_first.clone()
@@ -556,9 +572,9 @@ def _spoilt(value: object) -> list[object]:
     return [dict(zip(value, new))] if isinstance(value, dict) else [tuple(new) if isinstance(value, tuple) else new]
 
 
-def constant_matrices(module: nn.Module) -> dict[str, nn.Parameter]:
-    """The matrices to be trained in which all numbers are equal, by name."""
-    parameters = {name: p for name, p in module.named_parameters() if p.requires_grad and p.dim() > 1}
+def constant_parameters(module: nn.Module) -> dict[str, nn.Parameter]:
+    """The vectors and matrices to be trained in which all numbers are equal, by name."""
+    parameters = {name: p for name, p in module.named_parameters() if p.requires_grad and p.numel() > 1}
     return {name: p for name, p in parameters.items() if (p == p.flatten()[:1]).all()}
 
 

@@ -166,17 +166,19 @@ def a_mask_hides_what_it_should(model: ModelUnderTest) -> Outcome:
 def padding_in_front(model: ModelUnderTest) -> Outcome:
     """With padding in front, a mask, and positions that do not count it, real tokens get the logits they get alone.
 
-    Proves: batches that are padded in front are right, if positions are given. Cannot: judge a model that takes no
-    positions: padding in front may move its tokens to other ones.
+    Proves: batches that are padded in front, each sentence by another number, are right, if positions are given.
+    Cannot: judge a model that takes no positions: padding in front may move its tokens to other ones.
     """
-    *others, tokens = model.inputs(3, 7, 7)
-    padded = torch.cat([model.padding(3, 4), tokens], dim=1)
-    mask = (torch.arange(11) >= 4).long().expand(3, -1)
-    told = {"mask": mask} | model.told_positions(mask)
-    moved = model.apart(model(*others, padded, **told), model(*others, tokens), slice(4, None), slice(None))
+    *others, tokens = model.inputs(3, 7, 11)
+    mask = (torch.arange(11) >= torch.tensor([[4], [2], [0]])).long()
+    told, moved = {"mask": mask} | model.told_positions(mask), 0.0
+    together = model(*others, torch.where(mask == 1, tokens, model.pad_id), **told)
+    for row, start in enumerate((4, 2, 0)):
+        alone = model(*(side[row:][:1] for side in others), tokens[row:][:1, start:])
+        moved = max(moved, model.apart(alone, together, old_at=slice(start, None), old_rows=[row]))
     if len(told) == 1 and moved > model.tolerance:
         raise NotApplicable(f"its call takes no `positions`; padding in front moves logits by {model.describe(moved)}")
-    return model.at_most_rounding(moved, "four padded tokens in front move the real logits by")
+    return model.at_most_rounding(moved, "padded tokens in front move the real logits by")
 
 
 @register_property(PADDING, "a fully masked row becomes NaN and poisons the gradient of every sentence", "empty-row")

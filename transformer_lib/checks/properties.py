@@ -15,7 +15,8 @@ TRAINED_PROPERTIES = TRAININGS  # those that train the model
 
 FOLLOWS = {  # a failure of the first may follow from a failure of one of the others
     "causality": "deterministic in evaluation, attention chooses among keys",
-    "source padding on the right": "deterministic in evaluation, attention chooses among keys",
+    "source padding on the right": "deterministic in evaluation, sizes and padding are those asked for, "
+    "attention chooses among keys",
     "heads attend separately": "batch independence",
     "target padding on the right": "deterministic in evaluation, causality, a prefix is enough, batch independence",
     "source padding on the left": "deterministic in evaluation, source padding on the right, empty sentences",
@@ -23,6 +24,7 @@ FOLLOWS = {  # a failure of the first may follow from a failure of one of the ot
     "memory is whole": "deterministic in evaluation, source sensitivity, batch independence",
     "tokens are told apart": "source sensitivity, present seen, batch independence",
     "batch independence": "deterministic in evaluation",
+    "training without dropout is evaluation": "deterministic in evaluation, causality, batch independence",
     "sizes and padding are those asked for": "deterministic in evaluation, batch independence",
     "positions matter": "causality, source sensitivity, present seen, tokens are told apart, batch independence",
     "layers have residual connections": "source sensitivity, present seen",

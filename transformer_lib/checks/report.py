@@ -77,7 +77,7 @@ class Finding:
     @property
     def page(self) -> str:
         """The page of the book that shows such a bug, with the place on it; empty if there is none."""
-        page = "13c_caches" if self.case.startswith("cache-") else "13_gallery"
+        page = "13b_caches" if self.case.startswith("cache-") else "13_gallery"
         return f"{page}.html#room-{self.case}" if self.case else ""
 
 

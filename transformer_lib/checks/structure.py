@@ -52,13 +52,17 @@ def logits_not_probabilities(model: ModelUnderTest) -> Outcome:
     return holds, range_ + (", and each row sums to 1" if (total - 1).abs().max() < 1e-3 else "")
 
 
-@register_property(STRUCTURE, "one module object stands in several places: one layer repeated N times", "one-layer")
+@register_property(
+    STRUCTURE, "tied through .data: each optimiser step moves them twice, and a cast to another dtype unties them"
+)
 def parameters_shared_on_purpose(model: ModelUnderTest) -> Outcome:
-    """No parameter is used under two names, except a table tied to another table of a vocabulary's size.
+    """No two parameters share their memory; which parameter is used under two names is told.
 
-    Proves: nothing else is shared as an object, and no two objects share their memory. A module that has two names,
-    and is called once, is used under one.
-    Cannot: see a module that `forward` calls twice under one name, nor copies that merely start out equal.
+    Layers may share their parameters on purpose (Dehghani et al. 2019), or because one layer was repeated N times. A
+    module that has two names, and is called once, is used under one. A table of a vocabulary's size may be tied.
+
+    Proves: an optimiser moves each number once. Cannot: tell what was meant; see a module that `forward` calls twice
+    under one name, nor copies that merely start out equal.
     """
     calls, names = Counter[nn.Module](), defaultdict[nn.Parameter, dict[nn.Module | str, str]](dict)
     model(*model.inputs())  # what is made at the first call is made
@@ -69,15 +73,15 @@ def parameters_shared_on_purpose(model: ModelUnderTest) -> Outcome:
         names[parameter].setdefault(owner if calls[owner] == 1 else name, name)
     sizes = {side.vocab_size for side in model.sides}
     shared = [([*group.values()], parameter) for parameter, group in names.items() if len(group) > 1]
-    wrong = [group for group, parameter in shared if not (parameter.dim() and parameter.size(0) in sizes)]
-    if wrong:
-        return False, f"{len(wrong)} parameters stand in several places, such as {' = '.join(wrong[0][:2])}"
+    layers = [group for group, parameter in shared if not (parameter.dim() and parameter.size(0) in sizes)]
     memory = defaultdict[int, list[str]](list)
     for name, parameter in model.build().named_parameters():  # as it was built: a cast unties them
         memory[parameter.data_ptr()].append(name)
     if twice := [group for at, group in memory.items() if at and len(group) > 1]:
-        cause = "tied through .data: each optimiser step moves them twice, and a cast to another dtype unties them"
-        return False, f"two parameters lie in the same memory: {' and '.join(twice[0][:2])}", cause
+        return False, f"two parameters lie in the same memory: {' and '.join(twice[0][:2])}"
+    if layers:
+        first = " = ".join(layers[0][:2])
+        return True, f"{len(layers)} parameters stand in several places, such as {first}: is that meant?"
     tied = f"{len(shared)} {'table is' if len(shared) == 1 else 'tables are'} tied"
     return True, tied if shared else "no parameter stands in two places"
 

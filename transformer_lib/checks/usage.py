@@ -32,10 +32,17 @@ USAGE: list[Property] = []
     USAGE, "the padding token or a size is fixed in the code, or the two sizes are swapped", "source-padding"
 )
 def sizes_and_padding_are_those_asked_for(model: ModelUnderTest) -> Outcome:
-    """Built for padding at the other end and, if it can be, for unequal vocabularies, the model is as right as before.
+    """Built for padding at the other end and, if it can be, for more target tokens, the model is as right as before.
 
     Proves: neither number is fixed in the code. Cannot: judge a factory that builds for one choice only.
     """
+    if model.has("whole") and not source_padding_on_the_right(model)[0]:
+        same = {"source_vocab_size": model.sides[0].vocab_size, "target_vocab_size": model.sides[-1].vocab_size}
+        same_sizes = ModelUnderTest(
+            model.factory, **same, pad_id=0, max_len=model.max_len, seed=model.seed, family=model.family
+        )
+        if source_padding_on_the_right(same_sizes)[0]:
+            return False, f"padding is hidden if it is 0, and not if it is {model.pad_id}"
     smaller, several = min(side.vocab_size for side in model.sides), len(model.sides) > 1
     pad_id = 0 if model.pad_id == smaller - 1 else smaller - 1
     refusal, right = "", ""
@@ -108,6 +115,25 @@ def calls_leave_no_trace(model: ModelUnderTest) -> Outcome:
     return True, "tokens are as they were, and random numbers go on"
 
 
+@register_property(USAGE, "something asks for training mode that is no dropout: a mask, a norm, another branch")
+def training_without_dropout_is_evaluation(model: ModelUnderTest) -> Outcome:
+    """With dropout at zero, a call in training mode gives the logits of a call in evaluation mode.
+
+    Proves: nothing but dropout depends on the mode. Cannot: judge a model that draws other random numbers in training,
+    or whose rates of dropout have no "drop" in their names.
+    """
+    inputs, answers = model.inputs(), []
+    for seed in range(6):
+        with seeded(seed):
+            before = torch.get_rng_state()
+            answers.append(model.logits(model.without_dropout, *inputs))
+            drawn = not torch.equal(torch.get_rng_state(), before)
+        if drawn or not torch.equal(answers[-1], answers[0]):
+            raise NotApplicable("in training mode it draws random numbers that are not known as dropout")
+    moved = model.apart(model.in_training(*inputs), model(*inputs))
+    return model.at_most_rounding(moved, "without dropout, logits in training and in evaluation mode differ by")
+
+
 @register_property(USAGE, "dropout modules exist but are never called, or are held in evaluation mode", "dropout")
 def dropout_in_training(model: ModelUnderTest) -> Outcome:
     """Two calls in training mode differ, if the model has dropout; what is kept is scaled up, and is not too little.
@@ -163,6 +189,8 @@ def _factors(
 def every_dtype(model: ModelUnderTest) -> Outcome:
     """float64, bfloat16 and float16 run and agree with float32, to 2e-5, 0.3 and 0.05 of the logits' spread.
 
+    So does bfloat16 by `torch.autocast`, to 0.3, if it runs.
+
     Proves: no dtype is assumed in `forward`, and float32 is not narrowed. Cannot: promise that float16 can train.
     """
     batches, single, found = [model.inputs(1) for _ in range(4)], model.build().float(), []
@@ -172,13 +200,18 @@ def every_dtype(model: ModelUnderTest) -> Outcome:
         references = [model.logits(single, *inputs) for inputs in batches]
     if half := ", ".join(str(dtype) for dtype in lower.found if dtype.itemsize < 4):
         return False, f"in float32, some of it is computed in {half}", "a cast to half precision"
-    for dtype, allowed in ((torch.float64, 2e-5), (torch.bfloat16, 0.3), (torch.float16, 0.05)):
-        name = str(dtype).removeprefix("torch.")
+    for dtype, allowed in ((torch.float64, 2e-5), (torch.bfloat16, 0.3), (torch.float16, 0.05), (None, 0.3)):
+        name = str(dtype or "autocast").removeprefix("torch.")
         try:
-            module = model.build().to(dtype)
-            logits = [model.logits(module, *inputs).float() for inputs in batches]
+            module = model.build().to(dtype or torch.float32)
+            with torch.autocast("cpu", torch.bfloat16, enabled=dtype is None):
+                logits = [model.logits(module, *inputs).float() for inputs in batches]
         except Exception as error:
-            return False, f"{name} does not run: {one_line(error)}"
+            words = f"{name} does not run: {one_line(error)}"
+            if dtype:
+                return False, words
+            found.append(words)  # who casts by hand need not run there
+            continue
         moves = [max_difference(*both) for both in zip(logits, references)]
         moved = min(moves) if math.isfinite(max(moves)) else math.inf  # in some, rounding chooses another expert
         if moved > allowed:

@@ -34,25 +34,6 @@ def grade_12_1(answer: Answer) -> Checks:
         yield "with NaN in it, a leak is broken", answer(both) == "broken"
 
 
-def grade_12_2(answer: Answer) -> Checks:
-    """Groups of every size; equal values that are not shared; names in any order."""
-    one, other, third = torch.ones(2), torch.ones(2), torch.tensor([1.0, 2.0])
-    cases: list[tuple[str, dict[str, Tensor], list[list[str]]]] = [
-        ("one tensor is shared with nobody", {"a": third}, []),
-        ("one tensor under two names is shared", {"a": third, "b": third}, [["a", "b"]]),
-        ("equal numbers are not shared", {"a": one, "b": other}, []),
-        ("two views of one memory are two objects", {"a": one, "b": one.detach()}, []),
-        ("two empty tensors are two objects", {"a": torch.ones(0), "b": torch.ones(0)}, []),
-        ("names come in alphabetical order", {"b": third, "a": third}, [["a", "b"]]),
-        ("three names are one group", {"b": one, "c": one, "a": one}, [["a", "b", "c"]]),
-        ("groups come in order", {"d": one, "c": other, "b": one, "a": other}, [["a", "c"], ["b", "d"]]),
-        ("what stands alone is left out", {"a": one, "b": other, "c": one, "d": third}, [["a", "c"]]),
-    ]
-    for claim, parameters, wanted in cases:
-        found = answer(parameters)
-        yield claim, isinstance(found, list) and found == wanted
-
-
 def _says(found: object, wanted: bool) -> bool:
     """Whether an answer is this truth value: a bool, or a boolean tensor without dimensions."""
     if isinstance(found, Tensor) and found.dtype == torch.bool and found.dim() == 0:
@@ -82,7 +63,7 @@ def _mixing(kind: str, only: int | None = None) -> Callable[[Tensor], Tensor]:
     return model
 
 
-def grade_12_3(answer: Answer) -> Checks:
+def grade_12_2(answer: Answer) -> Checks:
     """Honest and mixing models of several kinds."""
     kinds = "mean", "the one before", "the one after", "square", "the last row", "the fifth row of eight"
     for kind in ("honest", *kinds, "honest"):
@@ -116,7 +97,7 @@ def _listener(kind: str, pad: int) -> Callable[[Tensor], Tensor]:
     return model
 
 
-def grade_12_4(answer: Answer) -> Checks:
+def grade_12_3(answer: Answer) -> Checks:
     """Honest and deaf models; the padding token is not always 0."""
     for pad in (0, 9, 4):
         deaf = "inverted", "first", "second", "last", "on the left", "on the right", "without padding"

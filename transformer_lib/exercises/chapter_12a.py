@@ -2,7 +2,6 @@
 
 """Graders of the exercises on parts by themselves."""
 
-import math
 from collections.abc import Callable
 
 import torch
@@ -39,13 +38,3 @@ def grade_12a_1(answer: Answer) -> Checks:
                 f"these are the function's own weights, {n} by {m}, to twelve digits",
                 close(found, weights(query, key), 1e-12),
             )
-
-
-def grade_12a_2(answer: Answer) -> Checks:
-    """Factors of every size and sign; the right one among them."""
-    for d in (1, 4, 9):
-        for factor in (d**-0.5, 1.0, 1 / d, 0.0, -0.7, math.pi):
-            found = answer(_attention(factor)[1], d)
-            yield f"the factor is a float, not of type {type(found).__name__}", isinstance(found, float)
-            off = abs(found - factor)
-            yield f"the factor is {factor:.10g} (this is off by {off:.1g})", off <= 1e-8 * max(1, abs(factor))

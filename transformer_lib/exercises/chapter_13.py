@@ -49,37 +49,7 @@ def grade_13_1(answer: Answer) -> Checks:
         )
 
 
-def _layers(depth: int, copied: str, pair: tuple[int, int], constant: float) -> list[dict[str, Tensor]]:
-    """Fresh layers; two of them hold a copy of what `copied` names."""
-    generator = torch.Generator().manual_seed(depth)
-    layers = [
-        {
-            f"norm{depth}": torch.full((4,), constant),
-            f"zeros{depth}": torch.zeros(4),
-            f"bias{depth}": torch.rand(4, generator=generator),
-            f"weight{depth}": torch.rand(4, 3, generator=generator),
-        }
-        for _ in range(depth)
-    ]
-    if copied:
-        layers[pair[1]][f"{copied}{depth}"] = layers[pair[0]][f"{copied}{depth}"].clone()
-    return layers
-
-
 def grade_13_2(answer: Answer) -> Checks:
-    """Copies of a bias or of a matrix, in neighbours and far apart, and none at all."""
-    for depth, pair in ((2, (0, 1)), (4, (1, 2)), (4, (0, 3)), (3, (0, 2))):
-        for constant in (1.0, 0.7):
-            for copied in ("", "bias", "weight"):
-                found = answer(_layers(depth, copied, pair, constant))
-                what = (
-                    f"layers {pair} of {depth} share a copied {copied}" if copied else f"{depth} layers are drawn anew"
-                )
-                yield f"the answer is {bool(copied)} where {what}", isinstance(found, bool) and found == bool(copied)
-    yield "the answer is False for a single layer", answer(_layers(1, "", (0, 0), 1.0)) is False
-
-
-def grade_13_3(answer: Answer) -> Checks:
     """Equal and unequal parts, one part, and parts without real tokens."""
     generator = torch.Generator().manual_seed(0)
     for counts in ([3], [2, 2], [2, 6], [1, 2, 3, 4], [5, 0], [0, 3, 0, 1]):

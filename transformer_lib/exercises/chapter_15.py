@@ -13,22 +13,6 @@ from transformer_lib.exercises import Answer, Checks, close
 
 
 def grade_15_1(answer: Answer) -> Checks:
-    """Pair by pair."""
-    for length, prefix in ((1, 0), (2, 2), (2, 0), (3, 2), (5, 2), (6, 6), (6, 1)):
-        mask = answer(length, prefix)
-        claim = "it is a boolean tensor of shape (1, 1, n, n)"
-        yield (
-            claim,
-            isinstance(mask, torch.Tensor) and mask.dtype == torch.bool and mask.shape == (1, 1, length, length),
-        )
-        for i in range(length):
-            for j in range(length):
-                may = j <= i or (i < prefix and j < prefix)
-                claim = f"token {i} {'may' if may else 'may not'} see token {j}"
-                yield claim, bool(mask[0, 0, i, j]) == may
-
-
-def grade_15_2(answer: Answer) -> Checks:
     """Hold the model and its cache to the properties of a decoder."""
 
     def build(vocab_size: int, pad_id: int) -> nn.Module:
@@ -44,7 +28,7 @@ def grade_15_2(answer: Answer) -> Checks:
         yield f"`check` finds *{finding.name}* ({finding.evidence})", finding.verdict != "fail"
 
 
-def grade_15_3(answer: Answer) -> Checks:
+def grade_15_2(answer: Answer) -> Checks:
     """Every choice of hidden tokens among up to five."""
     for hidden in (list(flags) for n in range(1, 6) for flags in product([True, False], repeat=n)):
         tokens, sentinels = list(range(7, 7 + len(hidden))), list(range(100, 110))
@@ -65,7 +49,7 @@ def grade_15_3(answer: Answer) -> Checks:
         yield "the target ends with one sentinel more", result[1][len(target) :] == [next(names)]
 
 
-def grade_15_4(answer: Answer) -> Checks:
+def grade_15_3(answer: Answer) -> Checks:
     """Nothing changes at first, two steps change something, and the change is the scaled product."""
     generator = torch.Generator().manual_seed(0)
     for wide, tall, rank, alpha in ((3, 2, 1, 1.0), (6, 5, 2, 8.0), (4, 7, 3, 2.0)):

@@ -498,6 +498,9 @@ def grade_label_smoothed_loss(mine: ModuleType) -> None:
             .mean(),
             "it is the Kullback-Leibler divergence, not the cross-entropy": (each - entropy)[counted].mean(),
             "the sign is wrong": -each.sum() / counted.sum(),
+            "gather takes its tokens from other positions: give it the labels as (b, m, 1)": (
+                -0.8 * logits.log_softmax(-1).gather(-1, labels[:, None])[:, 0] - 0.2 * logits.log_softmax(-1).mean(-1)
+            )[labels != 6].mean(),
             "smoothing is always 0.1; use the argument": F.cross_entropy(
                 flat, real, label_smoothing=0.1, ignore_index=6
             ),
@@ -647,6 +650,7 @@ def grade_beam_search(mine: ModuleType) -> None:
     """The best of several beginnings, by log-probability over length."""
     source = torch.tensor([[3, 2]])
     cases = [(seed, size, alpha) for seed in range(15) for size, alpha in ((1, 1.0), (2, 0.0), (3, 1.0), (4, 0.6))]
+    cases += [(1, 7, 0.6)]  # more slots than the six tokens
     models = {seed: Bigrams(6, seed, 0.7).requires_grad_(False) for seed in range(15)}
 
     def all_of(answer: Callable[[nn.Module, int, float], Any]) -> list[Any]:

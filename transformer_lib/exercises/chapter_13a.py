@@ -1,4 +1,4 @@
-# Generated from chapters/13b_mutation.md: edit it there and `make export`, or here and `make sync`.
+# Generated from chapters/13a_cases.md: edit it there and `make export`, or here and `make sync`.
 
 """The grader of the page on mutation."""
 
@@ -6,7 +6,7 @@ from transformer_lib.exercises import Answer, Checks
 from transformer_lib.teaching import MUTANTS, RIGHT
 
 
-def grade_13b_1(answer: Answer) -> Checks:
+def grade_13a_1(answer: Answer) -> Checks:
     """Right functions first, then each mutant."""
     for kind, attention in RIGHT.items():
         yield f"an attention {kind} is trusted", answer(attention) is True
