@@ -580,7 +580,7 @@ WRONG = {  # the model, a property that fails, what its cause says; or the model
     "another padding_idx": (spoilt(built=lambda m: setattr(
             m, "source_table", nn.Embedding(m.source_table.num_embeddings, m.width, padding_idx=1))),
         "gradient reaches everything", "padding_idx"),
-    "padding is 0": (lambda s, t, pad: R(s, t, 0), "sizes and padding are those asked for", "fixed"),
+    "padding is 0": (lambda s, t, pad: R(s, t, 0), "source padding on the right", "reaches padded source"),
     "sizes swapped": (lambda s, t, pad: R(t, s, pad), "sizes and padding are those asked for", "swapped"),
     "padding is below the words": (spoilt(source_mask=lambda m, source: (source > m.pad_id)[:, None, None, :]),
         "sizes and padding are those asked for", "fixed"),
