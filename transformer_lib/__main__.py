@@ -262,6 +262,10 @@ def _evaluate(
     if corpus is None and split is not None:
         raise InputError(f"--split {split} needs --corpus: two files have no parts")
     pairs = read_corpus(split or "", **data)
+    if pairs.source == pairs.target:
+        _say(
+            "warning: source and target are the same, so a model that copies would have the best score: name two files"
+        )
     if protocol == "papers" and tokenize != "13a":
         raise InputError(f"--tokenize {tokenize} does not go with --protocol papers: leave one out")
     papers = (data["target"] or "de").rpartition(".")[2] if protocol == "papers" else None  # test.de, or de
