@@ -111,13 +111,14 @@ def source_padding_on_the_left(model: ModelUnderTest) -> Outcome:
     """What the embedding of PAD contains does not matter, with padding before the source.
 
     Proves: padded keys are not read. The logits may differ from those of the unpadded source, because positions
-    shift; the content of PAD may not. Cannot: judge a model whose source embedding is no nn.Embedding, nor one that
-    ignores padding behind the source only, as recurrent networks and lengths do.
+    shift; the content of PAD may not. Cannot: judge a model whose source embedding is no nn.Embedding, nor one with a
+    recurrent network of torch that ignores padding behind the source only.
     """
     source, *target = model.inputs()
     moved = _moved_by_padding(model, (torch.cat([model.padding(3, 3), source], dim=1), *target), slice(3, None))
-    if moved > model.tolerance and source_padding_on_the_right(model)[0]:
-        raise NotApplicable("padding is read before the source and not behind it, as if lengths were counted")
+    recurrent = any(isinstance(module, nn.RNNBase) for module in model.module.modules())
+    if moved > model.tolerance and recurrent and source_padding_on_the_right(model)[0]:
+        raise NotApplicable("its recurrent network reads padding before the source, and ignores it behind")
     return model.at_most_rounding(moved, "another PAD vector before the source moves the logits by")
 
 
