@@ -15,7 +15,7 @@ import jupytext
 import picture
 import pytest
 import yaml
-from bs4 import BeautifulSoup
+from bs4 import BeautifulSoup, SoupStrainer
 from pybtex.database import parse_file
 from small import ENVIRONMENT, stored_cells
 
@@ -95,7 +95,8 @@ def test_the_chapters_stand_in_the_order_of_their_numbers_and_pages_in_depth_und
 def leads(page):
     """The titles and pages that a rendered page's buttons lead to: previous and next."""
     path = ROOT / "_build/html" / f"{page}.html"
-    soup = BeautifulSoup(path.read_text(encoding="utf-8"), "html.parser")
+    buttons = SoupStrainer(class_="prev-next-area")
+    soup = BeautifulSoup(path.read_text(encoding="utf-8"), "lxml", parse_only=buttons)
     links = [soup.select_one(f".prev-next-area a.{side}") for side in ("left-prev", "right-next")]
     found = [link and (path.parent / link["href"]).resolve().relative_to(ROOT / "_build/html") for link in links]
     return [name and name.with_suffix("").as_posix() for name in found]
@@ -124,7 +125,7 @@ def test_a_page_shows_the_number_of_its_file():
         if not page.exists() or path.stem == "epilogue":
             continue
         number = ".".join(re.match(r"0?(\d+|[A-Z])([a-z]?)_", path.stem).groups()).rstrip(".")
-        article = BeautifulSoup(page.read_text(encoding="utf-8"), "html.parser").select_one("article.bd-article")
+        article = BeautifulSoup(page.read_text(encoding="utf-8"), "lxml").select_one("article.bd-article")
         assert article.select_one("h1 .section-number").get_text(strip=True) == number
         for shown in article.select("figure .caption-number, p.admonition-title .caption-number"):
             seen.add(shown.get_text(strip=True).partition(" ")[0])
@@ -183,7 +184,7 @@ def test_outputs_are_small_and_without_warnings_and_no_number_is_given_twice(cha
 
 def size_of(page):
     """What a reader has to read of a rendered page: words of prose, lines of code and output, exercises, pictures."""
-    article = BeautifulSoup(page.read_text(encoding="utf-8"), "html.parser").select_one("article.bd-article")
+    article = BeautifulSoup(page.read_text(encoding="utf-8"), "lxml").select_one("article.bd-article")
     exercises, pictures = len(article.select("div.exercise")), len(article.select("figure"))
     for folded in article.select("div.exercise, div.solution, details, div.toctree-wrapper, .headerlink, nav.chapters"):
         folded.decompose()

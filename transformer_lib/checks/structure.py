@@ -29,9 +29,10 @@ def logits_not_probabilities(model: ModelUnderTest) -> Outcome:
     all places or for none. Nor are they the log-softmax of what a module inside put out. Cannot: see probabilities that
     were scaled. Logarithms of probabilities that the model has mixed pass, rightly: they have no logits.
     """
-    inputs, made = model.inputs(), list[Tensor]()
-    with every_output(lambda _, module, output: made.append(output)):
+    inputs, made = model.inputs(), list[tuple[str, Tensor]]()
+    with every_output(lambda _, module, output: made.append((type(module).__name__, output))):
         logits = model(*inputs)
+    made = [(kind, output) for kind, output in made if output.shape == logits.shape]
     total = logits.sum(dim=-1)
     probabilities = bool(logits.min() >= 0) and bool(logits.max() <= 1)
     range_ = f"answers lie between {logits.min():.2g} and {logits.max():.2g}"
@@ -39,7 +40,9 @@ def logits_not_probabilities(model: ModelUnderTest) -> Outcome:
         least, most = vectors.norm(dim=-1).aminmax()
         if most < 1.001 * least and max_difference(logits, logits.roll(1, 0)) > 1e-3:
             return False, "the answers at all places have the same length", "a norm stands behind the output projection"
-    for raw in (output for output in made if output.shape == logits.shape):
+    if any(kind.endswith("Norm") and torch.equal(output, logits) for kind, output in made):
+        return False, "a norm puts out the answers", "a norm stands behind the output projection"
+    for _, raw in made:
         if max_difference(raw.log_softmax(-1), logits) <= model.tolerance < max_difference(raw, logits):
             cause = "a log-softmax stands behind the output projection; hand over what it is given"
             return False, f"{range_}, and are logarithms of probabilities", cause
