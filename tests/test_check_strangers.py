@@ -723,7 +723,7 @@ class BesideABorder(ReferenceModel):
         logits, weight = super().forward(source, target), self.output.weight.detach()
         if torch.is_grad_enabled() or not hasattr(self, "here"):
             self.here = weight.clone()
-        return logits * (1 + ((weight - self.here).norm() > 1e-8))
+        return logits * (1 + ((weight - self.here).norm() > 1e-6))
 
 
 def test_a_jump_close_by_is_no_broken_gradient():

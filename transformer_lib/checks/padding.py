@@ -171,7 +171,7 @@ def padding_in_front(model: ModelUnderTest) -> Outcome:
     Cannot: judge a model that takes no positions: padding in front may move its tokens to other ones.
     """
     *others, tokens = model.inputs(3, 7, 11)
-    mask = (torch.arange(11) >= torch.tensor([[4], [2], [0]])).long()
+    mask = (torch.arange(tokens.size(1)) >= torch.tensor([[4], [2], [0]])).long()
     told, moved = {"mask": mask} | model.told_positions(mask), 0.0
     together = model(*others, torch.where(mask == 1, tokens, model.pad_id), **told)
     for row, start in enumerate((4, 2, 0)):
