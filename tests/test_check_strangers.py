@@ -13,6 +13,8 @@ from transformer_lib.checks.properties import PROPERTIES, TRAINED_PROPERTIES
 from transformer_lib.checks.reference_model import ReferenceModel
 from transformer_lib.checks.report import NotApplicable, examine
 
+each_seed = pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.long) for seed in (1, 2))])
+
 
 def findings(factory, **options):
     return {finding.name: finding for finding in check_transformer(factory, training=False, **options).findings}
@@ -368,7 +370,7 @@ RIGHT = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.long) for seed in (1, 2))])
+@each_seed
 @pytest.mark.parametrize("name", RIGHT)
 def test_a_right_model_passes_however_unusual(name, seed):
     assert failed(RIGHT[name], max_len=32, seed=seed) == []

@@ -11,7 +11,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from bs4 import BeautifulSoup
-from test_check_strangers import spoilt
+from test_check_strangers import each_seed, spoilt
 from torch import nn
 
 from transformer_lib.attention import scaled_dot_product_attention
@@ -61,7 +61,7 @@ def one(factory, name, **options):
 # --- no false alarm ----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.long) for seed in (1, 2))])
+@each_seed
 @pytest.mark.parametrize("norm_first", [False, True])
 @pytest.mark.parametrize("tie", ["none", "target", "all"])
 def test_ours_passes(norm_first, tie, seed):

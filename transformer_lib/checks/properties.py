@@ -54,4 +54,5 @@ FOLLOWS = {  # a failure of the first may follow from a failure of one of the ot
 }
 for entry in PROPERTIES:  # whatever a call writes into its tokens, the next call reads
     if entry.name != "calls leave no trace":
-        FOLLOWS[entry.name] = f"calls leave no trace, {FOLLOWS.get(entry.name, 'calls leave no trace')}"
+        others = [FOLLOWS[entry.name]] if entry.name in FOLLOWS else []
+        FOLLOWS[entry.name] = ", ".join(["calls leave no trace", *others])

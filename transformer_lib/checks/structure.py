@@ -33,16 +33,16 @@ def logits_not_probabilities(model: ModelUnderTest) -> Outcome:
     with every_output(lambda _, module, output: made.append((module, output))):
         logits = model(*inputs)
     made = [(module, output) for module, output in made if output.shape == logits.shape]
-    total = logits.sum(dim=-1)
     probabilities = bool(logits.min() >= 0) and bool(logits.max() <= 1)
     range_ = f"answers lie between {logits.min():.2g} and {logits.max():.2g}"
+    norm = "a norm stands behind the output projection"
     for vectors in (logits, logits - logits.mean(dim=-1, keepdim=True)):
         least, most = vectors.norm(dim=-1).aminmax()
         if most < 1.001 * least and max_difference(logits, logits.roll(1, 0)) > 1e-3:
-            return False, "the answers at all places have the same length", "a norm stands behind the output projection"
+            return False, "the answers at all places have the same length", norm
     last = [module for module, output in made if torch.equal(output, logits) and not [*module.children()]]
     if any(type(module).__name__.endswith("Norm") for module in last):
-        return False, "a norm puts out the answers", "a norm stands behind the output projection"
+        return False, "a norm puts out the answers", norm
     for _, raw in made:
         if max_difference(raw.log_softmax(-1), logits) <= model.tolerance < max_difference(raw, logits):
             cause = "a log-softmax stands behind the output projection; hand over what it is given"
@@ -53,7 +53,7 @@ def logits_not_probabilities(model: ModelUnderTest) -> Outcome:
             words = f"in {mode}, {zero.double().mean():.0%} of the answers are exactly 0"
             return False, words, "a ReLU or dropout stands behind the output"
     holds = not probabilities and bool(logits.isfinite().all())
-    return holds, range_ + (", and each row sums to 1" if (total - 1).abs().max() < 1e-3 else "")
+    return holds, range_ + (", and each row sums to 1" if (logits.sum(dim=-1) - 1).abs().max() < 1e-3 else "")
 
 
 @register_property(

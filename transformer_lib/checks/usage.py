@@ -36,12 +36,14 @@ def sizes_and_padding_are_those_asked_for(model: ModelUnderTest) -> Outcome:
 
     Proves: neither number is fixed in the code. Cannot: judge a factory that builds for one choice only.
     """
+
+    def built_for(source_size: int, target_size: int, pad_id: int) -> ModelUnderTest:
+        sizes = {"source_vocab_size": source_size, "target_vocab_size": target_size, "pad_id": pad_id}
+        return ModelUnderTest(model.factory, **sizes, max_len=model.max_len, seed=model.seed, family=model.family)
+
     if model.has("whole") and not source_padding_on_the_right(model)[0]:
-        same = {"source_vocab_size": model.sides[0].vocab_size, "target_vocab_size": model.sides[-1].vocab_size}
-        same_sizes = ModelUnderTest(
-            model.factory, **same, pad_id=0, max_len=model.max_len, seed=model.seed, family=model.family
-        )
-        if source_padding_on_the_right(same_sizes)[0]:
+        padded_with_0 = built_for(model.sides[0].vocab_size, model.sides[-1].vocab_size, 0)
+        if source_padding_on_the_right(padded_with_0)[0]:
             return False, f"padding is hidden if it is 0, and not if it is {model.pad_id}"
     smaller, several = min(side.vocab_size for side in model.sides), len(model.sides) > 1
     pad_id = 0 if model.pad_id == smaller - 1 else smaller - 1
@@ -49,10 +51,7 @@ def sizes_and_padding_are_those_asked_for(model: ModelUnderTest) -> Outcome:
     for size, target_size in ((smaller, smaller + 2), (smaller + 2, smaller), (smaller, smaller)):
         if right and (size == target_size or not several):
             break
-        sizes = {"source_vocab_size": size, "target_vocab_size": target_size}
-        other = ModelUnderTest(
-            model.factory, **sizes, pad_id=pad_id, max_len=model.max_len, seed=model.seed, family=model.family
-        )
+        other = built_for(size, target_size, pad_id)
         told = f"{size} and {target_size} tokens" if several else f"{target_size} tokens"
         try:
             module = other.build()
