@@ -216,6 +216,19 @@ def test_a_page_with_the_same_outputs_keeps_its_notebook(project):
     assert {name for name, value in lock.read(project).items() if before[1][name] != value} == {NOTEBOOK}
 
 
+@pytest.mark.parametrize(("loss", "kept"), [("1.191", True), ("1.192", False)])
+def test_the_times_of_a_progress_bar_change_no_notebook(loss, kept):
+    bar = "train: 100%|██| 240/240 [{}, loss {}, {} tokens/s, {} min left]\n"
+    stored, notebook = nbformat.v4.new_notebook(), nbformat.v4.new_notebook()
+    for each, said in (
+        (stored, bar.format("01:13<00:00,  3.26step/s", "1.191", "3,105", 0)),
+        (notebook, bar.format("11:02<10:00, 12.5step/s", loss, "987", 12)),
+    ):
+        each.cells = [nbformat.v4.new_code_cell("train()", outputs=[nbformat.v4.new_output("stream", text=said)])]
+    execute.keep_times(notebook, stored)
+    assert (notebook.cells[0].outputs == stored.cells[0].outputs) == kept
+
+
 def test_a_module_is_mended_and_names_its_chapter(project):
     edit(project / SOURCE, "a + b", "b + a")
     assert "make export" in run(project, "tools/export.py", "--check")
