@@ -113,6 +113,24 @@ class Decoder(nn.Module):
             logits = self(new, mask, self.counted(mask)[:, -1:], cache)
         return tokens
 
+    def beams(self, tokens, steps, width=3):
+        rows, cache = len(tokens), self.empty()
+        scores, new = self(tokens, cache=cache)[:, -1].log_softmax(-1).topk(width)
+        parents = torch.arange(rows).repeat_interleave(width)
+        for _ in range(steps - 1):
+            tokens, cache = torch.cat([tokens[parents], new.view(-1, 1)], 1), self.follow(cache, parents)
+            logits = self(tokens[:, -1:], cache=cache)
+            scores, best = self.scored(scores, logits.log_softmax(-1).view(rows, width, -1)).flatten(1).topk(width)
+            new = best % logits.size(2)
+            parents = (torch.arange(rows)[:, None] * width + best // logits.size(2)).flatten()
+        return torch.cat([tokens[parents], new.view(-1, 1)], 1)[::width], scores[:, 0]
+
+    def follow(self, cache, parents):
+        return self.reorder(cache, parents)
+
+    def scored(self, scores, log_probs):
+        return scores[..., None] + log_probs
+
     def counted(self, mask):
         return (mask.cumsum(1) - 1).clamp(min=0) + self.first
 
@@ -126,12 +144,18 @@ def extend(model, tokens, cache=None, mask=None, positions=None):
     return model(tokens, mask, positions, cache), cache
 
 
+def loss(model, tokens, labels, shift=1, ignored=-100, **how):
+    logits, labels = model(tokens)[:, : tokens.size(1) - shift], labels[:, shift:]
+    return F.cross_entropy(logits.flatten(0, 1), labels.flatten().clamp(min=ignored), ignore_index=ignored, **how)
+
+
 def adapted(kind, **parts):
     """The factory of a decoder with all that `check` can try."""
     usual = {
         "extend": extend, "reorder": lambda model, cache, rows: model.reorder(cache, rows),
         "crop": lambda model, cache, length: model.crop(cache, length),
         "generate": lambda model, tokens, steps, mask=None: model.generate(tokens, steps, mask),
+        "beams": lambda model, tokens, steps: model.beams(tokens, steps), "loss": loss,
     }  # fmt: skip
     return lambda vocab, pad: Adapted(kind(vocab, pad), parts.pop("call", call), **(usual | parts))
 
@@ -228,8 +252,8 @@ def with_sink(m, scores, allowed, used=True):
     return D.weights(m, scores, allowed) * ((total - 1).sigmoid() if used else 1)
 
 
-def tied(vocab, pad):
-    model = Decoder(vocab, pad)
+def tied(vocab, pad, base=Decoder):
+    model = base(vocab, pad)
     model.output.weight = model.table.weight
     return model
 
@@ -253,7 +277,8 @@ RIGHT = {
     "distances": adapted(kind(Unplaced, scores=alibi)),
     "positions from 2 on": adapted(kind(first=2)),
     "preallocated": adapted(Preallocated),
-    "inside the module": adapted(Inside, extend=inside, one_cache=True, reorder=None, crop=None, generate=None),
+    "inside the module": adapted(Inside, extend=inside, one_cache=True, reorder=None, crop=None, generate=None,
+                                 beams=None),
     "one token at a time": adapted(Decoder, extend=one_token_only),
     "no mask": lambda vocab, pad: Adapted(
         Decoder(vocab, pad), lambda model, tokens: model(tokens),
@@ -401,5 +426,49 @@ WRONG = {
     "generates from old logits": adapted(kind(generate=generate(stale=True))),
     "generates with a mask that does not grow": adapted(kind(generate=generate(mask_grows=False))),
     "generates, and counts padding": adapted(kind(generate=generate(counts=False))),
+    "tied, and generates from the last but one": adapted(partial(tied, base=kind(generate=generate(last=-2)))),
+    "counts in the module": adapted(kind(
+        past=lambda m, cache: 0 if cache is None or not cache["layers"] else m.counts,
+        count=lambda m, cache, n: cache and setattr(m, "counts", cache["layers"][0][0].size(2)))),
+    "a mask on the CPU": seen(lambda usual, past, n, mask, device: usual(past, n, mask, "cpu")),
+    "beams go on from their neighbours": adapted(kind(follow=lambda m, cache, parents: (
+        cache if len(parents) == len(cache["layers"][0][0]) else m.reorder(cache, parents)))),
+    "beams are scored by their last token": adapted(kind(scored=lambda m, scores, log_probs: log_probs)),
+    "labels are shifted twice": adapted(D, loss=partial(loss, shift=2)),
+    "ignored labels are those of token 0": adapted(D, loss=partial(loss, ignored=0)),
+    "the loss is a sum": adapted(D, loss=partial(loss, reduction="sum")),
     "not causal": seen(lambda usual, *given: usual(*given) | True),
+}  # fmt: skip
+
+
+# --- the same, reading both ways: encoders ---------------------------------------------------------------------------
+
+
+def whole(reach=64, keep=lambda back: back == back, hide=True):
+    """Attention to all real tokens, not farther away than `reach`, where `keep` says so."""
+
+    def allowed(m, past, n, mask, device):
+        back = torch.arange(n, device=device)[:, None] - torch.arange(n, device=device)
+        seen = (back.abs() <= reach) & keep(back)
+        return seen[None, None] if mask is None or not hide else seen & mask.bool()[:, None, None]
+
+    return allowed
+
+
+def encoder(base=Decoder, **methods):
+    return lambda vocab, pad: Adapted(kind(base, **{"allowed": whole()} | methods)(vocab, pad), call)
+
+
+RIGHT_ENCODERS = {
+    "learned positions": encoder(), "rotary": encoder(Rotary), "window": encoder(Rotary, allowed=whole(3)),
+}  # fmt: skip
+WRONG_ENCODERS = {  # and the property that is about it
+    "no positions": (encoder(Unplaced), "positions matter"),
+    "one position for all": (encoder(embed=lambda m, tokens, p: D.embed(m, tokens, 0 * p)), "positions matter"),
+    "only the past": (encoder(allowed=whole(keep=lambda back: back >= 0)), "source sensitivity"),
+    "no token hears another": (encoder(allowed=whole(0)), "source sensitivity"),
+    "holes": (encoder(depth=1, allowed=whole(keep=lambda back: back % 3 != 2)), "source sensitivity"),
+    "the mask is not used": (encoder(allowed=whole(hide=False)), "a mask hides what it should"),
+    "mean of the batch": (
+        encoder(split=lambda m, x: D.split(m, x + 0.1 * x.mean(0, keepdim=True))), "batch independence"),
 }  # fmt: skip

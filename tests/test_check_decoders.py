@@ -1,9 +1,9 @@
-"""Decoders with caches: right ones pass, and wrong ones fail with the property that is about their mistake."""
+"""Decoders with caches, and encoders: right ones pass, wrong ones fail with the property about their mistake."""
 
 import json
 
 import pytest
-from decoders import RIGHT, WRONG
+from decoders import RIGHT, RIGHT_ENCODERS, WRONG, WRONG_ENCODERS
 from small import ROOT
 
 from transformer_lib.checks import check_transformer
@@ -12,8 +12,8 @@ from transformer_lib.checks.bugs import CASES
 UNSEEN = {"holes", "positions end at 16"}  # a second layer fills the holes; who counts on a mean still hears the order
 
 
-def check(factory, **options):
-    return check_transformer(factory, family="decoder", pad_id=3, max_len=64, training=False, **options)
+def check(factory, family="decoder", **options):
+    return check_transformer(factory, family=family, pad_id=3, max_len=64, training=False, **options)
 
 
 @pytest.mark.parametrize("name", RIGHT)
@@ -38,6 +38,7 @@ def test_wrong_decoders_fail(name):
     ("the last of a prompt is not stored", "cache after a prefill", "from token 6 of 40 on"),
     ("chunks: no mask", "cache in chunks", "in pieces of 4, 3, 1, 4"),
     ("one cache for all", "two caches in turns", ""),
+    ("counts in the module", "two caches in turns", ""),
     ("reorders keys only", "cache reordered", "rows 2, 0, 0"),
     ("crops the end", "cache cropped", ""),
     ("the mask covers new tokens only", "cache with padding in front", ""),
@@ -47,6 +48,9 @@ def test_wrong_decoders_fail(name):
     ("positions are not used", "padding in front", ""),
     ("generates with a mask that does not grow", "generated tokens are the most probable", "of 24"),
     ("generates, and counts padding", "generated in a batch as alone", "[0, "),
+    ("beams go on from their neighbours", "beams are as probable as they say", "the log-probability of the answer"),
+    ("beams are scored by their last token", "beams are as probable as they say", "the log-probability of the answer"),
+    ("labels are shifted twice", "its loss is the cross entropy of its logits", "differs from the cross-entropy"),
 ])  # fmt: skip
 def test_the_property_that_is_about_it_fails(name, property_name, words):
     """The finding says what differs, and how to see it again."""
@@ -55,6 +59,19 @@ def test_the_property_that_is_about_it_fails(name, property_name, words):
     assert words in finding.evidence
     assert finding.reproduction.startswith("seed 0, 29 tokens, padding 3; inputs ")
     assert (finding,) == check(WRONG[name], only=[property_name]).findings
+
+
+@pytest.mark.parametrize("name", RIGHT_ENCODERS)
+def test_right_encoders_pass(name):
+    report = check(RIGHT_ENCODERS[name], "encoder")
+    assert report.holds, report
+
+
+@pytest.mark.parametrize("name", WRONG_ENCODERS)
+def test_wrong_encoders_fail(name):
+    factory, property_name = WRONG_ENCODERS[name]
+    (finding,) = check(factory, "encoder", only=[property_name]).findings
+    assert finding.verdict == "fail"
 
 
 def test_the_record_beside_other_suites_is_about_these_models():

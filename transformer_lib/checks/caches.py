@@ -3,34 +3,21 @@
 """Caches and generation: what is computed piece by piece is what is computed at once."""
 
 import itertools
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from transformer_lib.checks.model_under_test import LONGEST, Adapted, ModelUnderTest, Recorded, max_difference
+from transformer_lib.checks.model_under_test import LONGEST, ModelUnderTest, Recorded, max_difference
 from transformer_lib.checks.report import NotApplicable, Outcome, Property, register_property
 from transformer_lib.files import one_line
 
 CACHES: list[Property] = []
+Continued = tuple[list[Tensor], Tensor]  # inputs of one row, and the tokens of the last of them with those behind it
 LONG = 40  # tokens, where the model accepts so many
-
-
-def _part(model: ModelUnderTest, name: str) -> Callable[..., Any]:
-    """A function of the adapter, with the model in its first place; not applicable if the adapter has none."""
-    adapter = model.module
-    function = getattr(adapter, name) if isinstance(adapter, Adapted) else None
-    if function is None:
-        raise NotApplicable(f"the adapter has no `{name}`")
-
-    @torch.no_grad()
-    def call(*arguments: Any, **options: Any) -> Any:
-        with model.block(adapter):
-            return function(adapter.model, *arguments, **options)
-
-    return call
 
 
 def _inputs(model: ModelUnderTest, rows: int = 2) -> list[Tensor]:
@@ -51,7 +38,7 @@ def _in_pieces(
 
     Returns what each piece gives, by the number of its first token, and the cache after them.
     """
-    extend, takes = _part(model, "extend"), model.accepts(model.module, "extend")
+    extend, takes = model.part("extend"), model.accepts(model.module, "extend")
     found: dict[int, Recorded] = {}
     for size in sizes:
         end, told = start + size, {}
@@ -122,7 +109,7 @@ def cache_in_chunks(model: ModelUnderTest) -> Outcome:
 
     Proves: the mask of new tokens knows how many old ones there are. Cannot: try all sizes.
     """
-    _part(model, "extend")
+    model.part("extend")
     found: list[Outcome] = []
     for sizes in ([4, 3, 1, 4, 7, 7, 7, 7], [1, 7, 32]):
         try:
@@ -135,18 +122,18 @@ def cache_in_chunks(model: ModelUnderTest) -> Outcome:
 
 @register_property(CACHES, "the cache lies in the module or in a default argument, and is shared", needs="cache")
 def two_caches_in_turns(model: ModelUnderTest) -> Outcome:
-    """Two sentences, each with its own cache, go on in turns, with a call without any cache between.
+    """Two sentences of unequal lengths, each with its own cache, go on in turns, with a call without a cache between.
 
     Proves: a cache belongs to its sentence. Cannot: judge a model that says it has one cache only; then the sentence
     that begins anew must not see the old one.
     """
     first, second = _inputs(model), _inputs(model)
-    cache = _in_pieces(model, first, [6])[1]
+    cache = _in_pieces(model, first, [8])[1]
     if model.module.one_cache:
-        return _as_at_once(model, second, _in_pieces(model, second, [6, 1])[0], "after another sentence")
-    other = _in_pieces(model, second, [6])[1]
-    model(*first)
-    pieces = [_in_pieces(model, *each, start=6)[0] for each in ((first, [1], cache), (second, [1], other))]
+        return _as_at_once(model, second, _in_pieces(model, second, [3, 1])[0], "after another sentence")
+    other = _in_pieces(model, second, [3])[1]
+    model(*model.inputs(2, 7, 2))
+    pieces = [_in_pieces(model, *each)[0] for each in ((first, [1], cache, 8), (second, [1], other, 3))]
     outcomes = [_as_at_once(model, *each, "with two caches in turns") for each in zip((first, second), pieces)]
     return min(outcomes)
 
@@ -157,7 +144,7 @@ def cache_reordered(model: ModelUnderTest) -> Outcome:
 
     Proves: the cache follows its rows. Cannot: judge an adapter without `reorder`.
     """
-    reorder, rows = _part(model, "reorder"), torch.tensor([2, 0, 0])
+    reorder, rows = model.part("reorder"), torch.tensor([2, 0, 0])
     inputs = _inputs(model, 3)
     cache = reorder(_in_pieces(model, inputs, [6, 1, 1])[1], rows)
     chosen = [tokens[rows] for tokens in inputs]
@@ -174,7 +161,7 @@ def cache_cropped(model: ModelUnderTest) -> Outcome:
 
     Proves: what was cut is forgotten. Cannot: judge an adapter without `crop`.
     """
-    crop, inputs = _part(model, "crop"), _inputs(model)
+    crop, inputs = model.part("crop"), _inputs(model)
     cache = crop(_in_pieces(model, inputs, [9, 1])[1], 6)
     inputs[-1][:, 6:] = model.other(inputs[-1][:, 6:], side=-1)
     return _as_at_once(model, inputs, _in_pieces(model, inputs, [1, 1, 1], cache, 6)[0], "after the cache was cut")
@@ -207,15 +194,39 @@ def _greedy(model: ModelUnderTest, inputs: list[Tensor], steps: int) -> Tensor:
     return tokens
 
 
-def _varied(model: ModelUnderTest, length: int, steps: int = 8) -> tuple[list[Tensor], Tensor]:
-    """One of 24 prompts, and its greedy continuation: that with the most different tokens, and without padding."""
-    inputs = [*model.inputs(24, 7, length)]
-    wanted = _greedy(model, inputs, steps)
-    kinds = [0 if model.pad_id in row else len(set(row)) for row in wanted[:, length:].tolist()]
-    best = max(range(24), key=lambda row: kinds[row])
-    if kinds[best] < 2:
+@contextmanager
+def _varied(model: ModelUnderTest, lengths: Iterable[int], steps: int = 8) -> Iterator[list[Continued]]:
+    """Of 24 prompts of each length that with the most different tokens in its greedy continuation, and both together.
+
+    A model with a tied table likes to repeat its last token. So where nothing varies, its other matrices are larger
+    inside the block. Continuations with padding are not taken.
+    """
+    sizes = {side.vocab_size for side in model.sides}
+    inner = [p for p in model.module.parameters() if p.dim() > 1 and sizes.isdisjoint(p.shape)]
+    before = [p.detach().clone() for p in inner]
+
+    def enlarge(factor: float) -> None:
+        with torch.no_grad():
+            for parameter, kept in zip(inner, before):
+                parameter.copy_(kept * factor)
+
+    try:
+        for factor in (1.0, 3.0, 9.0):
+            enlarge(factor)
+            found, least = list[Continued](), 24
+            for length in lengths:
+                inputs = [*model.inputs(24, 7, length)]
+                wanted = _greedy(model, inputs, steps)
+                kinds = [0 if model.pad_id in row else len(set(row)) for row in wanted[:, length:].tolist()]
+                best = max(range(24), key=lambda row: kinds[row])
+                least = min(least, kinds[best])
+                found.append(([tokens[best : best + 1] for tokens in inputs], wanted[best : best + 1]))
+            if least > 1:
+                yield found
+                return
         raise NotApplicable("all continuations repeat one token, or contain padding")
-    return [tokens[best : best + 1] for tokens in inputs], wanted[best : best + 1]
+    finally:
+        enlarge(1.0)
 
 
 @register_property(
@@ -226,12 +237,12 @@ def generated_tokens_are_the_most_probable(model: ModelUnderTest) -> Outcome:
 
     Proves: so for prompts whose continuations are not one token again and again. Cannot: judge sampling.
     """
-    generate, wrong, kinds = _part(model, "generate"), 0, []
-    for length in (1, 5, 9):
-        inputs, wanted = _varied(model, length)
-        found = generate(*inputs, 8)
-        wrong += 8 if found.shape != wanted.shape else int((found != wanted).sum())
-        kinds.append(len(set(wanted[0, length:].tolist())))
+    generate, wrong, kinds = model.part("generate"), 0, []
+    with _varied(model, (1, 5, 9)) as prompts:
+        for inputs, wanted in prompts:
+            found, length = generate(*inputs, 8), inputs[-1].size(1)
+            wrong += 8 if found.shape != wanted.shape else int((found != wanted).sum())
+            kinds.append(len(set(wanted[0, length:].tolist())))
     evidence = f"{wrong} of 24 generated tokens are not the most probable ones ({min(kinds)} or more are different)"
     return wrong == 0, evidence
 
@@ -244,14 +255,39 @@ def generated_in_a_batch_as_alone(model: ModelUnderTest) -> Outcome:
 
     Proves: padding has no part in it. Cannot: judge a `generate` that takes no `mask`.
     """
-    generate = _part(model, "generate")
+    generate = model.part("generate")
     if "mask" not in model.accepts(model.module, "generate"):
         raise NotApplicable("the adapter's `generate` has no `mask`")
-    prompts, wanted = zip(*(_varied(model, length) for length in (7, 4, 2)))
-    rows = [torch.cat([model.padding(1, 7 - prompt[-1].size(1)), prompt[-1]], dim=1) for prompt in prompts]
-    others = [torch.cat(side) for side in zip(*(prompt[:-1] for prompt in prompts))]
-    tokens = torch.cat(rows)
-    found = generate(*others, tokens, 8, mask=(tokens != model.pad_id).long())[:, -8:]
+    with _varied(model, (7, 4, 2)) as continued:
+        prompts, wanted = zip(*continued)
+        rows = [torch.cat([model.padding(1, 7 - prompt[-1].size(1)), prompt[-1]], dim=1) for prompt in prompts]
+        others = [torch.cat(side) for side in zip(*(prompt[:-1] for prompt in prompts))]
+        tokens = torch.cat(rows)
+        found = generate(*others, tokens, 8, mask=(tokens != model.pad_id).long())[:, -8:]
     alone = torch.cat([row[:, -8:] for row in wanted])
     wrong = (found != alone).sum(dim=1).tolist()
     return not any(wrong), f"of eight generated tokens a row, {wrong} differ from those of each prompt alone"
+
+
+@register_property(
+    CACHES, "a beam goes on from another's cache, or its score lacks a token or has one twice", "cache-beams",
+    needs="generate",
+)  # fmt: skip
+def beams_are_as_probable_as_they_say(model: ModelUnderTest) -> Outcome:
+    """A beam search's scores are the log-probabilities of its answers, computed anew without a cache.
+
+    Proves: so for prompts whose answers, eight tokens long, contain no padding. Cannot: say whether a better answer was
+    missed.
+    """
+    beams, inputs = model.part("beams"), [*model.inputs(6, 7, 1 if model.has("both") else 5)]
+    with model.all_float64():
+        try:
+            tokens, scores = beams(*inputs, 8)
+        except Exception as error:
+            raise NotApplicable(f"it refuses to search with beams: {one_line(error)}") from None
+        if not (rows := (tokens != model.pad_id).all(dim=1)).any():
+            raise NotApplicable("all answers contain padding")
+        logits = model(*(each[rows] for each in inputs[:-1]), tokens[rows, :-1])[:, inputs[-1].size(1) - 1 :]
+    wanted = logits.log_softmax(dim=-1).gather(2, tokens[rows, inputs[-1].size(1) :, None]).sum(dim=(1, 2))
+    moved = (scores[rows] / wanted - 1).abs().max().item()
+    return model.at_most_rounding(moved, "a score differs from the log-probability of the answer, as a part of it, by")

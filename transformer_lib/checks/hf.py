@@ -240,18 +240,26 @@ def adapted(model: Any, pad_id: int, family: str) -> Adapted:
             raise NotApplicable(f"the cache refuses to be cut: {one_line(error)}") from error
         return cache
 
-    def generate(model: Any, *inputs_and_steps: Any, mask: Tensor | None = None) -> Tensor:
+    def generate(model: Any, *inputs_and_steps: Any, mask: Tensor | None = None, **options: Any) -> Any:
         *inputs, steps = inputs_and_steps
-        how = {"max_new_tokens": steps, "min_new_tokens": steps, "do_sample": False, "num_beams": 1}
+        how = {"max_new_tokens": steps, "min_new_tokens": steps, "do_sample": False, "num_beams": 1} | options
         if both:  # whatever the target begins with is its start
             return model.generate(**named((*inputs,), {}), **how, decoder_start_token_id=inputs[1][:, 0].tolist())
         seen = torch.ones_like(inputs[0]) if mask is None else mask
         return model.generate(input_ids=inputs[0], **({"attention_mask": seen} if "mask" in told else {}), **how)
 
+    def beams(model: Any, *inputs_and_steps: Any) -> tuple[Tensor, Tensor]:
+        how: dict[str, Any] = {"num_beams": 4, "length_penalty": 0.0, "output_scores": True}
+        answer = generate(model, *inputs_and_steps, **how, return_dict_in_generate=True)
+        return answer.sequences, answer.sequences_scores
+
+    def loss(model: Any, *inputs_and_labels: Tensor) -> Tensor:
+        *inputs, labels = inputs_and_labels
+        return model(**named((*inputs,), {}), labels=labels, **cache_off).loss
+
     _takes(call, *told)
     _takes(extend, *told)
-    if "mask" not in told:
-        _takes(generate)
+    _takes(generate, *told[:1])
     generates = family != "encoder" and hasattr(model, "can_generate") and model.can_generate()
     with suppress(AttributeError):
         for name in _ENDS.split():
@@ -260,6 +268,7 @@ def adapted(model: Any, pad_id: int, family: str) -> Adapted:
     return Adapted(
         model, call, extend=extend if cached else None, reorder=reorder if cached else None,
         crop=crop if cached else None, generate=generate if generates else None,
+        beams=beams if generates else None, loss=loss if "labels" in names else None,
     )  # fmt: skip
 
 

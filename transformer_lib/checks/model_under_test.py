@@ -209,12 +209,12 @@ class ModelUnderTest(UnderTest):
         return f"seed {self.seed}, {sizes} tokens, padding {self.pad_id}; inputs {inputs}"
 
     def has(self, need: str) -> bool:
-        """Whether it has what a property needs: a side "causal" or "whole", "both", a "mask", "cache" or "generate".
+        """Whether it has what is needed: a "causal" or "whole" side, "both", "mask", "cache", "generate", "loss".
 
-        A decoder is asked for the last two in any case, and then says what is missing.
+        A decoder is asked for the last three in any case, and then says what is missing.
         """
         causal = {side.causal for side in self.sides}
-        if need in ("cache", "generate"):
+        if need in ("cache", "generate", "loss"):
             function = {"cache": "extend"}.get(need, need)
             return self.family == "decoder" or getattr(self.adapter, function, None) is not None
         if need == "mask":
@@ -246,9 +246,10 @@ class ModelUnderTest(UnderTest):
     def module(self) -> nn.Module:
         """The module that most properties look at, in float64 if all of it computes so, because leaks are small.
 
-        A weight that starts at zero hides what lies behind it, and a norm's gain of one hides where it is forgotten. So
-        a matrix or a vector that is constant gets some noise; and if some matrix gets no gradient, up to five small
-        steps come first.
+        A weight that starts at zero hides what lies behind it, a norm's gain of one hides where it is forgotten, and
+        behind small weights all sentences go on alike. So a matrix or a vector that is constant gets some noise; a
+        matrix of d columns that is far smaller than 1/√d is made so large; and if some matrix gets no gradient, up to
+        five small steps come first.
         """
         wide = self._in_float64()
         module = self.build() if wide is None else wide
@@ -258,6 +259,9 @@ class ModelUnderTest(UnderTest):
             for weights in constant_parameters(module).values():
                 size = 0.02 if weights.dim() > 1 else 0.1
                 weights.add_(size * torch.randn(weights.shape, generator=generator).to(weights))
+            for weights in (parameter for parameter in trained if parameter.dim() > 1):
+                share = weights.std().item() * math.sqrt(weights.size(-1))
+                weights.mul_(1 / share if 0 < share < 0.5 else 1)
         optimizer = torch.optim.Adam(trained or [torch.zeros(())])
         with suppress(Exception):  # a module that cannot be trained is told so by a property
             for _ in range(5):
@@ -285,7 +289,11 @@ class ModelUnderTest(UnderTest):
 
     def run(self, module: nn.Module, *inputs: Tensor, **options: Any) -> Any:
         """Call a module; padding is told by a mask (1 = real) if it is an adapter's call that takes one."""
-        if "mask" in self.accepts(module) and "mask" not in options and any((x == self.pad_id).any() for x in inputs):
+        if (
+            "mask" in self.accepts(module)
+            and "mask" not in options
+            and any(x.is_meta or (x == self.pad_id).any() for x in inputs)
+        ):
             options = {"mask": (inputs[-1] != self.pad_id).long(), **options}
         with self.block(module):
             return module(*inputs, **options)
@@ -293,6 +301,24 @@ class ModelUnderTest(UnderTest):
     def block(self, module: nn.Module) -> AbstractContextManager[Any]:
         """That inside which a module is called."""
         return Float64() if module in self.wide else nullcontext()
+
+    def all_float64(self) -> AbstractContextManager[Any]:
+        """Where the module is in float64, whoever asks for float32 gets float64, as scores and losses often do."""
+        return Float64() if self.tolerance < 1e-9 else nullcontext()
+
+    def part(self, name: str) -> Callable[..., Any]:
+        """A function of the adapter, with the model in its first place; not applicable if the adapter has none."""
+        adapter = self.module
+        function = getattr(adapter, name) if isinstance(adapter, Adapted) else None
+        if function is None:
+            raise NotApplicable(f"the adapter has no `{name}`")
+
+        @torch.no_grad()
+        def call(*arguments: Any, **options: Any) -> Any:
+            with self.block(adapter):
+                return function(adapter.model, *arguments, **options)
+
+        return call
 
     @staticmethod
     def accepts(module: nn.Module, part: str = "call") -> Collection[str]:
@@ -509,8 +535,10 @@ class ModelUnderTest(UnderTest):
             return output[: told * rows, places if output.size(1) == length else source].expand(told * rows, -1, -1)
 
         for key in (key for key in new[1] if key in old[1]):
-            one = vectors(new[1][key], new[0], at)[rows]
-            other = vectors(old[1][key], old[0], old_at)[old_rows]
+            one, other = vectors(new[1][key], new[0], at), vectors(old[1][key], old[0], old_at)
+            if not len(one) * len(other):
+                continue
+            one, other = one[rows], other[old_rows]
             if one.shape == other.shape and max_difference(one, other) > self.tolerance:
                 return f"; the first module that differs is {key[0]}"
         return ""
@@ -631,17 +659,23 @@ class Adapted(nn.Module):
         crop: called as `crop(model, cache, length)`; returns a cache of that many tokens.
         generate: called as `generate(model, *inputs, steps)`; returns the last of the inputs and so many more tokens,
             the most probable ones. May take `mask`.
+        beams: called as `beams(model, *inputs, steps)`; returns the same, as a beam search finds them, and the
+            log-probability of the new tokens, (batch).
+        loss: called as `loss(model, *inputs, labels)`; returns the loss that the model computes itself of labels, -100
+            where none is asked for.
         one_cache: the module itself keeps the cache, so there is one at a time.
     """
 
     def __init__(
         self, model: nn.Module, call: Callable[..., Any], *, extend: Callable[..., Any] | None = None,
         reorder: Callable[..., Any] | None = None, crop: Callable[..., Any] | None = None,
-        generate: Callable[..., Any] | None = None, one_cache: bool = False,
+        generate: Callable[..., Any] | None = None, beams: Callable[..., Any] | None = None,
+        loss: Callable[..., Any] | None = None, one_cache: bool = False,
     ) -> None:  # fmt: skip
         super().__init__()
         self.model, self.call, self.one_cache = model, call, one_cache
         self.extend, self.reorder, self.crop, self.generate = extend, reorder, crop, generate
+        self.beams, self.loss = beams, loss
 
     def forward(self, *arguments: Any, **options: Any) -> Any:
         """Call the model as `call` says."""

@@ -49,6 +49,8 @@ FOLLOWS = {  # a failure of the first may follow from a failure of one of the ot
     "generated tokens are the most probable": "cache one by one, cache after a prefill",
     "generated in a batch as alone": "padding in front, generated tokens are the most probable, "
     "cache with padding in front",
+    "beams are as probable as they say": "cache one by one, cache after a prefill, cache reordered, "
+    "generated tokens are the most probable",
     "unpredictable stays unpredictable": "causality",
     "copying is learnt": "causality, source sensitivity, positions matter, present seen, logits not probabilities",
 }

@@ -140,6 +140,8 @@ def the_past_is_seen(model: ModelUnderTest) -> Outcome:
 def source_sensitivity(model: ModelUnderTest) -> Outcome:
     """Each real source token has an effect on each target position, in a batch with padding.
 
+    In an encoder it need reach no farther than the farthest that any token does: that may be a window.
+
     Proves: the decoder hears every source position from every position of its own. Cannot: show that it hears the
     right thing.
     """
@@ -149,7 +151,11 @@ def source_sensitivity(model: ModelUnderTest) -> Outcome:
         real = length - 2 if length <= LONGEST else length
         inputs[0][:, real:] = model.pad_id
         heard = _influence(model, inputs, [j for j in _few(length) if j < real], side=0)
-        rows += [row if len(model.sides) > 1 else row[:real] for row in heard.values()]
+        if len(model.sides) == 1:
+            moved = ((j, i) for j, row in heard.items() for i in range(real) if row[i] > model.tolerance)
+            reach = max(1, 1, *(abs(i - j) for j, i in moved))
+            heard = {j: row[max(0, j - reach) : min(j + reach + 1, real)] for j, row in heard.items()}
+        rows += heard.values()
     moves = [move for row in rows for move in row]
     outcome = model.more_than_rounding(moves, "the least that one real source token moves the logits of a position is")
     deaf = "some target positions do not hear all of the source: a causal mask on cross-attention"
@@ -250,8 +256,9 @@ def _swapped(model: ModelUnderTest, length: int, *, side: int) -> Tensor:
 
 @register_property(SIGHT, "positions are missing, repeat or end too soon, or do not reach attention", "positions")
 def positions_matter(model: ModelUnderTest) -> Outcome:
-    """Swapping two source tokens changes the logits; swapping two target tokens, what self-attention says after them.
+    """Swapping two source tokens moves the logits, swapping two target tokens what self-attention says after them.
 
+    Of an encoder, the logits of the other tokens must move: those of the two would be swapped without positions, too.
     A running mean, or a sparse attention, need not hear a swap. So it is enough if a target that repeats one word gets
     other logits at each place: without positions they would all be equal.
 
@@ -270,7 +277,8 @@ def positions_matter(model: ModelUnderTest) -> Outcome:
         if model.has("whole"):
             rows = _swapped(model, length, side=0)
             logits = model(*beside(rows, side=0))
-            moves += [max_difference(swapped, logits[0]) for swapped in logits[2:]]
+            kept = rows == rows[0] if not model.has("causal") else torch.ones(*logits.shape[:2], dtype=torch.bool)
+            moves += [max_difference(logits[i, kept[i]], logits[0, kept[i]]) for i in range(2, len(rows))]
         if not model.has("causal"):
             continue
         rows = _swapped(model, length, side=-1)

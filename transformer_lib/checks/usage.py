@@ -7,6 +7,7 @@ from operator import attrgetter
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 from torch.utils._pytree import tree_leaves
@@ -182,6 +183,27 @@ def _factors(
     with register_module_forward_hook(watch):
         model.logits(module, *inputs)
     return found
+
+
+@register_property(
+    USAGE, "labels are shifted twice, those to be ignored count, or the mean is taken over all tokens", needs="loss"
+)
+def its_loss_is_the_cross_entropy_of_its_logits(model: ModelUnderTest) -> Outcome:
+    """The loss that a model computes itself is the mean cross-entropy of its logits, where a label is asked for.
+
+    Proves: so for labels of the same position, or, if the model is causal alone, of the next one; the evidence says
+    which. Cannot: judge what is added to the loss in training.
+    """
+    loss, inputs = model.part("loss"), model.inputs()
+    labels = model.tokens(*inputs[-1].shape, side=-1)
+    labels[0, 2:4] = labels[1, -1] = -100
+    with model.all_float64():
+        logits, found = model(*inputs), loss(*inputs, labels)
+    shifts = {"same": (logits, labels)} | ({"next": (logits[:, :-1], labels[:, 1:])} if len(inputs) == 1 else {})
+    moves = {which: abs(found - F.cross_entropy(x.flatten(0, 1), y.flatten())) for which, (x, y) in shifts.items()}
+    which = min(moves, key=lambda key: moves[key])
+    words = f"with labels of the {which} token, the loss differs from the cross-entropy by"
+    return model.at_most_rounding(moves[which].item(), words)
 
 
 @register_property(USAGE, "a constant such as -1e9, or a table that is no buffer, does not fit the dtype", "half")
