@@ -4,6 +4,8 @@
 
 import math
 from operator import attrgetter
+from pathlib import Path
+from traceback import extract_tb
 from typing import Any
 
 import torch
@@ -277,7 +279,9 @@ def buffers_move_along(model: ModelUnderTest) -> Outcome:
             model.logits(module.to("meta"), *(tokens.to("meta") for tokens in inputs))
         plain = [name for name in plain if not any(map(_on_meta, tree_leaves(attrgetter(name)(module))))]  # made anew
     except Exception as error:
-        failure = one_line(error)
+        places = extract_tb(error.__traceback__)
+        lines = [place.line for place in places if not {"torch", "checks"} & {*Path(place.filename).parts}]
+        failure = one_line(error) + "".join(f", at `{line}`" for line in lines[-1:])  # the model's own line
         moved = "no other device was tried, as the model looks at values"
     if plain:
         return False, f"plain tensors: {', '.join(plain[:3])}"
