@@ -266,16 +266,17 @@ def _with_one_value(
 ) -> list[Tensor]:  # fmt: skip
     """What the maps are given, (6, channels), if one of them puts out 1 at one of six tokens, or none, else 0.
 
-    The loud ones put out a thousand times as much as usual, if no value.
+    The loud ones put out a thousand times as much as usual, if no value. A map to values stands alone or is the last
+    third of one to queries and keys, too; in what lies between, as for grouped heads, values cannot be told from keys.
     """
     given: list[Tensor] = []
 
     def replace(module: nn.Module, inputs: tuple[Any, ...], output: Any) -> Any:
         if module not in {values, *loud} or not inputs or not isinstance(output, Tensor) or output[..., 0].numel() != 6:
             return None
-        new = output.clone().view(6, -1) * (1e3 if module in loud else 1)
-        if module is values:
-            new[:, -inputs[0].size(-1) :] = (torch.arange(6) == place)[:, None].to(new)
+        new, width = output.clone().view(6, -1) * (1e3 if module in loud else 1), inputs[0].size(-1)
+        if module is values and not width < new.size(1) < 3 * width:
+            new[:, -width:] = (torch.arange(6) == place)[:, None].to(new)
         return new.view(output.shape)
 
     def note(module: nn.Module, inputs: tuple[Any, ...]) -> None:
