@@ -171,6 +171,16 @@ def test_what_recurrent_gemma_should_not_see_reaches_its_recurrence():
     assert apart(*both) > 0.1
 
 
+@torch.no_grad()
+def test_fsmt_is_not_causal_with_a_cache():
+    sizes = {f"{side}_{part}": n for side in ("encoder", "decoder") for part, n in (
+        ("layers", 2), ("attention_heads", 4), ("ffn_dim", 64))}  # fmt: skip
+    model = tiny("fsmt", "Seq2SeqLM", d_model=32, init_std=0.2, src_vocab_size=29, tgt_vocab_size=29, vocab_size="no",
+                 tie_word_embeddings=False, **sizes)  # fmt: skip
+    without, cached = (model(TOKENS, decoder_input_ids=TOKENS, use_cache=on).logits for on in (False, True))
+    assert apart(cached[:, :-1], without[:, :-1]) > 0.1
+
+
 REPORTS = Path(__file__).resolve().parent.parent / "records/reports"
 
 

@@ -30,10 +30,10 @@ MOST = 3_000_000  # parameters
 AUTO = {"encoder-decoder": "Seq2SeqLM", "encoder": "MaskedLM", "decoder": "CausalLM"}  # in this order
 _NAMES = {  # any field of a configuration with such a name gets this number
     1: "n_group topk_group n_shared_experts num_shared_experts moe_num_shared_experts first_k_dense_replace "
-    "mamba_n_groups n_groups mamba_ngroups n_langs",
+    "mamba_n_groups n_groups mamba_ngroups n_langs indexer_kv_heads",
     2: "n_layer n_layers num_layers num_hidden_layers encoder_layers decoder_layers num_key_value_heads "
     "num_experts_per_tok moe_topk moe_k mamba_expand linear_num_key_heads type_vocab_size index_n_heads "
-    "num_encoder_layers num_decoder_layers",
+    "num_encoder_layers num_decoder_layers indexer_n_heads indexer_compress_ratio",
     4: "n_head n_heads num_heads num_attention_heads encoder_attention_heads decoder_attention_heads sliding_window "
     "attention_window window_size num_experts num_local_experts n_routed_experts moe_num_experts mamba_n_heads "
     "mamba_d_conv conv_kernel mamba_num_heads linear_num_value_heads n_mamba_heads mamba_dt_rank "
@@ -41,7 +41,7 @@ _NAMES = {  # any field of a configuration with such a name gets this number
     6: "index_topk",
     8: "d_kv d_head dim_head head_dim qk_rope_head_dim qk_nope_head_dim v_head_dim state_size mamba_d_state "
     "mamba_chunk_size chunk_size ssm_state_size linear_key_head_dim linear_value_head_dim swa_head_dim "
-    "global_head_dim index_head_dim hidden_size_per_layer_input",
+    "global_head_dim index_head_dim hidden_size_per_layer_input indexer_head_dim indexer_budget",
     16: "q_lora_rank kv_lora_rank mamba_d_head mamba_head_dim bottleneck_size",
     32: "hidden_size d_model n_embd dim embed_dim n_embed emb_dim model_dim hidden_dim embedding_size dim_model "
     "word_embed_proj_dim moe_intermediate_size shared_expert_intermediate_size attention_hidden_size lru_width "
@@ -56,6 +56,7 @@ _LATENT = {"head_dim": None, "num_key_value_heads": 4}
 _INDEXED = _LATENT | {"index_n_heads": 16}
 _MIXED = {"layer_types": ["linear_attention", "full_attention"]}
 _WINDOWS = {"layer_types": ["sliding_attention", "full_attention"]}
+_CHOSEN = {"layer_types": ["linear_attention", "indexed_attention"]}
 _SHORT = {"layer_types": ["conv", "full_attention"]}
 _INKLING = {"swa_num_attention_heads": 4, "swa_num_key_value_heads": 2, "sliding_window_size": 4, "rel_extent": 64}
 _INKLING |= {"n_layers_per_attn_res_block": 2}
@@ -92,9 +93,12 @@ EXCEPTIONS: dict[str, dict[str, Any]] = {  # by model types; None leaves a field
     "qwen3_5_text qwen3_5_moe_text": _MIXED,
     "qwen3_next": _MIXED | {"mlp_only_layers": []},
     "qwen3_5 qwen3_5_moe": {"text_config": _MIXED},
+    "qwen4_exp_text": _CHOSEN,
+    "qwen4_exp": {"text_config": _CHOSEN},
     "recurrent_gemma": {"num_hidden_layers": 3},
     "reformer": {"axial_pos_shape": [8, 8], "axial_pos_embds_dim": [16, 16], "attn_layers": ["local", "lsh"]}
     | {"attention_head_size": 8, "lsh_attn_chunk_length": 8, "local_attn_chunk_length": 8, "num_buckets": 4},
+    "xlstm": {"hidden_size": 64, "qk_dim_factor": 1.0},
     "zamba": _ZAMBA | _EVERY_SECOND | {"attention_head_dim": 16, "n_mamba_heads": 2, "attention_hidden_size": 64},
     "zamba2": _ZAMBA | {"adapter_rank": 8},
     "zaya": {"num_experts_per_tok": 1, "router_hidden_size": 16, "num_hidden_layers": 4},

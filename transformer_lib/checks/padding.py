@@ -200,6 +200,6 @@ def empty_sentences(model: ModelUnderTest) -> Outcome:
         return False, f"{spoilt} of {len(together)} parameters get a gradient that is not finite"
     for name, gradient in alone.items():
         other = together[name]
-        if gradient is not None and other is not None and gradient.abs().max() > model.tolerance:
+        if gradient is not None and other is not None and (gradient.abs() > model.tolerance).any():
             moved = max(moved, max_difference(other, gradient))
     return model.at_most_rounding(moved, "an empty sentence moves the others' logits and gradients by")
