@@ -101,8 +101,6 @@ MIXERS = {
     "jamba": {"attn_layer_period": 2, "attn_layer_offset": 1, "num_key_value_heads": 2, "num_experts": 2},
     "zamba": {"num_hidden_layers": 4, "layers_block_type": ["mamba", "hybrid"] * 2, "attention_head_dim": 16,
               "n_mamba_heads": 2, "attention_hidden_size": 64, "num_key_value_heads": 4},
-    "bamba": {"attn_layer_indices": [1], "mamba_n_heads": 4, "mamba_d_head": 16, "mamba_n_groups": 1,
-              "num_key_value_heads": 2},
     "zamba2": {"layers_block_type": ["mamba", "hybrid"], "n_mamba_heads": 4, "adapter_rank": 8},
     "nemotron_h": {"layers_block_type": ["mamba", "attention"], "mamba_num_heads": 4, "mamba_head_dim": 16,
                    "n_groups": 1, "num_key_value_heads": 2, "head_dim": 8},
