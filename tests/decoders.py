@@ -455,8 +455,9 @@ def whole(reach=64, keep=lambda back: back == back, hide=True):
     return allowed
 
 
-def encoder(base=Decoder, **methods):
-    return lambda vocab, pad: Adapted(kind(base, **{"allowed": whole()} | methods)(vocab, pad), call)
+def encoder(base=Decoder, shift=0, **methods):
+    made = kind(base, **{"allowed": whole()} | methods)
+    return lambda vocab, pad: Adapted(made(vocab, pad), call, loss=partial(loss, shift=shift))
 
 
 RIGHT_ENCODERS = {
@@ -471,4 +472,5 @@ WRONG_ENCODERS = {  # and the property that is about it
     "the mask is not used": (encoder(allowed=whole(hide=False)), "a mask hides what it should"),
     "mean of the batch": (
         encoder(split=lambda m, x: D.split(m, x + 0.1 * x.mean(0, keepdim=True))), "batch independence"),
+    "labels are those of the next token": (encoder(shift=1), "its loss is the cross entropy of its logits"),
 }  # fmt: skip

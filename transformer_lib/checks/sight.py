@@ -152,8 +152,8 @@ def source_sensitivity(model: ModelUnderTest) -> Outcome:
         inputs[0][:, real:] = model.pad_id
         heard = _influence(model, inputs, [j for j in _few(length) if j < real], side=0)
         if len(model.sides) == 1:
-            moved = ((j, i) for j, row in heard.items() for i in range(real) if row[i] > model.tolerance)
-            reach = max(1, 1, *(abs(i - j) for j, i in moved))
+            moved = [abs(i - j) for j, row in heard.items() for i in range(real) if row[i] > model.tolerance]
+            reach = max([1, *moved])
             heard = {j: row[max(0, j - reach) : min(j + reach + 1, real)] for j, row in heard.items()}
         rows += heard.values()
     moves = [move for row in rows for move in row]
