@@ -11,13 +11,21 @@ from reference import both_orders, equal, padded_batch, randomise, small_config
 from torch import nn
 
 from transformer_lib.cache import KeyValueCache
+from transformer_lib.decoding import beam_search
 from transformer_lib.decoding.search_state import SearchState
 from transformer_lib.files import InputError
 from transformer_lib.layers import EncoderLayer, FeedForward
 from transformer_lib.masks import causal_mask
-from transformer_lib.model import Encoder
+from transformer_lib.model import Encoder, Transformer
 from transformer_lib.multi_head import MultiHeadAttention
-from transformer_lib.variants import DecoderOnly, EncoderOnly, GroupedQueryAttention, ModernDecoderOnly, mask_tokens
+from transformer_lib.variants import (
+    DecoderOnly,
+    EncoderOnly,
+    Ensemble,
+    GroupedQueryAttention,
+    ModernDecoderOnly,
+    mask_tokens,
+)
 from transformer_lib.variants.modern_blocks import SwiGLU, rotary
 
 PAD, MASK, V = 0, 12, 13
@@ -527,3 +535,23 @@ def test_groups_and_positions_refuse_what_does_not_fit():
     with pytest.raises(ValueError, match="norm_first=True"):
         make(ModernDecoderOnly)
     make(ModernDecoderOnly, norm_first=True).generate(torch.tensor([[3]]), 40)  # beyond max_len = 32: no table ends
+
+
+# --- several translators as one -----------------------------------------------------------------------------------
+
+
+def test_an_ensemble_takes_the_mean_of_the_probabilities_and_searches_with_a_cache():
+    """Members of other sizes: each has its own part of the vectors and of the cache."""
+    members = [make(Transformer), make(Transformer, d_model=24, num_decoder_layers=3)]
+    both, source, target = Ensemble(members), padded_batch(), padded_batch((5, 3, 6))
+    mean = sum(member(source, target, is_causal=True).softmax(dim=-1) for member in members) / 2
+    found = both.output_projection(both.decode(target, both.encode(source), is_causal=True)).exp()
+    equal(found, mean, 1e-12)
+    cached, anew = (beam_search(both, source, bos_id=1, eos_id=2, use_cache=way) for way in (True, False))
+    assert [[beam.tokens for beam in beams] for beams in cached] == [[beam.tokens for beam in beams] for beams in anew]
+
+
+def test_members_of_an_ensemble_have_the_same_tokens():
+    for models in ([], [make(Transformer), make(Transformer, target_vocab_size=7)]):
+        with pytest.raises(ValueError, match="expected models with the same vocabularies, pad_id and max_len"):
+            Ensemble(models)

@@ -1,0 +1,70 @@
+# Generated from chapters/17g_recipes.md: edit it there and `make export`, or here and `make sync`.
+
+"""Several translators as one."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from copy import copy
+from dataclasses import replace
+from typing import cast
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from transformer_lib.cache import KeyValueCache
+from transformer_lib.model import Memory, Transformer
+
+
+class Ensemble(nn.Module):
+    """Translators whose next-token probabilities are averaged; a search takes it for a `Transformer`.
+
+    Args:
+        models: with the same tokens, `pad_id` and `max_len`; their sizes may differ.
+
+    Raises:
+        ValueError: there is no model, or their tokens differ.
+    """
+
+    def __init__(self, models: Sequence[Transformer]) -> None:
+        super().__init__()
+        alike = {
+            (m.config.source_vocab_size, m.config.target_vocab_size, m.config.pad_id, m.config.max_len) for m in models
+        }
+        if len(alike) != 1:
+            raise ValueError(f"expected models with the same vocabularies, pad_id and max_len; got {sorted(alike)}")
+        self.models = cast("Sequence[Transformer]", nn.ModuleList(models))
+        self.depths = [model.config.num_decoder_layers for model in models]
+        self.widths = [model.config.d_model for model in models]
+        self.config = replace(models[0].config, num_decoder_layers=sum(self.depths))  # a cache has the layers of all
+
+    def encode(self, source_tokens: Int[Tensor, "batch n"]) -> Memory:
+        """The memories of all members side by side, (batch, n, sum of d_model), with the mask that they share."""
+        memories = [model.encode(source_tokens) for model in self.models]
+        return Memory(torch.cat([memory.states for memory in memories], dim=-1), memories[0].mask)
+
+    def decode(
+        self,
+        target_tokens: Int[Tensor, "batch m"],
+        memory: Memory,
+        *,
+        is_causal: bool = False,
+        cache: KeyValueCache | None = None,
+    ) -> Float[Tensor, "batch m width"]:
+        """The hidden states of all members side by side, (batch, m, sum of d_model); called as `Transformer.decode`."""
+        found, first = [], 0
+        for model, depth, states in zip(self.models, self.depths, memory.states.split(self.widths, dim=-1)):
+            own = copy(cache)
+            if own is not None:
+                own.layers = own.layers[first : first + depth]
+            first += depth
+            found.append(model.decode(target_tokens, Memory(states, memory.mask), is_causal=is_causal, cache=own))
+        return torch.cat(found, dim=-1)
+
+    def output_projection(self, hidden: Float[Tensor, "*batch width"]) -> Float[Tensor, "*batch vocabulary"]:
+        """The logarithm of the mean probability of each token (…, vocabulary), which serves as its logit."""
+        parts = zip(self.models, hidden.split(self.widths, dim=-1))
+        said = [model.output_projection(part).log_softmax(dim=-1) for model, part in parts]
+        return torch.stack(said).logsumexp(dim=0) - math.log(len(said))
