@@ -466,6 +466,8 @@ RIGHT_ENCODERS = {
 WRONG_ENCODERS = {  # and the property that is about it
     "no positions": (encoder(Unplaced), "positions matter"),
     "one position for all": (encoder(embed=lambda m, tokens, p: D.embed(m, tokens, 0 * p)), "positions matter"),
+    "distances without a direction": (encoder(Unplaced, scores=lambda m, q, k, p: D.scores(m, q, k, p) - 0.3 * (
+        p[:, None, :, None] - p[:, None, None]).abs()), "positions matter"),
     "only the past": (encoder(allowed=whole(keep=lambda back: back >= 0)), "source sensitivity"),
     "no token hears another": (encoder(allowed=whole(0)), "source sensitivity"),
     "holes": (encoder(depth=1, allowed=whole(keep=lambda back: back % 3 != 2)), "source sensitivity"),

@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from decoders import RIGHT, RIGHT_ENCODERS, WRONG, WRONG_ENCODERS
+from decoders import RIGHT, RIGHT_ENCODERS, WRONG, WRONG_ENCODERS, stored
 from small import ROOT
 
 from transformer_lib.checks import check_transformer
@@ -59,6 +59,13 @@ def test_the_property_that_is_about_it_fails(name, property_name, words):
     assert words in finding.evidence
     assert finding.reproduction.startswith("seed 0, 29 tokens, padding 3; inputs ")
     assert (finding,) == check(WRONG[name], only=[property_name]).findings
+
+
+def test_a_cache_has_to_run_in_every_dtype():
+    """Not only the call without it."""
+    (finding,) = check(stored(lambda k, v: (k.float(), v.float())), only=["every dtype"]).findings
+    assert finding.verdict == "fail"
+    assert finding.evidence.startswith("float64 does not run: RuntimeError: expected scalar type")
 
 
 @pytest.mark.parametrize("name", RIGHT_ENCODERS)

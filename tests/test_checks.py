@@ -103,6 +103,45 @@ def test_our_caches_change_nothing(kind):
     assert {verdicts[f"cache {name}"] for name in names} | {verdicts["two caches in turns"]} == {"pass"}
 
 
+def written(model, source, tokens, steps, *, hide=True, own=True, of_all=True):
+    """Greedy search, and the log-probabilities of its answers; perhaps with a mistake."""
+    memory, score = model.encode(source), 0.0
+    if not hide:
+        memory = memory._replace(mask=torch.ones_like(memory.mask))
+    for _ in range(steps):
+        log_p = model.output_projection(model.decode(tokens, memory)[:, -1]).log_softmax(dim=-1)
+        best, new = (log_p if own else log_p[:1].expand_as(log_p)).max(dim=-1)
+        tokens, score = torch.cat([tokens, new[:, None]], dim=1), best + score * of_all
+    return tokens, score
+
+
+@pytest.mark.parametrize(
+    ("mistake", "failing"),
+    [
+        ({}, ""),
+        ({"hide": False}, "generated"),
+        ({"own": False}, "generated, beams"),
+        ({"of_all": False}, "beams"),
+    ],
+)
+def test_a_translator_generates_with_padding_in_its_sources(mistake, failing):
+    """Its beams are asked for also if it has nothing else."""
+    write = partial(written, **mistake)
+
+    def call(model, *inputs):
+        return model(*inputs)
+
+    def greedy(*numbers):
+        return Adapted(ours(*numbers), call, generate=lambda *given: write(*given)[0])
+
+    def beams(*numbers):
+        return Adapted(ours(*numbers), call, beams=write)
+
+    for factory, asked in ((greedy, "generated in a batch as alone"), (beams, "beams are as probable as they say")):
+        (finding,) = check(factory, only=[asked]).findings
+        assert finding.verdict == ("fail" if asked.split()[0] in failing else "pass"), finding
+
+
 @pytest.mark.parametrize("tie", [pytest.param("none", marks=pytest.mark.long), "all"])
 def test_ours_learns_what_can_be_learnt_and_no_more(tie):
     report = check_transformer(lambda *sizes: ours(*sizes, tie_embeddings=tie), max_len=MAX_LEN)

@@ -195,9 +195,10 @@ def _greedy(model: ModelUnderTest, inputs: list[Tensor], steps: int) -> Tensor:
 
 
 @contextmanager
-def _varied(model: ModelUnderTest, lengths: Iterable[int], steps: int = 8) -> Iterator[list[Continued]]:
+def _varied(model: ModelUnderTest, lengths: Iterable[tuple[int, int]], steps: int = 8) -> Iterator[list[Continued]]:
     """Of 24 prompts of each length that with the most different tokens in its greedy continuation, and both together.
 
+    A pair of lengths is that of the source, if there is one, and that of the prompt.
     A model with a tied table likes to repeat its last token. So where nothing varies, its other matrices are larger
     inside the block. Continuations with padding are not taken.
     """
@@ -215,9 +216,9 @@ def _varied(model: ModelUnderTest, lengths: Iterable[int], steps: int = 8) -> It
             enlarge(factor)
             found, least = list[Continued](), 24
             for length in lengths:
-                inputs = [*model.inputs(24, 7, length)]
+                inputs = [*model.inputs(24, *length)]
                 wanted = _greedy(model, inputs, steps)
-                kinds = [0 if model.pad_id in row else len(set(row)) for row in wanted[:, length:].tolist()]
+                kinds = [0 if model.pad_id in row else len(set(row)) for row in wanted[:, -steps:].tolist()]
                 best = max(range(24), key=lambda row: kinds[row])
                 least = min(least, kinds[best])
                 found.append(([tokens[best : best + 1] for tokens in inputs], wanted[best : best + 1]))
@@ -238,7 +239,7 @@ def generated_tokens_are_the_most_probable(model: ModelUnderTest) -> Outcome:
     Proves: so for prompts whose continuations are not one token again and again. Cannot: judge sampling.
     """
     generate, wrong, kinds = model.part("generate"), 0, []
-    with _varied(model, (1, 5, 9)) as prompts:
+    with _varied(model, [(7, 1), (7, 5), (7, 9)]) as prompts:
         for inputs, wanted in prompts:
             found, length = generate(*inputs, 8), inputs[-1].size(1)
             wrong += 8 if found.shape != wanted.shape else int((found != wanted).sum())
@@ -253,17 +254,21 @@ def generated_tokens_are_the_most_probable(model: ModelUnderTest) -> Outcome:
 def generated_in_a_batch_as_alone(model: ModelUnderTest) -> Outcome:
     """Prompts of seven, four and two tokens, padded in front, go on as each does alone.
 
-    Proves: padding has no part in it. Cannot: judge a `generate` that takes no `mask`.
+    With a source, prompts are of one token, and sources of these lengths are padded behind.
+
+    Proves: padding and other rows have no part in it. Cannot: judge a decoder's `generate` that takes no `mask`.
     """
-    generate = model.part("generate")
-    if "mask" not in model.accepts(model.module, "generate"):
+    generate, both = model.part("generate"), model.has("both")
+    told = {"mask"} & {*model.accepts(model.module, "generate")}
+    if not told and not both:
         raise NotApplicable("the adapter's `generate` has no `mask`")
-    with _varied(model, (7, 4, 2)) as continued:
+    with _varied(model, [(n, 1) if both else (7, n) for n in (7, 4, 2)]) as continued:
         prompts, wanted = zip(*continued)
-        rows = [torch.cat([model.padding(1, 7 - prompt[-1].size(1)), prompt[-1]], dim=1) for prompt in prompts]
-        others = [torch.cat(side) for side in zip(*(prompt[:-1] for prompt in prompts))]
-        tokens = torch.cat(rows)
-        found = generate(*others, tokens, 8, mask=(tokens != model.pad_id).long())[:, -8:]
+        *sources, tokens = zip(*prompts)
+        others = [torch.cat([torch.cat([x, model.padding(1, 7 - x.size(1))], dim=1) for x in side]) for side in sources]
+        longest = max(x.size(1) for x in tokens)
+        rows = torch.cat([torch.cat([model.padding(1, longest - x.size(1)), x], dim=1) for x in tokens])
+        found = generate(*others, rows, 8, **{name: (rows != model.pad_id).long() for name in told})[:, -8:]
     alone = torch.cat([row[:, -8:] for row in wanted])
     wrong = (found != alone).sum(dim=1).tolist()
     return not any(wrong), f"of eight generated tokens a row, {wrong} differ from those of each prompt alone"
@@ -271,7 +276,7 @@ def generated_in_a_batch_as_alone(model: ModelUnderTest) -> Outcome:
 
 @register_property(
     CACHES, "a beam goes on from another's cache, or its score lacks a token or has one twice", "cache-beams",
-    needs="generate",
+    needs="beams",
 )  # fmt: skip
 def beams_are_as_probable_as_they_say(model: ModelUnderTest) -> Outcome:
     """A beam search's scores are the log-probabilities of its answers, computed anew without a cache.

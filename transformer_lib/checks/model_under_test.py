@@ -209,12 +209,13 @@ class ModelUnderTest(UnderTest):
         return f"seed {self.seed}, {sizes} tokens, padding {self.pad_id}; inputs {inputs}"
 
     def has(self, need: str) -> bool:
-        """Whether it has what is needed: a "causal" or "whole" side, "both", "mask", "cache", "generate", "loss".
+        """Whether it has what is needed: a "causal" or "whole" side, "both", or a part of an adapter.
 
-        A decoder is asked for the last three in any case, and then says what is missing.
+        Such parts are "mask", "cache", "generate", "beams" and "loss". A decoder is asked for the last four in any
+        case, and then says what is missing.
         """
         causal = {side.causal for side in self.sides}
-        if need in ("cache", "generate", "loss"):
+        if need in ("cache", "generate", "beams", "loss"):
             function = {"cache": "extend"}.get(need, need)
             return self.family == "decoder" or getattr(self.adapter, function, None) is not None
         if need == "mask":

@@ -258,14 +258,15 @@ def _swapped(model: ModelUnderTest, length: int, *, side: int) -> Tensor:
 def positions_matter(model: ModelUnderTest) -> Outcome:
     """Swapping two source tokens moves the logits, swapping two target tokens what self-attention says after them.
 
-    Of an encoder, the logits of the other tokens must move: those of the two would be swapped without positions, too.
+    So does reading the source backwards: else left is not told from right. Of an encoder, the logits of the other
+    tokens must move: those of the two would be swapped without positions, too; and it must not answer backwards.
     A running mean, or a sparse attention, need not hear a swap. So it is enough if a target that repeats one word gets
     other logits at each place: without positions they would all be equal.
 
     Proves: order is seen on both sides, also far apart and behind the end of a table. Cannot: show that positions are
     right; nor judge the target apart from the logits, where no module puts out a vector for each of its tokens.
     """
-    moves = []
+    moves, turned = [], []
 
     def beside(rows: Tensor, *, side: int) -> list[Tensor]:
         """The rows as one side, and one sentence for all of them as the other, if there is one."""
@@ -276,9 +277,11 @@ def positions_matter(model: ModelUnderTest) -> Outcome:
     for length in model.lengths:
         if model.has("whole"):
             rows = _swapped(model, length, side=0)
-            logits = model(*beside(rows, side=0))
-            kept = rows == rows[0] if not model.has("causal") else torch.ones(*logits.shape[:2], dtype=torch.bool)
-            moves += [max_difference(logits[i, kept[i]], logits[0, kept[i]]) for i in range(2, len(rows))]
+            *logits, backwards = model(*beside(torch.cat([rows, rows[:1].flip(1)]), side=0))
+            alone = not model.has("causal")
+            kept = rows == rows[0] if alone else torch.ones(len(rows), len(backwards), dtype=torch.bool)
+            moves += [max_difference(logits[i][kept[i]], logits[0][kept[i]]) for i in range(2, len(rows))]
+            turned.append(max_difference(backwards.flip(0) if alone else backwards, logits[0]))
         if not model.has("causal"):
             continue
         rows = _swapped(model, length, side=-1)
@@ -288,4 +291,8 @@ def positions_matter(model: ModelUnderTest) -> Outcome:
             heard = min(max_difference(swapped[-1], state[0, -1]) for swapped in state[2:])
             repeated = model(*beside(model.tokens(1, 1, side=-1).expand(1, length), side=-1))[0]
             moves.append(max(heard, min(max_difference(*both) for both in itertools.pairwise(repeated))))
-    return model.more_than_rounding(moves, "the least that swapping two tokens moves what should hear it is")
+    outcome = model.more_than_rounding(moves, "the least that swapping two tokens moves what should hear it is")
+    words = "the least that reading a source backwards moves the logits is"
+    if outcome[0] and turned and not (found := model.more_than_rounding(turned, words))[0]:
+        return *found[:2], "distances have no direction, so left and right are not told apart"
+    return outcome

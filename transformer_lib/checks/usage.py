@@ -3,6 +3,7 @@
 """What is done with a model: calls in both modes, other sizes, dtypes, devices and checkpoints."""
 
 import math
+from contextlib import suppress
 from operator import attrgetter
 from pathlib import Path
 from traceback import extract_tb
@@ -16,6 +17,7 @@ from torch.utils._pytree import tree_leaves
 
 from transformer_lib.checks.gradients import gradient_reaches_everything
 from transformer_lib.checks.model_under_test import (
+    Adapted,
     LowerPrecision,
     ModelUnderTest,
     indices_beside_table,
@@ -214,7 +216,7 @@ def its_loss_is_the_cross_entropy_of_its_logits(model: ModelUnderTest) -> Outcom
 def every_dtype(model: ModelUnderTest) -> Outcome:
     """float64, bfloat16 and float16 run and agree with float32, to 2e-5, 0.3 and 0.05 of the logits' spread.
 
-    So does bfloat16 by `torch.autocast`, to 0.3, if it runs.
+    So does bfloat16 by `torch.autocast`, to 0.3, if it runs. A cache only has to run.
 
     Proves: no dtype is assumed in `forward`, and float32 is not narrowed. Cannot: promise that float16 can train.
     """
@@ -223,6 +225,7 @@ def every_dtype(model: ModelUnderTest) -> Outcome:
         tokens[0, -2:] = model.pad_id
     with LowerPrecision() as lower:
         references = [model.logits(single, *inputs) for inputs in batches]
+    _from_a_cache(single, *batches[0])
     if half := ", ".join(str(dtype) for dtype in lower.found if dtype.itemsize < 4):
         return False, f"in float32, some of it is computed in {half}", "a cast to half precision"
     for dtype, allowed in ((torch.float64, 2e-5), (torch.bfloat16, 0.3), (torch.float16, 0.05), (None, 0.3)):
@@ -231,6 +234,7 @@ def every_dtype(model: ModelUnderTest) -> Outcome:
             module = model.build().to(dtype or torch.float32)
             with torch.autocast("cpu", torch.bfloat16, enabled=dtype is None):
                 logits = [model.logits(module, *inputs).float() for inputs in batches]
+                _from_a_cache(module, *batches[0])
         except Exception as error:
             words = f"{name} does not run: {one_line(error)}"
             if dtype:
@@ -243,6 +247,17 @@ def every_dtype(model: ModelUnderTest) -> Outcome:
             return False, f"{name} differs from float32 by {model.describe(moved)}"
         found.append(f"{name} by less than {10.0 ** math.ceil(math.log10(max(moved, 1e-12))):g}")
     return True, "differs from float32: " + ", ".join(found)
+
+
+@torch.no_grad()
+def _from_a_cache(module: nn.Module, *inputs: Tensor) -> None:
+    """Call an adapter's `extend`, if there is one, for a token, and for the next one from its cache."""
+    if not isinstance(module, Adapted) or module.extend is None:
+        return
+    cache = None
+    with suppress(NotApplicable):
+        for i in range(2):
+            _, cache = module.extend(module.model, *inputs[:-1], inputs[-1][:, i : i + 1], cache=cache)
 
 
 @register_property(USAGE, "something that the output depends on is not in the state dict", "state")
