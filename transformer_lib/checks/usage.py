@@ -225,7 +225,7 @@ def every_dtype(model: ModelUnderTest) -> Outcome:
         tokens[0, -2:] = model.pad_id
     with LowerPrecision() as lower:
         references = [model.logits(single, *inputs) for inputs in batches]
-    _from_a_cache(single, *batches[0])
+    cached = _runs_from_a_cache(single, *batches[0])
     if half := ", ".join(str(dtype) for dtype in lower.found if dtype.itemsize < 4):
         return False, f"in float32, some of it is computed in {half}", "a cast to half precision"
     for dtype, allowed in ((torch.float64, 2e-5), (torch.bfloat16, 0.3), (torch.float16, 0.05), (None, 0.3)):
@@ -234,7 +234,8 @@ def every_dtype(model: ModelUnderTest) -> Outcome:
             module = model.build().to(dtype or torch.float32)
             with torch.autocast("cpu", torch.bfloat16, enabled=dtype is None):
                 logits = [model.logits(module, *inputs).float() for inputs in batches]
-                _from_a_cache(module, *batches[0])
+                if cached:
+                    _from_a_cache(module, *batches[0])
         except Exception as error:
             words = f"{name} does not run: {one_line(error)}"
             if dtype:
@@ -255,9 +256,16 @@ def _from_a_cache(module: nn.Module, *inputs: Tensor) -> None:
     if not isinstance(module, Adapted) or module.extend is None:
         return
     cache = None
-    with suppress(NotApplicable):
-        for i in range(2):
-            _, cache = module.extend(module.model, *inputs[:-1], inputs[-1][:, i : i + 1], cache=cache)
+    for i in range(2):
+        _, cache = module.extend(module.model, *inputs[:-1], inputs[-1][:, i : i + 1], cache=cache)
+
+
+def _runs_from_a_cache(module: nn.Module, *inputs: Tensor) -> bool:
+    """Whether that raises nothing; if it does, the properties of caches say so."""
+    with suppress(Exception):
+        _from_a_cache(module, *inputs)
+        return True
+    return False
 
 
 @register_property(USAGE, "something that the output depends on is not in the state dict", "state")
