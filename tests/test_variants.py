@@ -553,5 +553,5 @@ def test_an_ensemble_takes_the_mean_of_the_probabilities_and_searches_with_a_cac
 
 def test_members_of_an_ensemble_have_the_same_tokens():
     for models in ([], [make(Transformer), make(Transformer, target_vocab_size=7)]):
-        with pytest.raises(ValueError, match="expected models with the same vocabularies, pad_id and max_len"):
+        with pytest.raises(ValueError, match="expected models of the same vocabularies, pad_id and max_len"):
             Ensemble(models)

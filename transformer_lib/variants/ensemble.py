@@ -8,6 +8,7 @@ import math
 from collections.abc import Sequence
 from copy import copy
 from dataclasses import replace
+from itertools import islice
 from typing import cast
 
 import torch
@@ -19,22 +20,22 @@ from transformer_lib.model import Memory, Transformer
 
 
 class Ensemble(nn.Module):
-    """Translators whose next-token probabilities are averaged; a search takes it for a `Transformer`.
+    """Translators whose next-token probabilities are averaged, with what a search calls of a `Transformer`.
 
     Args:
-        models: with the same tokens, `pad_id` and `max_len`; their sizes may differ.
+        models: with one tokenizer, and the same `pad_id` and `max_len`; their sizes may differ.
 
     Raises:
-        ValueError: there is no model, or their tokens differ.
+        ValueError: there is no model, or their vocabularies, `pad_id` or `max_len` differ.
     """
 
     def __init__(self, models: Sequence[Transformer]) -> None:
         super().__init__()
-        alike = {
+        settings = {
             (m.config.source_vocab_size, m.config.target_vocab_size, m.config.pad_id, m.config.max_len) for m in models
         }
-        if len(alike) != 1:
-            raise ValueError(f"expected models with the same vocabularies, pad_id and max_len; got {sorted(alike)}")
+        if len(settings) != 1:
+            raise ValueError(f"expected models of the same vocabularies, pad_id and max_len; got {sorted(settings)}")
         self.models = cast("Sequence[Transformer]", nn.ModuleList(models))
         self.depths = [model.config.num_decoder_layers for model in models]
         self.widths = [model.config.d_model for model in models]
@@ -54,17 +55,16 @@ class Ensemble(nn.Module):
         cache: KeyValueCache | None = None,
     ) -> Float[Tensor, "batch m width"]:
         """The hidden states of all members side by side, (batch, m, sum of d_model); called as `Transformer.decode`."""
-        found, first = [], 0
+        hidden, layers = [], iter([] if cache is None else cache.layers)
         for model, depth, states in zip(self.models, self.depths, memory.states.split(self.widths, dim=-1)):
             own = copy(cache)
             if own is not None:
-                own.layers = own.layers[first : first + depth]
-            first += depth
-            found.append(model.decode(target_tokens, Memory(states, memory.mask), is_causal=is_causal, cache=own))
-        return torch.cat(found, dim=-1)
+                own.layers = list(islice(layers, depth))
+            hidden.append(model.decode(target_tokens, Memory(states, memory.mask), is_causal=is_causal, cache=own))
+        return torch.cat(hidden, dim=-1)
 
     def output_projection(self, hidden: Float[Tensor, "*batch width"]) -> Float[Tensor, "*batch vocabulary"]:
         """The logarithm of the mean probability of each token (…, vocabulary), which serves as its logit."""
         parts = zip(self.models, hidden.split(self.widths, dim=-1))
-        said = [model.output_projection(part).log_softmax(dim=-1) for model, part in parts]
-        return torch.stack(said).logsumexp(dim=0) - math.log(len(said))
+        log_probs = [model.output_projection(part).log_softmax(dim=-1) for model, part in parts]
+        return torch.stack(log_probs).logsumexp(dim=0) - math.log(len(log_probs))
