@@ -1,7 +1,7 @@
 """Train the recipe of a record again, changed in one thing, and write down what that does to the score.
 
 python experiments/trainings.py RECORD [--train RUN [--only NAME …] [--table NAME] [--whole NAME] [--bfloat16]]
-        [--steps N] [--commit HASH]
+        [--pairs FOLDER] [--steps N] [--commit HASH]
 python experiments/trainings.py RECORD --second-stage RUN --command COMMAND [--commit HASH]
 
 Without --train the search alone is changed, with the record's weights. With it the recipe is trained, too: once as it
@@ -40,7 +40,7 @@ from record import DECODING, SPLITS, corpus, digest, environment, further, load,
 from torch import Tensor, nn
 from torch_model import TorchTransformer
 
-from transformer_lib.data import ParallelCorpus
+from transformer_lib.data import ParallelCorpus, read_parallel
 from transformer_lib.model import Transformer
 from transformer_lib.recipes import PRESETS, train_translator
 from transformer_lib.training.distributed import process_group
@@ -104,6 +104,7 @@ TRAININGS: dict[str, dict[str, Any]] = {  # parts of the preset, of its whole le
 WHOLE: dict[str, dict[str, Any]] = {  # of no use at a quarter; "record" has other languages
     "torch.nn.Transformer": {"build": TorchTransformer},
     "German to English": {"record": {"source": "de", "target": "en"}},
+    "student": {"training": WU},  # of other --pairs
 }
 
 # --- a shorter step ----------------------------------------------------------------------------------------------
@@ -157,10 +158,19 @@ def recipe(record: dict, changed: dict[str, Any], steps: int, part: int = 1) -> 
 
 
 def retrain(
-    record: dict, changed: dict[str, Any], run: Path, steps: int, part: int = 1, *, bfloat16: bool = False
+    record: dict,
+    changed: dict[str, Any],
+    run: Path,
+    steps: int,
+    part: int = 1,
+    *,
+    bfloat16: bool = False,
+    pairs: Path | None = None,
 ) -> None:
     """Train the recipe of the record with a change, or go on with what was begun in `run`."""
     train, val = (corpus(record | changed.get("record", {}), split) for split in ("train", "val"))
+    if pairs:
+        train = read_parallel(*(pairs / f"train.{record[side]}" for side in ("source", "target")))
     preset, build = recipe(record, changed, steps, part), changed.get("build", Transformer)
     products = rounded_products() if bfloat16 else nullcontext()
     with products, process_group("cuda" if torch.cuda.is_available() else "cpu") as device:
@@ -265,11 +275,14 @@ if __name__ == "__main__":
     parser.add_argument("--bfloat16", action="store_true")
     parser.add_argument("--second-stage", type=Path)
     parser.add_argument("--command")
+    parser.add_argument("--pairs", type=Path)
     parser.add_argument("--steps", type=int)
     parser.add_argument("--commit")
     given = parser.parse_args()
     if (given.whole or given.only or given.bfloat16) and not given.train:
         parser.error("--whole, --only and --bfloat16 need --train: the directory to train in")
+    if bool(given.pairs) != (given.whole == "student"):
+        parser.error("--pairs belongs to --whole student")
     if given.second_stage and not given.command:
         parser.error("--second-stage needs --command: how its model was trained")
     if given.second_stage:
@@ -278,7 +291,7 @@ if __name__ == "__main__":
     elif given.whole:
         record = load(given.record)
         changed, steps = (TRAININGS | WHOLE)[given.whole], given.steps or record["steps"]
-        retrain(record, changed, given.train, steps, bfloat16=given.bfloat16)
+        retrain(record, changed, given.train, steps, bfloat16=given.bfloat16, pairs=given.pairs)
         if os.environ.get("RANK", "0") == "0":
             where = environment(given.commit) | ({"bfloat16": True} if given.bfloat16 else {})
             add_training(given.whole, given.train, given.record, where)

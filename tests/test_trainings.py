@@ -3,6 +3,7 @@
 import json
 import math
 
+import distillation
 import numpy as np
 import pytest
 import sacrebleu
@@ -19,13 +20,15 @@ from torch import nn
 from torch_model import TorchTransformer
 
 from transformer_lib import recipes
-from transformer_lib.data import ParallelCorpus, Tokenizer
+from transformer_lib.data import ParallelCorpus, Tokenizer, read_parallel
 from transformer_lib.data.corpora import toy_corpus
 from transformer_lib.decoding import beam_search
 from transformer_lib.model import Transformer, TransformerConfig
+from transformer_lib.serialization import save_weights
 from transformer_lib.training import TrainingConfig, inverse_sqrt_schedule
 from transformer_lib.training.loss import translation_loss
 from transformer_lib.translation import Translator, evaluate_bleu
+from transformer_lib.variants.ensemble import Ensemble
 
 RIVAL = "torch.nn.Transformer"
 
@@ -198,6 +201,35 @@ def test_the_other_direction_is_learnt_from_its_own_corpus(tmp_path, monkeypatch
     monkeypatch.setattr(tool, "train_translator", lambda *_, **__: None)
     tool.retrain({"source": "en", "target": "de", "seed": 0}, tool.WHOLE["German to English"], tmp_path, 9)
     assert asked == [("de", "en", "train"), ("de", "en", "val")]
+
+
+def test_a_student_learns_from_what_its_teachers_say(tmp_path, monkeypatch):
+    """The teacher is the mean of them all, so each of them moves its translations."""
+    corpora = {"train": toy_corpus("train", size=60), "val": toy_corpus("val", size=12)}
+    for script in (tool, distillation):
+        monkeypatch.setattr(script, "corpus", lambda _, split: corpora[split])
+    (tmp_path / "record.json").write_text(json.dumps({"source": "en", "target": "de", "seed": 0}))
+    nonsense(tmp_path, corpora["train"].source + corpora["train"].target)
+    first = Translator.from_pretrained(tmp_path)
+    models = [first.model]
+    for name in "12":
+        models.append(randomise(Transformer(first.model.config)).eval())
+        (folder := tmp_path / name).mkdir()
+        save_weights(folder / "model.safetensors", models[-1])
+    distillation.distill(tmp_path, tmp_path / "pairs", [tmp_path, tmp_path / "1", tmp_path / "2"])
+    got = read_parallel(tmp_path / "pairs/train.en", tmp_path / "pairs/train.de")
+    assert got.source == corpora["train"].source
+
+    def said(members):
+        return Translator(Ensemble(members), first.tokenizer).translate(got.source, **tool.DECODING)
+
+    assert got.target == said(models)
+    assert all(got.target != said(models[:n] + models[n + 1 :]) for n in range(3))
+    learnt = []
+    monkeypatch.setattr(tool, "train_translator", lambda *pairs, **_: learnt.extend(pairs[:2]))
+    languages = {"source": "en", "target": "de", "seed": 0}
+    tool.retrain(languages, tool.WHOLE["student"], tmp_path / "run", 9, pairs=tmp_path / "pairs")
+    assert learnt == [got, corpora["val"]]
 
 
 def test_rows_are_what_sacrebleu_says():
