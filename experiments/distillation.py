@@ -9,7 +9,6 @@ of RECORD. FOLDER gets two text files, such as train.en and train.de (chapter 17
 import argparse
 from collections.abc import Sequence
 from pathlib import Path
-from typing import cast
 
 from record import DECODING, corpus, load
 
@@ -17,24 +16,23 @@ from transformer_lib.files import atomic_write
 from transformer_lib.model import Transformer
 from transformer_lib.serialization import load_weights
 from transformer_lib.translation import Translator
-from transformer_lib.variants.ensemble import Ensemble
+from transformer_lib.variants.ensemble import ensemble_of
 
 
-def ensemble(record: Path, models: Sequence[Path]) -> Translator:
+def teacher(record: Path, models: Sequence[Path]) -> Translator:
     """One translator of several models, with the tokenizer of the record."""
     first = Translator.from_pretrained(record)
     members = [Transformer(first.model.config) for _ in models]
     for member, folder in zip(members, models):
         load_weights(folder / "model.safetensors", member)
-    together = cast("Transformer", Ensemble(members))  # to a search
-    return Translator(together, first.tokenizer, length_ratio=first.length_ratio)
+    return ensemble_of([Translator(member, first.tokenizer, length_ratio=first.length_ratio) for member in members])
 
 
 def distill(record: Path, folder: Path, models: Sequence[Path]) -> None:
     """Write the training sentences and what the models together make of them."""
     languages = load(record)
     source = corpus(languages, "train").source
-    answers = ensemble(record, models).translate(source, **DECODING)
+    answers = teacher(record, models).translate(source, **DECODING)
     folder.mkdir(parents=True, exist_ok=True)
     for language, lines in ((languages["source"], source), (languages["target"], answers)):
         atomic_write(folder / f"train.{language}", "".join(f"{line}\n" for line in lines))

@@ -258,6 +258,22 @@ def tied(vocab, pad, base=Decoder):
     return model
 
 
+class OneMap(Decoder):
+    """Keys and values of the groups come from one map, which is as wide as the model."""
+
+    groups = 2
+
+    def __init__(self, *sizes):
+        super().__init__(*sizes)
+        for layer in self.layers:
+            layer["kv"] = nn.Linear(self.width, 2 * layer.pop("k").out_features)
+            del layer["v"]
+
+    def attend(self, layer, x, *rest):
+        k, v = layer["kv"](x).chunk(2, dim=-1)
+        return super().attend({**layer, "k": lambda _: k, "v": lambda _: v}, x, *rest)
+
+
 def one_token_only(model, tokens, cache=None, mask=None, positions=None):
     if cache is not None and tokens.size(1) > 1:
         raise NotImplementedError("one token at a time")
@@ -466,8 +482,6 @@ RIGHT_ENCODERS = {
 WRONG_ENCODERS = {  # and the property that is about it
     "no positions": (encoder(Unplaced), "positions matter"),
     "one position for all": (encoder(embed=lambda m, tokens, p: D.embed(m, tokens, 0 * p)), "positions matter"),
-    "distances without a direction": (encoder(Unplaced, scores=lambda m, q, k, p: D.scores(m, q, k, p) - 0.3 * (
-        p[:, None, :, None] - p[:, None, None]).abs()), "positions matter"),
     "only the past": (encoder(allowed=whole(keep=lambda back: back >= 0)), "source sensitivity"),
     "no token hears another": (encoder(allowed=whole(0)), "source sensitivity"),
     "holes": (encoder(depth=1, allowed=whole(keep=lambda back: back % 3 != 2)), "source sensitivity"),

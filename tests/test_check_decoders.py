@@ -3,7 +3,20 @@
 import json
 
 import pytest
-from decoders import RIGHT, RIGHT_ENCODERS, WRONG, WRONG_ENCODERS, stored
+import torch
+from decoders import (
+    RIGHT,
+    RIGHT_ENCODERS,
+    WRONG,
+    WRONG_ENCODERS,
+    Decoder,
+    OneMap,
+    Unplaced,
+    adapted,
+    alibi,
+    encoder,
+    stored,
+)
 from small import ROOT
 
 from transformer_lib.checks import check_transformer
@@ -79,6 +92,37 @@ def test_wrong_encoders_fail(name):
     factory, property_name = WRONG_ENCODERS[name]
     (finding,) = check(factory, "encoder", only=[property_name]).findings
     assert finding.verdict == "fail"
+
+
+def test_a_map_of_keys_and_values_is_not_taken_for_one_of_values():
+    (finding,) = check(adapted(OneMap), only=["attention chooses among keys"]).findings
+    assert finding.verdict == "not applicable"
+
+
+def test_a_generator_without_a_mask_is_tried_with_several_prompts():
+    def first_for_all(model, tokens, steps):
+        return torch.cat([tokens, model.generate(tokens[:1], steps)[:, -steps:].expand(len(tokens), -1)], dim=1)
+
+    def one_prompt(model, tokens, steps):
+        (_,) = tokens
+        return model.generate(tokens, steps)
+
+    for generate, verdict in ((first_for_all, "fail"), (one_prompt, "not applicable")):
+        (finding,) = check(adapted(Decoder, generate=generate), only=["generated in a batch as alone"]).findings
+        assert finding.verdict == verdict, finding
+
+
+def test_an_encoder_that_cannot_tell_left_from_right_is_asked_whether_that_is_meant():
+    def symmetric(model, q, k, positions):
+        return (
+            Decoder.scores(model, q, k, positions)
+            - 0.3 * (positions[:, None, :, None] - positions[:, None, None]).abs()
+        )
+
+    for scores, asked in ((symmetric, True), (alibi, False)):
+        (finding,) = check(encoder(Unplaced, scores=scores), "encoder", only=["positions matter"]).findings
+        assert finding.verdict == "pass"
+        assert ("left from right" in finding.evidence) == asked
 
 
 def test_the_record_beside_other_suites_is_about_these_models():

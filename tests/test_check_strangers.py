@@ -12,6 +12,7 @@ from transformer_lib.checks.model_under_test import Adapted, ModelUnderTest, hug
 from transformer_lib.checks.properties import PROPERTIES, TRAINED_PROPERTIES
 from transformer_lib.checks.reference_model import ReferenceModel
 from transformer_lib.checks.report import NotApplicable, examine
+from transformer_lib.positions import sinusoidal_table
 
 each_seed = pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.long) for seed in (1, 2))])
 
@@ -253,6 +254,28 @@ def kept_mask(m, target, device=None):
     return m.kept[:n, :n].to(target.device) & (target != m.pad_id)[:, None, None]
 
 
+def growing(m, length):
+    """A table made anew for a longer sentence or another device; nobody can look at values on `meta`."""
+    like = m.output.weight
+    assert torch.isfinite(like[0, 0])
+    assert len(R.place(m, length)) == length, "which raises beyond max_len"
+    if getattr(m, "grown", None) is None or len(m.grown) < length or m.grown.device != like.device:
+        m.grown = sinusoidal_table(length, m.width).to(like)
+    return m.grown[:length].to(like.dtype)
+
+
+class Residual(nn.Module):
+    """A feed-forward network with its residual connection inside, and a matrix of its own."""
+
+    def __init__(self, width):
+        super().__init__()
+        self.up, self.down = nn.Linear(width, 32), nn.Linear(32, width)
+        self.gain = nn.Parameter(torch.rand(1, width))
+
+    def forward(self, x):
+        return x + self.gain * self.down(self.up(x).relu())
+
+
 class PackedSource(ReferenceModel):
     """A recurrent network before the encoder, which reads as many tokens as are real: padding must stand behind."""
 
@@ -353,6 +376,13 @@ RIGHT = {
     "a table made in float64": spoilt(place=lambda m, n: R.place(m, n).double().to(m.output.weight)),
     "torch's recurrent network": spoilt(
         embed=after_a_gru, built=lambda m: setattr(m, "gru", nn.GRU(m.width, m.width, batch_first=True))),
+    "a table that grows": spoilt(place=growing),
+    "a table that each call copies": spoilt(
+        keep=lambda m, table: vars(m).update(positions=table),
+        place=lambda m, length: R.place(m, length).to(m.output.weight)),
+    "a feed-forward network with its own residual connection": spoilt(
+        built=lambda m: [layer["feed"].update({"up": Residual(m.width), "down": nn.Identity()})
+                         for layer in every_layer(m)], feed=lambda m, part, x: part["up"](x) - x),
     "a mask for each device": spoilt(target_mask=kept_mask),
     "weights beside a sink": spoilt(weights=lambda m, scores, mask:  # of 1, as of a further key
         F.pad(scores.masked_fill(~mask, -torch.inf), (1, 0)).softmax(-1)[..., 1:]),

@@ -8,6 +8,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from reference import both_orders, equal, padded_batch, randomise, small_config
+from small import nonsense
 from torch import nn
 
 from transformer_lib.cache import KeyValueCache
@@ -24,6 +25,7 @@ from transformer_lib.variants import (
     Ensemble,
     GroupedQueryAttention,
     ModernDecoderOnly,
+    ensemble_of,
     mask_tokens,
 )
 from transformer_lib.variants.modern_blocks import SwiGLU, rotary
@@ -555,3 +557,14 @@ def test_members_of_an_ensemble_have_the_same_tokens():
     for models in ([], [make(Transformer), make(Transformer, target_vocab_size=7)]):
         with pytest.raises(ValueError, match="expected models of the same vocabularies, pad_id and max_len"):
             Ensemble(models)
+    with pytest.raises(ValueError, match="expected models of the same vocabularies"):
+        ensemble_of([])
+
+
+def test_translators_as_one_have_one_tokenizer(tmp_path):
+    one, other = nonsense(tmp_path / "one"), nonsense(tmp_path / "other", texts=["the same number of tokens"] * 3)
+    both = ensemble_of([one, one])
+    assert both.translate(["A dog runs."]) == one.translate(["A dog runs."]) != [""]
+    other.model = one.model
+    with pytest.raises(ValueError, match="expected translators with one tokenizer"):
+        ensemble_of([one, other])

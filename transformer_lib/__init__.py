@@ -33,7 +33,7 @@ from transformer_lib.training.loop import train
 from transformer_lib.training.loss import translation_loss
 from transformer_lib.training.state import load_state, save_state
 from transformer_lib.translation import Translator, evaluate_bleu
-from transformer_lib.variants.ensemble import Ensemble
+from transformer_lib.variants.ensemble import Ensemble, ensemble_of
 from transformer_lib.variants.families import DecoderOnly, EncoderOnly, mask_tokens
 from transformer_lib.variants.grouped_attention import GroupedQueryAttention
 from transformer_lib.variants.modern_blocks import SwiGLU, rotary
@@ -78,6 +78,7 @@ __all__ = [
     "decoder_mask",
     "decoding_flops",
     "encode_pairs",
+    "ensemble_of",
     "evaluate_bleu",
     "forward_flops",
     "greedy_decode",

@@ -254,21 +254,26 @@ def generated_tokens_are_the_most_probable(model: ModelUnderTest) -> Outcome:
 def generated_in_a_batch_as_alone(model: ModelUnderTest) -> Outcome:
     """Prompts of seven, four and two tokens, padded in front, go on as each does alone.
 
-    With a source, prompts are of one token, and sources of these lengths are padded behind.
+    With a source, prompts are of one token, and sources of these lengths are padded behind. Where a decoder's
+    `generate` takes no `mask`, all prompts have seven tokens.
 
-    Proves: padding and other rows have no part in it. Cannot: judge a decoder's `generate` that takes no `mask`.
+    Proves: padding and other rows have no part in it. Cannot: judge a `generate` that refuses several prompts.
     """
     generate, both = model.part("generate"), model.has("both")
     told = {"mask"} & {*model.accepts(model.module, "generate")}
-    if not told and not both:
-        raise NotApplicable("the adapter's `generate` has no `mask`")
-    with _varied(model, [(n, 1) if both else (7, n) for n in (7, 4, 2)]) as continued:
+    lengths = (7, 4, 2) if told or both else (7, 7, 7)
+    with _varied(model, [(n, 1) if both else (7, n) for n in lengths]) as continued:
         prompts, wanted = zip(*continued)
         *sources, tokens = zip(*prompts)
         others = [torch.cat([torch.cat([x, model.padding(1, 7 - x.size(1))], dim=1) for x in side]) for side in sources]
         longest = max(x.size(1) for x in tokens)
         rows = torch.cat([torch.cat([model.padding(1, longest - x.size(1)), x], dim=1) for x in tokens])
-        found = generate(*others, rows, 8, **{name: (rows != model.pad_id).long() for name in told})[:, -8:]
+        try:
+            found = generate(*others, rows, 8, **{name: (rows != model.pad_id).long() for name in told})[:, -8:]
+        except Exception as error:
+            if told or both:
+                raise
+            raise NotApplicable(f"it refuses several prompts: {one_line(error)}") from None
     alone = torch.cat([row[:, -8:] for row in wanted])
     wrong = (found != alone).sum(dim=1).tolist()
     return not any(wrong), f"of eight generated tokens a row, {wrong} differ from those of each prompt alone"

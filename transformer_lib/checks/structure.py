@@ -126,6 +126,7 @@ def layers_have_residual_connections(model: ModelUnderTest) -> Outcome:
     moves: dict[str, float] = {}
     for layer in layers:
         called = [module for module in layer if module in first and module in second]
+        called = [each for each in called if {*called}.isdisjoint([*each.modules()][1:])]  # it may hold the connection
         in_last = any(max_difference(second[module], first[module]) > model.tolerance for module in called)
         if whole[-in_last] > model.tolerance:  # else another property fails
             moves |= {names[module]: heard(module)[-in_last] for module in called}
@@ -233,6 +234,8 @@ def attention_chooses_among_keys(model: ModelUnderTest) -> Outcome:
         at = next((i for i, given in enumerate(first) if _are_weights(model, given)), -1)
         if at < 0 or _with_one_value(model, maps, values, inputs, -1)[at].any():  # without values there is no answer
             continue
+        if max_difference(_with_one_value(model, maps, values, inputs, value=2.0)[at], 2 * first[at]) > model.tolerance:
+            continue  # keys are in it, too
         found += 1
         owner = [each for each in model.module.modules() if each is not values and values in each.modules()][-1]
         (one, loud) = (
@@ -262,9 +265,9 @@ def _are_weights(model: ModelUnderTest, given: Tensor) -> bool:
 
 def _with_one_value(
     model: ModelUnderTest, maps: list[nn.Module], values: nn.Module, inputs: tuple[Tensor, ...],
-    place: int = 2, loud: Iterable[nn.Module] = (),
+    place: int = 2, loud: Iterable[nn.Module] = (), value: float = 1.0,
 ) -> list[Tensor]:  # fmt: skip
-    """What the maps are given, (6, channels), if one of them puts out 1 at one of six tokens, or none, else 0.
+    """What the maps are given, (6, channels), if one of them puts out a value at one of six tokens, or none, else 0.
 
     The loud ones put out a thousand times as much as usual, if no value. A map to values stands alone or is the last
     third of one to queries and keys, too; in what lies between, as for grouped heads, values cannot be told from keys.
@@ -276,7 +279,7 @@ def _with_one_value(
             return None
         new, width = output.clone().view(6, -1) * (1e3 if module in loud else 1), inputs[0].size(-1)
         if module is values and not width < new.size(1) < 3 * width:
-            new[:, -width:] = (torch.arange(6) == place)[:, None].to(new)
+            new[:, -width:] = value * (torch.arange(6) == place)[:, None].to(new)
         return new.view(output.shape)
 
     def note(module: nn.Module, inputs: tuple[Any, ...]) -> None:

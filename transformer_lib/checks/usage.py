@@ -3,7 +3,9 @@
 """What is done with a model: calls in both modes, other sizes, dtypes, devices and checkpoints."""
 
 import math
+from collections.abc import Iterable
 from contextlib import suppress
+from itertools import groupby
 from operator import attrgetter
 from pathlib import Path
 from traceback import extract_tb
@@ -13,7 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
-from torch.utils._pytree import tree_leaves
+from torch.utils._pytree import tree_leaves, tree_map_only
 
 from transformer_lib.checks.gradients import gradient_reaches_everything
 from transformer_lib.checks.model_under_test import (
@@ -285,11 +287,31 @@ def _on_meta(value: object) -> bool:
     return isinstance(value, Tensor) and value.is_meta
 
 
+def _left_behind(model: ModelUnderTest, names: Iterable[str], inputs: tuple[Tensor, ...]) -> list[str]:
+    """Those of the plain tensors which, alone on the device `meta`, are neither made anew nor copied from there.
+
+    Those of one module are tried together.
+    """
+    left = []
+    for owner, group in groupby(names, lambda name: name.rpartition(".")[0]):
+        module, members = model.build(), [*group]
+        model.logits(module, *inputs)
+        kept = vars(module.get_submodule(owner))
+        for key in (name.rpartition(".")[2] for name in members):
+            kept[key] = tree_map_only(Tensor, lambda tensor: tensor.to("meta"), kept[key])
+        try:
+            stays = model.logits(module, *inputs).is_meta
+        except Exception as error:
+            stays = "copy out of meta" not in str(error)
+        left += members * stays
+    return left
+
+
 @register_property(USAGE, "a tensor is a plain attribute, or is made in forward without device=", "buffer")
 def buffers_move_along(model: ModelUnderTest) -> Outcome:
     """What the output depends on is a parameter or a buffer, and the model runs on another device.
 
-    A tensor that a call makes anew on the other device is no fault, such as a mask kept for each device.
+    A tensor that a call makes anew on the other device, or copies there, is no fault, such as a mask kept for each.
 
     Proves: what modules keep moves, and, on the device `meta`, that sums and embeddings in `forward` meet nothing made
     on the CPU. Cannot: see the latter in matrix products, which do not compare devices there, nor at all if the model
@@ -308,7 +330,7 @@ def buffers_move_along(model: ModelUnderTest) -> Outcome:
         lines = [place.line for place in places if not {"torch", "checks"} & {*Path(place.filename).parts}]
         failure = one_line(error) + "".join(f", at `{line}`" for line in lines[-1:])  # the model's own line
         moved = "no other device was tried, as the model looks at values"
-    if plain:
+    if plain := _left_behind(model, plain, inputs):
         return False, f"plain tensors: {', '.join(plain[:3])}"
     if "not on the expected device" in failure:
         return False, f"moved to another device, it does not run: {failure}"

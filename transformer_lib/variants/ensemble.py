@@ -17,10 +17,11 @@ from torch import Tensor, nn
 
 from transformer_lib.cache import KeyValueCache
 from transformer_lib.model import Memory, Transformer
+from transformer_lib.translation import Translator
 
 
 class Ensemble(nn.Module):
-    """Translators whose next-token probabilities are averaged, with what a search calls of a `Transformer`.
+    """Models whose next-token probabilities are averaged, with the methods of a `Transformer` that a search calls.
 
     Args:
         models: with one tokenizer, and the same `pad_id` and `max_len`; their sizes may differ.
@@ -36,10 +37,10 @@ class Ensemble(nn.Module):
         }
         if len(settings) != 1:
             raise ValueError(f"expected models of the same vocabularies, pad_id and max_len; got {sorted(settings)}")
-        self.models = cast("Sequence[Transformer]", nn.ModuleList(models))
+        self.models = cast("Sequence[Transformer]", nn.ModuleList(models))  # `cast` is for the type checker
         self.depths = [model.config.num_decoder_layers for model in models]
         self.widths = [model.config.d_model for model in models]
-        self.config = replace(models[0].config, num_decoder_layers=sum(self.depths))  # a cache has the layers of all
+        self.config = replace(models[0].config, num_decoder_layers=sum(self.depths))  # a search needs no other size
 
     def encode(self, source_tokens: Int[Tensor, "batch n"]) -> Memory:
         """The memories of all members side by side, (batch, n, sum of d_model), with the mask that they share."""
@@ -57,7 +58,7 @@ class Ensemble(nn.Module):
         """The hidden states of all members side by side, (batch, m, sum of d_model); called as `Transformer.decode`."""
         hidden, layers = [], iter([] if cache is None else cache.layers)
         for model, depth, states in zip(self.models, self.depths, memory.states.split(self.widths, dim=-1)):
-            own = copy(cache)
+            own = copy(cache)  # of all layers this member sees its own; what it stores there stays
             if own is not None:
                 own.layers = list(islice(layers, depth))
             hidden.append(model.decode(target_tokens, Memory(states, memory.mask), is_causal=is_causal, cache=own))
@@ -68,3 +69,15 @@ class Ensemble(nn.Module):
         parts = zip(self.models, hidden.split(self.widths, dim=-1))
         log_probs = [model.output_projection(part).log_softmax(dim=-1) for model, part in parts]
         return torch.stack(log_probs).logsumexp(dim=0) - math.log(len(log_probs))
+
+
+def ensemble_of(translators: Sequence[Translator]) -> Translator:
+    """Several translators as one, which translates with the mean of their probabilities.
+
+    Raises:
+        ValueError: their tokenizers differ, or `Ensemble` refuses their models.
+    """
+    if len({translator.tokenizer.to_json() for translator in translators}) > 1:
+        raise ValueError("expected translators with one tokenizer: train them on one corpus, with one vocabulary size")
+    together = cast("Transformer", Ensemble([translator.model for translator in translators]))  # so it is to a search
+    return Translator(together, translators[0].tokenizer, length_ratio=translators[0].length_ratio)
