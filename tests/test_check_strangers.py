@@ -251,7 +251,7 @@ def kept_mask(m, target, device=None):
     device, n = device or target.device, target.size(1)
     if getattr(m, "kept", None) is None or m.kept.device.type != torch.device(device).type:
         m.kept = torch.ones(300, 300, dtype=torch.bool, device=device).tril()
-    return m.kept[:n, :n].to(target.device) & (target != m.pad_id)[:, None, None]
+    return m.kept[:n, :n] & (target != m.pad_id)[:, None, None]
 
 
 def growing(m, length):
