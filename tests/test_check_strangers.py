@@ -265,15 +265,15 @@ def growing(m, length):
 
 
 class Residual(nn.Module):
-    """A feed-forward network with its residual connection inside, and a matrix of its own."""
+    """A feed-forward network of bare matrices that holds its residual connection and its norm, as XLNet's attention."""
 
     def __init__(self, width):
         super().__init__()
-        self.up, self.down = nn.Linear(width, 32), nn.Linear(32, width)
-        self.gain = nn.Parameter(torch.rand(1, width))
+        self.up, self.down = nn.Parameter(torch.randn(width, 32) / 4), nn.Parameter(torch.randn(32, width) / 4)
+        self.norm = nn.LayerNorm(width)
 
     def forward(self, x):
-        return x + self.gain * self.down(self.up(x).relu())
+        return self.norm(x + (x @ self.up).relu() @ self.down)
 
 
 class PackedSource(ReferenceModel):
