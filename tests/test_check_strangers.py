@@ -348,6 +348,9 @@ RIGHT = {
     "a window": spoilt(encoder_layer=lambda m, layer, x, mask: R.encoder_layer(m, layer, x, mask & near(x)),
         target_mask=lambda m, target: R.target_mask(m, target).triu(-2)),
     "one layer": spoilt(depth=1),
+    "a parameter without numbers": spoilt(  # as in a list of optional parts
+        built=lambda m: setattr(m, "none", nn.Parameter(torch.zeros(m.width, 0))),
+        forward=lambda m, s, t: R.forward(m, s, t) + m.none.sum()),
     "one head": spoilt(heads=1),
     "registers": spoilt(  # each sentence begins with two learned vectors, which the memory keeps: Darcet et al. 2023
         built=lambda m: setattr(m, "registers", nn.Parameter(torch.randn(2, m.width))),

@@ -362,7 +362,7 @@ class ModelUnderTest(UnderTest):
         loss = self.loss(self.run(module, *inputs)[:rows])
         if loss.requires_grad:
             loss.backward()
-        found = {name: p.grad for name, p in module.named_parameters() if p.requires_grad}
+        found = {name: p.grad for name, p in module.named_parameters() if p.requires_grad and p.numel()}
         module.zero_grad(set_to_none=True)
         if all(gradient is None for gradient in found.values()):
             raise NotApplicable("nothing in the model gets a gradient")

@@ -198,10 +198,11 @@ def empty_sentences(model: ModelUnderTest) -> Outcome:
     spoilt = sum(g is not None and not g.isfinite().all().item() for g in together.values())
     if spoilt:
         return False, f"{spoilt} of {len(together)} parameters get a gradient that is not finite"
-    largest = max((gradient.abs().max().item() for gradient in alone.values() if gradient is not None), default=0.0)
-    for name, gradient in alone.items():
+    known = {name: gradient for name, gradient in alone.items() if gradient is not None}
+    largest = max((gradient.abs().max().item() for gradient in known.values()), default=0.0)
+    for name, gradient in known.items():
         other = together[name]
-        if gradient is not None and other is not None and largest > 0:
+        if other is not None and largest > 0:
             unit = max(gradient.abs().max().item(), largest / 1000)
             moved = max(moved, (other - gradient).abs().max().item() / unit)
     return model.at_most_rounding(moved, "an empty sentence moves the others' logits and gradients by")
