@@ -37,10 +37,10 @@ class Ensemble(nn.Module):
         }
         if len(settings) != 1:
             raise ValueError(f"expected models of the same vocabularies, pad_id and max_len; got {sorted(settings)}")
-        self.models = cast("Sequence[Transformer]", nn.ModuleList(models))  # `cast` changes nothing: it is for mypy
+        self.models = cast("Sequence[Transformer]", nn.ModuleList(models))  # `cast` is for type checkers
         self.depths = [model.config.num_decoder_layers for model in models]
         self.widths = [model.config.d_model for model in models]
-        self.config = replace(models[0].config, num_decoder_layers=sum(self.depths))  # a search reads no other size
+        self.config = replace(models[0].config, num_decoder_layers=sum(self.depths))  # for a search's cache
 
     def encode(self, source_tokens: Int[Tensor, "batch n"]) -> Memory:
         """The memories of all members side by side, (batch, n, sum of d_model), with the mask that they share."""
@@ -58,7 +58,7 @@ class Ensemble(nn.Module):
         """The hidden states of all members side by side, (batch, m, sum of d_model); called as `Transformer.decode`."""
         hidden, layers = [], iter([] if cache is None else cache.layers)
         for model, depth, states in zip(self.models, self.depths, memory.states.split(self.widths, dim=-1)):
-            own = copy(cache)  # lists this member's layers only; they are the same objects, so what it stores stays
+            own = copy(cache)  # another list of the same layers: what a member stores in them is found in `cache`
             if own is not None:
                 own.layers = list(islice(layers, depth))
             hidden.append(model.decode(target_tokens, Memory(states, memory.mask), is_causal=is_causal, cache=own))
@@ -79,6 +79,6 @@ def ensemble_of(translators: Sequence[Translator]) -> Translator:
     """
     if len({translator.tokenizer.to_json() for translator in translators}) > 1:
         raise ValueError("expected translators with one tokenizer: train them on one corpus, with one vocabulary size")
-    together = cast("Transformer", Ensemble([translator.model for translator in translators]))  # so it is to a search
+    together = cast("Transformer", Ensemble([translator.model for translator in translators]))  # to a search it is one
     first = translators[0]
     return Translator(together, first.tokenizer, device=first.device, length_ratio=first.length_ratio)
