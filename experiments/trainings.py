@@ -168,9 +168,12 @@ def retrain(
     pairs: Path | None = None,
 ) -> None:
     """Train the recipe of the record with a change, or go on with what was begun in `run`."""
-    train, val = (corpus(record | changed.get("record", {}), split) for split in ("train", "val"))
+    known = record | changed.get("record", {})
     if pairs:
-        train = read_parallel(*(pairs / f"train.{record[side]}" for side in ("source", "target")))
+        train = read_parallel(*(pairs / f"train.{known[side]}" for side in ("source", "target")))
+    else:
+        train = corpus(known, "train")
+    val = corpus(known, "val")
     preset, build = recipe(record, changed, steps, part), changed.get("build", Transformer)
     products = rounded_products() if bfloat16 else nullcontext()
     with products, process_group("cuda" if torch.cuda.is_available() else "cpu") as device:

@@ -259,7 +259,7 @@ def positions_matter(model: ModelUnderTest) -> Outcome:
     """Swapping two source tokens moves the logits, swapping two target tokens what self-attention says after them.
 
     Of an encoder, the logits of the other tokens must move: those of the two would be swapped without positions, too.
-    If it answers a source that is read backwards backwards, that is told: distances may have no direction on purpose.
+    If a source in reverse order gets the same answers in reverse order, the evidence asks whether that is meant.
     A running mean, or a sparse attention, need not hear a swap. So it is enough if a target that repeats one word gets
     other logits at its end from place to place: without positions they would all be equal.
 
@@ -293,8 +293,6 @@ def positions_matter(model: ModelUnderTest) -> Outcome:
             moves.append(max(heard, *(max_difference(*both) for both in itertools.pairwise(repeated[-5:]))))
     outcome = model.more_than_rounding(moves, "the least that swapping two tokens moves what should hear it is")
     if outcome[0] and turned and min(turned) <= model.tolerance:
-        return (
-            True,
-            f"{outcome[1]}; but a source read backwards means the same: is it meant not to tell left from right?",
-        )
+        asked = "but a source read backwards means the same: is it meant not to tell left from right?"
+        return True, f"{outcome[1]}; {asked}"
     return outcome
