@@ -139,7 +139,6 @@ def metadata(folder: Path, command: str, where: dict[str, str], *, source: str, 
     """What was trained, how, where, and for how long."""
     log = log_of(folder)
     return {
-        "provisional": where["device"].startswith("CPU"),
         "command": command,
         **where,
         "sacremoses": version("sacremoses"),

@@ -19,8 +19,8 @@ the record.
 --bfloat16 trains a CPU faster that multiplies bfloat16 numbers by itself (avx512_bf16 or amx_bf16 among its flags): the
 products of matrices are of factors that are rounded to them, as on a GPU, and everything else is as before.
 
-What was interrupted goes on. N is the number of updates, if it is not the record's. HASH names the commit, where git
-cannot.
+What was interrupted goes on. N is the number of updates at most, if it is not the record's. HASH names the commit,
+where git cannot.
 """
 
 import argparse
@@ -66,8 +66,8 @@ def without_rise(step: int, *, peak: float, warmup: int) -> float:
 
 
 AS_IT_IS = "as it is"
-# An epoch has 121 batches, so 60 steps. As theirs, it stops after ten epochs without a lower loss.
-WU = {"accumulate": 2, "peak_lr": 5e-3, "evaluate_every": 60, "patience": 10}
+# The recipe before its batches became larger; it went on to its last step.
+SMALLER = {"accumulate": 1, "peak_lr": 4e-3, "evaluate_every": 250, "patience": None}
 SEARCHES: dict[str, dict[str, Any]] = {
     AS_IT_IS: {},
     "greedy": {"beam_size": 1},
@@ -77,10 +77,12 @@ SEARCHES: dict[str, dict[str, Any]] = {
     "length penalty 0.6": {"length_penalty": 0.6},
     "length penalty 1.4": {"length_penalty": 1.4},
 }
-# Four more rows of variations.json (BPE-dropout, R-Drop, masked label smoothing, both directions first) are of settings
-# that the library had at the commit that stands beside them; chapter 17.g has their code.
+# The rows of variations.json are changes of "smaller batches". Four more of them (BPE-dropout, R-Drop, masked label
+# smoothing, both directions first) are of settings that the library had at the commit that stands beside them; chapter
+# 17.g has their code.
 TRAININGS: dict[str, dict[str, Any]] = {  # parts of the preset, of its whole length; "build" makes the model
     AS_IT_IS: {},
+    "seed 0": {"training": {"seed": 0}},
     "seed 1": {"training": {"seed": 1}},
     "seed 2": {"training": {"seed": 2}},
     "seed 3": {"training": {"seed": 3}},
@@ -94,9 +96,9 @@ TRAININGS: dict[str, dict[str, Any]] = {  # parts of the preset, of its whole le
     "vocabulary of 4,000": {"tokenizer": {"vocab_size": 4_000}},
     "vocabulary of 5,000": {"tokenizer": {"vocab_size": 5_000}},
     "rate to zero": {"training": {"cooldown_steps": 2000}},
-    "batches of Wu et al.": {"training": WU},
-    "batches of Wu et al., seed 1": {"training": WU | {"seed": 1}},
-    "batches of Wu et al., seed 2": {"training": WU | {"seed": 2}},
+    "smaller batches, seed 0": {"training": SMALLER | {"seed": 0}},
+    "smaller batches, seed 1": {"training": SMALLER | {"seed": 1}},
+    "smaller batches, seed 2": {"training": SMALLER | {"seed": 2}},
     "no averaging": {"training": {"average": 1}},
     "half as wide": {"model": {"d_model": 64, "d_ff": 128}},
     "twice as wide": {"model": {"d_model": 256, "d_ff": 512}},
@@ -104,7 +106,7 @@ TRAININGS: dict[str, dict[str, Any]] = {  # parts of the preset, of its whole le
 WHOLE: dict[str, dict[str, Any]] = {  # of no use at a quarter; "record" has other languages
     "torch.nn.Transformer": {"build": TorchTransformer},
     "German to English": {"record": {"source": "de", "target": "en"}},
-    "student": {"training": WU},  # of other --pairs
+    "student": {},  # of other --pairs
 }
 
 # --- a shorter step ----------------------------------------------------------------------------------------------
@@ -222,17 +224,17 @@ def variations(
     return found | {f"{table} in bfloat16" if bfloat16 else table: environment(commit) | what | {"rows": rows}}
 
 
-def went_all_the_way(log: list[dict], steps: int, patience: float) -> bool:
+def went_all_the_way(log: list[dict], steps: int, patience: int | None) -> bool:
     """Whether a training has all its steps, or stopped because so many validations in a row were no better."""
     losses = [row["val_loss"] for row in log]
-    return log[-1]["step"] == steps or len(losses) - 1 - losses.index(min(losses)) >= patience
+    return log[-1]["step"] == steps or len(losses) - 1 - losses.index(min(losses)) >= (patience or math.inf)
 
 
-def add_training(name: str, run: Path, folder: Path, where: dict[str, Any]) -> None:
+def add_training(name: str, run: Path, folder: Path, where: dict[str, Any], steps: int) -> None:
     """Write the validation losses into the record, and the scores of a training that went all the way."""
     record, log, changed = load(folder), log_of(run), (TRAININGS | WHOLE)[name]
     found: dict[str, object] = where | {"validation": [[row["step"], row["val_loss"]] for row in log]}
-    if went_all_the_way(log, record["steps"], changed.get("training", {}).get("patience", math.inf)):
+    if went_all_the_way(log, steps, recipe(record, changed, steps)["training"].get("patience")):
         directed = record | changed.get("record", {})
         (test, val), target = (corpus(directed, split) for split in SPLITS), directed["target"]
         hypotheses, on_val = (translations(changed, run, data) for data in (test, val))
@@ -297,7 +299,7 @@ if __name__ == "__main__":
         retrain(record, changed, given.train, steps, bfloat16=given.bfloat16, pairs=given.pairs)
         if os.environ.get("RANK", "0") == "0":
             where = environment(given.commit) | ({"bfloat16": True} if given.bfloat16 else {})
-            add_training(given.whole, given.train, given.record, where)
+            add_training(given.whole, given.train, given.record, where, steps)
     else:
         settings = given.record, given.train, given.steps, given.commit, given.only
         tables = variations(*settings, table=given.table, bfloat16=given.bfloat16)

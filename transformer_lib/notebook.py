@@ -25,12 +25,7 @@ from transformer_lib.recipes import PRESETS
 from transformer_lib.translation import Attention, Translator
 
 MINUTES = {"T4": 12, "A100": 8, "H100": 8, "B200": 8}  # of the whole training, predicted
-LARGER: dict[str, float] = {
-    "accumulate": 2,
-    "peak_lr": 5e-3,
-    "evaluate_every": 60,
-}  # our best
-WHOLE = LARGER | {"steps": 12_000, "patience": 10}  # it stops when ten validations in a row were no better
+WHOLE = {"steps": 12_000}  # at most: the preset stops when ten validations in a row were no better
 SHORT: dict[str, float] = {"steps": 240, "warmup_steps": 80, "evaluate_every": 60, "batch_tokens": 1024}
 
 

@@ -43,7 +43,9 @@ PRESETS: dict[str, dict[str, dict]] = {
     },
     "small": {
         "model": _SMALL | dict(num_encoder_layers=4, num_decoder_layers=4, dropout=0.3),
-        "training": dict(batch_tokens=4096, peak_lr=4e-3, warmup_steps=2000, evaluate_every=250, average=10),
+        "training": dict(
+            batch_tokens=4096, accumulate=2, peak_lr=5e-3, warmup_steps=2000, evaluate_every=60, average=10, patience=10
+        ),
         "tokenizer": dict(vocab_size=10_000),
     },
     "base": {

@@ -57,12 +57,9 @@ def glued(notebook: Path) -> dict[str, Any]:
 
 def scores(record: dict[str, Any], analysis: dict[str, Any]) -> dict[str, str]:
     """What the record of the shipped translator says."""
-    rival = record.get("others", {}).get("torch.nn.Transformer", {}).get("scores")
-    reaches = "PyTorch's own Transformer, trained by the same recipe, reaches"
     return {
         "bleu": f"{record['scores']['test_2016_flickr']['cased']['bleu']:.1f}",
         "papers": f"{record['scores']['test_2016_flickr']['papers']['bleu']:.1f}",
-        "bleu_of_torch": f"{reaches} {rival['cased']['bleu']:.1f}." if rival else "",
         "test_sentences": f"{len(analysis['statistics']['beam']['length']):,}",
         "beam_size": str(record["decoding"]["beam_size"]),
         "parameters": f"{record['parameters'] / 1e6:.1f}",
