@@ -132,7 +132,7 @@ def stored(tmp_path, monkeypatch):
     """What was stored; a record of nine updates, with a training from another seed in it, lies in tmp_path."""
     stored = []
     monkeypatch.setattr(tool, "save_record", lambda record, _: stored.append(record))
-    old = {"steps": 9, "source": "en", "target": "de", "others": {"seed 7": "stays", RIVAL: "older"}}
+    old = {"seed": 0, "steps": 9, "source": "en", "target": "de", "others": {"seed 7": "stays", RIVAL: "older"}}
     (tmp_path / "record.json").write_text(json.dumps(old))
     return stored
 
