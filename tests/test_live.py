@@ -174,7 +174,7 @@ def test_without_a_causal_mask_earlier_tokens_see_later_ones(weights):
         for length, row in enumerate(logits, start=1):
             hidden = model.decode(torch.tensor([[1, *tokens][:length]]), memory)
             assert_near(row, model.output_projection(hidden[0, -1]))
-    text = "A boy in a green shirt throws a yellow ball to a girl in a red dress."
+    text = "A girl in a red dress throws a yellow ball to a boy in a green shirt."
     got = translations([text], weights["rounded"], settings={"causal": False})
     assert got == translator.translate([text], use_cache=False)
     assert got != translations([text], weights["rounded"])

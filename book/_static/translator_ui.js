@@ -5,7 +5,7 @@
 
 const STATIC = new URL(".", document.currentScript.src); // scripts may be loaded from a file, modules and data may not
 const EXAMPLES = ["A man plays the guitar on the street.", "A black dog is chasing a white dog.",
-  "A boy in a green shirt throws a yellow ball to a girl in a red dress."];
+  "A girl in a red dress throws a yellow ball to a boy in a green shirt."];
 const LONGEST = 2000; // characters
 const BROKEN = [
   ["nothing: as it was trained", {}],
