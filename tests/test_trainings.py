@@ -12,7 +12,7 @@ import torch.nn.functional as F
 import trainings as tool
 from bleu import bleu, compared, sentence_counts
 from equivalence import torch_names
-from record import log_of
+from record import SPLITS, log_of, scores
 from reference import equal, padded_batch, randomise, small_config
 from small import MICRO, nonsense, write_log
 from test_record import FOLDER, data, record, with_data
@@ -216,7 +216,8 @@ def test_a_student_learns_from_what_its_teachers_say(tmp_path, monkeypatch):
         models.append(randomise(Transformer(first.model.config)).eval())
         (folder := tmp_path / name).mkdir()
         save_weights(folder / "model.safetensors", models[-1])
-    distillation.distill(tmp_path, tmp_path / "pairs", [tmp_path, tmp_path / "1", tmp_path / "2"])
+    ensemble = distillation.teacher(tmp_path, [tmp_path, tmp_path / "1", tmp_path / "2"])
+    distillation.distill(tmp_path, tmp_path / "pairs", ensemble)
     got = read_parallel(tmp_path / "pairs/train.en", tmp_path / "pairs/train.de")
     assert got.source == corpora["train"].source
 
@@ -225,6 +226,13 @@ def test_a_student_learns_from_what_its_teachers_say(tmp_path, monkeypatch):
 
     assert got.target == said(models)
     assert all(got.target != said(models[:n] + models[n + 1 :]) for n in range(3))
+    parts = {split: ParallelCorpus(got.source, [f"ein Hund in {split}"] * 60) for split in SPLITS}
+    monkeypatch.setattr(distillation, "corpus", lambda _, split: parts[split])
+    saved = []
+    monkeypatch.setattr(distillation, "save_record", lambda known, _: saved.append(known["others"]["ensemble"]))
+    distillation.add_scores(tmp_path, ensemble)
+    for split, kept in zip(SPLITS, ("scores", "val_scores"), strict=True):
+        assert saved[0][kept] == scores(got.target, parts[split].target, "de")
     learnt = []
     monkeypatch.setattr(tool, "train_translator", lambda *pairs, **_: learnt.extend(pairs[:2]))
     languages = {"source": "en", "target": "de", "seed": 0}
