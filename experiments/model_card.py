@@ -40,7 +40,7 @@ such as one says of a photograph.
 
 Every score of this model is that of these very weights, computing in single precision on a CPU, by beam search with
 {beam_size} hypotheses and length penalty {length_penalty}. The weights were chosen by their loss on `val`,
-nothing on `test_2016_flickr`, which is small: a difference of one BLEU may be luck.
+and the seed by its BLEU there, nothing on `test_2016_flickr`, which is small: a difference of one BLEU may be luck.
 
 - *Cased* is sacreBLEU of the plain text: `{cased}`.
 - *Papers* is what most papers on Multi30k report. Both sides are lower-cased, their punctuation is normalised, and they

@@ -18,6 +18,7 @@ from test_record import FOLDER, TEST, data, with_data
 
 from transformer_lib.decoding import beam_search
 from transformer_lib.model import Memory, Transformer, evaluation
+from transformer_lib.translation import Translator
 
 STATIC = live.ROOT / "book" / "_static"
 RECORD = live.ROOT / "records" / "live.json"
@@ -104,6 +105,13 @@ def test_tokens_become_the_same_text(weights):
     assert list(ask([{"what": "decode", "tokens": tokens} for tokens in lists], weights["rounded"])) == expected
 
 
+def test_spaces_that_do_not_break_stay(weights):
+    sentence = "A guy dressed in a white uniform with a number 3 on it playing soccer."
+    (translation,) = translations([sentence], weights["exact"])
+    assert [translation] == Translator.from_pretrained(FOLDER).translate([sentence])
+    assert "\xa0" in translation
+
+
 def test_logits_and_attention_of_ten_sentences(weights):
     translator = python()
     german = translations(TEN, weights["exact"])
@@ -174,7 +182,7 @@ def test_without_a_causal_mask_earlier_tokens_see_later_ones(weights):
         for length, row in enumerate(logits, start=1):
             hidden = model.decode(torch.tensor([[1, *tokens][:length]]), memory)
             assert_near(row, model.output_projection(hidden[0, -1]))
-    text = "A girl in a red dress throws a yellow ball to a boy in a green shirt."
+    text = "A boy in a green shirt throws a yellow ball to a girl in a red dress."
     got = translations([text], weights["rounded"], settings={"causal": False})
     assert got == translator.translate([text], use_cache=False)
     assert got != translations([text], weights["rounded"])

@@ -25,7 +25,7 @@ from transformer_lib.recipes import PRESETS
 from transformer_lib.translation import Attention, Translator
 
 MINUTES = {"T4": 12, "A100": 8, "H100": 8, "B200": 8}  # of the whole training, predicted
-WHOLE = {"steps": 12_000}  # at most: the preset stops when ten validations in a row were no better
+WHOLE: dict[str, float] = {"steps": 12_000}  # at most: the preset stops when ten validations in a row were no better
 SHORT: dict[str, float] = {"steps": 240, "warmup_steps": 80, "evaluate_every": 60, "batch_tokens": 1024}
 
 

@@ -7,6 +7,7 @@ const PAD = 0, BOS = 1, EOS = 2;
 
 // --- Text to tokens and back: byte-pair encoding over bytes -----------------------------------------------------
 
+const LINE_ENDS = /[ \t-\r\x1c-\x1e\x85\u2028\u2029]+/; // spaces of other kinds are letters, and stay
 // Words, numbers and signs, each with the space before it; what is left are spaces.
 const WORDS = new RegExp("'(?:s|t|re|ve|m|ll|d)| ?\\p{L}+| ?\\p{N}+| ?[^\\p{White_Space}\\p{L}\\p{N}]+" +
   "|\\p{White_Space}+(?!\\P{White_Space})|\\p{White_Space}+", "gu");
@@ -255,7 +256,7 @@ class Translator {
   }
 
   text(tokens) {
-    return this.tokenizer.decode(tokens).split(/\p{White_Space}+/u).filter(Boolean).join(" ");
+    return this.tokenizer.decode(tokens).split(LINE_ENDS).filter(Boolean).join(" ");
   }
 
   translate(text, options) {
