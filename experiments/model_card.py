@@ -45,9 +45,9 @@ and the seed by its BLEU there, nothing on `test_2016_flickr`, which is small: a
 - *Cased* is sacreBLEU of the plain text: `{cased}`.
 - *Papers* is what most papers on Multi30k report. Both sides are lower-cased, their punctuation is normalised, and they
   are cut into tokens, by sacremoses {sacremoses}: `{papers}`.
-- The rows *seed N* are other trainings by the same recipe, and *ensemble* is all three together. *Smaller batches* are
-  of the recipe before it: one batch in each step instead of two, a learning rate of 0.004, 9,000 steps.
-  *torch.nn.Transformer* (with PyTorch's layers) and *German to English* were trained by that one, too.
+- The rows *seed N* are other trainings by the same recipe, and *ensemble* is all three together, the teacher of
+  *student*. *Smaller batches* are of the recipe before it: one batch in each step instead of two, a learning rate of
+  0.004, 9,000 steps. *torch.nn.Transformer* (with PyTorch's layers) and *German to English* were trained by that one.
   `variations.json` has short trainings, each changed in one thing.
 - *Untrained model* is this one before its first update, searched greedily. *Word-by-word dictionary* replaces each word
   by the one that it is most often aligned with in the training pairs. Both, and the source, are scored on the test set.
