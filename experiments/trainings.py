@@ -83,7 +83,6 @@ SEARCHES: dict[str, dict[str, Any]] = {
 TRAININGS: dict[str, dict[str, Any]] = {  # parts of the preset, of its whole length; "build" makes the model
     AS_IT_IS: {},
     "seed 0": {"training": {"seed": 0}},
-    "seed 1": {"training": {"seed": 1}},
     "seed 2": {"training": {"seed": 2}},
     "seed 3": {"training": {"seed": 3}},
     "norms behind the sub-layers": {"model": {"norm_first": False}},

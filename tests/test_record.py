@@ -156,6 +156,7 @@ def test_no_file_was_changed_added_or_lost():
 def test_the_record_says_what_the_other_files_say():
     said, log = record(), [json.loads(line) for line in (FOLDER / "log.jsonl").read_text().splitlines()]
     given = {name: said[name] for name in ("source", "target", "seed")}
+    assert f"seed {said['seed']}" in said["command"]
     where = {name: said[name] for name in tool.environment(said["commit"])}
     rebuilt = tool.metadata(FOLDER, said["command"], where, **given)
     environment = ("torch", "python", "sacremoses")
