@@ -86,9 +86,11 @@ FACTS = r"""() => {
       .map(element => element.outerHTML.slice(0, 100)),
     raw: article.textContent.match(/\\[a-zA-Z(\[]+|\$[^$\n]+\$|\{(ref|cite|term|eq|glue|math|numref)[^}]*\}`/g) ?? [],
     errors: document.querySelectorAll("mjx-merror, .problematic").length,
-    small: [...document.querySelectorAll(".cell_output img[src$='.svg']")]
-      .filter(image => image.getBoundingClientRect().width < Math.min(image.naturalWidth, 570) - 1)
-      .map(image => image.alt.slice(0, 80)),
+    cut: [...document.querySelectorAll("article :is(img, svg)")].filter(picture => {
+      const { left, right } = picture.getBoundingClientRect(), column = document.querySelector("article").clientWidth;
+      return right - left > column || [picture.closest("figure"), picture.parentElement].some(
+        block => block && block.scrollWidth > block.clientWidth + 1 && getComputedStyle(block).overflowX !== "visible");
+    }).map(picture => picture.outerHTML.slice(0, 100)),
     stops: document.querySelectorAll("mjx-container[tabindex]").length,
     ids: [...document.querySelectorAll("[id]")].map(element => element.id),
     links: [...new Set([...document.querySelectorAll("a[href]")]
@@ -116,7 +118,7 @@ def test_a_page_is_whole_without_a_network_and_on_a_phone(look, page):
     assert facts["errors"] == 0, "formulas or references that are shown as errors"
     assert facts["stops"] == 0, "formulas that the tab key stops at"
     assert (facts["width"], facts["wide"]) == (360, [])
-    assert facts["small"] == [], "figures too small to read; they scroll instead"
+    assert facts["cut"] == [], "pictures that a phone does not show as a whole"
     assert sorted(facts["ids"]) == sorted(set(facts["ids"]))
 
 

@@ -17,7 +17,7 @@ import yaml
 ROOT = Path(__file__).resolve().parent.parent
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 WORKS_ON_SCREEN = re.compile(
-    r"<(script|noscript|nav)\b.*?</\1>|<link\b[^>]*>|<a class=\"headerlink\".*?</a>"
+    r"<(script|noscript|nav)\b.*?</\1>|<(?:link|source)\b[^>]*>|<a class=\"headerlink\".*?</a>"
     r"|<p class=\"expanded admonition-title\">.*?</p>|<span class=\"sd-summary-state-marker.*?</span>",
     re.DOTALL,
 )

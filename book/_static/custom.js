@@ -19,3 +19,37 @@ document.addEventListener("DOMContentLoaded", () => {
     button.insertAdjacentHTML("afterbegin", '<span class="visually-hidden">Colours: </span>');
   }
 });
+
+// A picture that is shown smaller than it was drawn, or in rows of its panels, has a button: it then opens as it was
+// drawn, in a window that scrolls.
+document.addEventListener("DOMContentLoaded", () => {
+  function enlarge(picture, name) {
+    const whole = picture.cloneNode(true), dialog = document.createElement("dialog");
+    dialog.className = "enlarged";
+    dialog.setAttribute("aria-label", name);
+    dialog.innerHTML = '<form method="dialog"><button>Close</button></form><div class="scrolls" tabindex="0"></div>';
+    dialog.lastElementChild.append(whole);
+    dialog.addEventListener("click", ({ target }) => target === dialog && dialog.close());
+    dialog.addEventListener("close", () => dialog.remove());
+    picture.closest("figure, .output, div").append(dialog);
+    dialog.showModal();
+  }
+  for (const picture of document.querySelectorAll(".bd-article :is(figure img, .cell_output img, svg.drawing)")) {
+    const number = picture.closest("figure")?.querySelector(".caption-number")?.textContent.trim();
+    const name = number ?? "the picture", button = document.createElement("button");
+    Object.assign(button, { type: "button", className: "enlarge", textContent: `Enlarge ${name}`, hidden: true });
+    (picture.closest("picture, a") ?? picture).after(button);
+    const open = () => enlarge(picture, number ?? picture.alt ?? picture.getAttribute("aria-label"));
+    button.addEventListener("click", open);
+    picture.addEventListener("click", ({ target }) => button.hidden || target.closest("a") || open());
+    new ResizeObserver(() => {
+      const width = picture.naturalWidth ?? picture.width.baseVal.value;
+      button.hidden = picture.clientWidth > 0.8 * width && [undefined, picture.src].includes(picture.currentSrc);
+    }).observe(picture);
+  }
+});
+
+// On a phone a chapter begins with its first words: the map is folded.
+document.addEventListener("DOMContentLoaded", () => {
+  for (const map of document.querySelectorAll(".you-are-here")) map.open = !matchMedia("(max-width: 720px)").matches;
+});

@@ -301,8 +301,9 @@ WIDGETS.positions = ({ d_model, length, query, key }) => {
     clocks.map((i) => `clock ${i}`), ["sin p", "cos p", "sin q", "cos q", "adds"], 5, "", 2);
   const curve = draw("polyline", { class: "curve" }), mark = draw("circle", { r: 5 });
   const [x, y] = [(q) => 10 + 3 * q, (product) => 98 - 22 * product];
-  const plot = picture(20 + 3 * length, 140, line(10, 98, 10 + 3 * length, 98, "thin"), curve, mark,
-    draw("text", { x: 10 + 1.5 * length, y: 136 }, `dot product with positions q = 0 to ${length} (line: 0, dot: q)`));
+  const plot = make("div", { class: "widget-plot" },
+    picture(20 + 3 * length, 120, line(10, 98, 10 + 3 * length, 98, "thin"), curve, mark),
+    make("div", {}, `dot product with positions q = 0 to ${length} (line: 0, dot: q)`));
   function update() {
     const [p, q] = [place.p, place.q].map((position) => positionRow(position, d_model));
     rows.show(clocks.map((i) => {

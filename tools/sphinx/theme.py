@@ -14,6 +14,7 @@ import yaml
 from address import repository, site
 from docutils import nodes
 from page_numbers import number_of
+from panels import stacked
 from sphinx.application import Sphinx
 from sphinx.config import Config
 
@@ -169,7 +170,7 @@ def small_map(page: str) -> str:
     drawing = drawing.replace(f'<a href="{page.removeprefix("book/")}.html">', '<g class="here">')
     drawing = re.sub(r"<a [^>]*>", "<g>", drawing).replace("</a>", "</g>").replace("map-tip", "map-here-tip")
     drawing = re.sub(r'role="group" aria-label="[^"]*"', f'role="img" aria-label="{here}"', drawing)
-    return f'<figure class="you-are-here d-print-none">{drawing}<figcaption>You are here</figcaption></figure>'
+    return f'<details class="you-are-here d-print-none" open><summary>You are here</summary>{drawing}</details>'
 
 
 def in_line(paragraph: nodes.paragraph) -> bool:
@@ -261,6 +262,26 @@ def lead_along_the_main_line(
 # --- the figures -------------------------------------------------------------------------------------------------
 
 
+def stack_the_panels(
+    app: Sphinx, page: str, template: str, context: dict[str, Any], doctree: nodes.document
+) -> None:
+    """Give each figure with panels side by side a copy for phones, in which they stand in rows."""
+
+    def choose(image: re.Match[str]) -> str:
+        rows = stacked(Path(app.srcdir, sources[image[2]]).read_text(encoding="utf-8"))
+        if not rows:
+            return image[0]
+        copy = Path(app.outdir, "_images", image[2].replace(".svg", "-rows.svg"))
+        copy.parent.mkdir(exist_ok=True)
+        copy.write_text(rows, encoding="utf-8")
+        source = f'<source media="screen and (max-width: 576px)" srcset="{image[1]}{copy.name}" />'
+        return f"<picture>{source}{image[0]}</picture>"
+
+    if doctree is not None:
+        sources = {name: path for path, name in app.builder.images.items()}
+        context["body"] = re.sub(r'<img\b[^>]*\bsrc="([^"]*_images/)([^"]+\.svg)"[^>]*>', choose, context["body"])
+
+
 def darken_the_ink(app: Sphinx, error: Exception | None) -> None:
     """Darken the grey of the page's copies of the figures: only a notebook cannot invert them on a dark page."""
     for figure in Path(app.outdir, "_images").glob("*.svg"):
@@ -274,6 +295,7 @@ def setup(app: Sphinx) -> dict[str, bool]:
     app.connect("doctree-resolved", finish_the_cells)
     app.connect("doctree-resolved", keep_together)
     app.connect("html-page-context", complete_the_page)
+    app.connect("html-page-context", stack_the_panels)
     app.connect("html-page-context", lead_along_the_main_line)
     app.connect("build-finished", darken_the_ink)
     app.connect("html-page-context", add_launchers, priority=502)  # after the theme's own buttons
