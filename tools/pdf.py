@@ -7,6 +7,9 @@ import os
 import re
 import shutil
 import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from html import unescape
 from pathlib import Path
 from typing import Any
@@ -15,6 +18,7 @@ from urllib.parse import urlsplit
 import yaml
 
 ROOT = Path(__file__).resolve().parent.parent
+LIMIT = 30 * 60  # seconds: several times what the longest step, printing, takes on a slow and busy machine
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 WORKS_ON_SCREEN = re.compile(
     r"<(script|noscript|nav)\b.*?</\1>|<(?:link|source)\b[^>]*>|<a class=\"headerlink\".*?</a>"
@@ -97,19 +101,44 @@ def page_numbers(pdf: bytes) -> dict[str, int]:
     return {name.decode(): pages.index(page) + 1 for name, page in places}
 
 
-def print_it(browser: Any, page: Path, pdf: Path) -> Any:
-    """Print a page of HTML, once its formulas are there; once more, with numbers in its contents. Returns the tab."""
-    tab = browser.new_context(offline=True, color_scheme="light").new_page()
-    tab.goto(page.as_uri(), timeout=0)
-    tab.evaluate("() => MathJax.startup.promise.then(() => document.fonts.ready).then(() => null)")
+@contextmanager
+def answers_within(seconds: float, asked: str) -> Iterator[None]:
+    """End this program, in one line, if the browser has not done in this time what it was asked to."""
+
+    def give_up() -> None:
+        print(f"Chromium hangs: {seconds:g} seconds after it was asked to {asked}, it has not; try again", file=sys.stderr)
+        sys.stderr.flush()
+        os._exit(1)  # the main thread waits for the browser, which Playwright's own process now ends
+
+    timer = threading.Timer(seconds, give_up)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
+def print_it(browser: Any, page: Path, pdf: Path, limit: float = LIMIT) -> Any:
+    """Print a page of HTML, once its formulas are there; once more, with numbers in its contents. Returns the tab.
+
+    The PDF is there only when it is finished. `limit` is in seconds, for each of the browser's steps.
+    """
+    tab, unfinished = browser.new_context(offline=True, color_scheme="light").new_page(), pdf.with_suffix(".part")
+    with answers_within(limit, "load the page and set its formulas"):
+        tab.goto(page.as_uri(), timeout=0)
+        tab.evaluate("() => MathJax.startup.promise.then(() => document.fonts.ready).then(() => null)")
     for _ in range(2):
-        tab.pdf(path=pdf, prefer_css_page_size=True, outline=True, tagged=True)
+        with answers_within(limit, "print"):
+            tab.pdf(path=unfinished, prefer_css_page_size=True, outline=True, tagged=True)
         number = "(links, pages) => links.forEach(link => { link.dataset.page = pages[link.hash.slice(1)]; })"
-        tab.eval_on_selector_all(".paper-contents a", number, page_numbers(pdf.read_bytes()))
+        tab.eval_on_selector_all(".paper-contents a", number, page_numbers(unfinished.read_bytes()))
+    unfinished.replace(pdf)
     return tab
 
 
-if __name__ == "__main__":
+def main(limit: float = LIMIT) -> None:
+    """Join the rendered book to one page and print it."""
     from playwright.sync_api import sync_playwright
 
     if not chromium():
@@ -117,4 +146,10 @@ if __name__ == "__main__":
     joined = ROOT / "_build" / "tested-transformer.html"
     joined.write_text(join(ROOT / "_build" / "html"), encoding="utf-8")
     with sync_playwright() as playwright:
-        print_it(playwright.chromium.launch(executable_path=chromium()), joined, joined.with_suffix(".pdf"))
+        with answers_within(limit, "start"):
+            browser = playwright.chromium.launch(executable_path=chromium(), timeout=0)
+        print_it(browser, joined, joined.with_suffix(".pdf"), limit)
+
+
+if __name__ == "__main__":
+    main()
