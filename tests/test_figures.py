@@ -1,4 +1,4 @@
-"""The figures, drawings and lines of the rendered book: text that is whole with any font, and sizes that can be read."""
+"""The figures, drawings and lines of the rendered book: whole text, legible sizes."""
 
 import re
 from pathlib import Path
@@ -54,12 +54,18 @@ FAULTS = r"""fonts => {
   for (const family of fonts) {
     style.textContent = `svg :is(text, tspan) { font-family: "${family}" !important; }`;
     for (const svg of document.querySelectorAll("svg:not(svg svg)")) {
-      const edge = svg.getBoundingClientRect(), words = [], frames = [];
-      for (const shape of svg.querySelectorAll("text, rect, circle, path")) {
+      const edge = svg.getBoundingClientRect(), words = [], frames = [], lines = [];
+      for (const shape of svg.querySelectorAll("text, rect, circle, path, polyline:not(.curve)")) {
         if (!shape.checkVisibility()) continue;
         const { x, y, width, height } = shape.getBBox();
-        if (!shape.matches("text")) {
-          if (isFrame(shape, getComputedStyle(shape)) && width && height) frames.push(placed(shape, x, y, width, height));
+        if (shape.matches("polyline")) {
+          for (const [i, { x, y }] of [...shape.points].entries()) {
+            const from = i ? shape.points[i - 1] : { x, y }, size = [Math.abs(x - from.x), Math.abs(y - from.y)];
+            lines.push(placed(shape, Math.min(x, from.x), Math.min(y, from.y), size[0] || 0.5, size[1] || 0.5));
+          }
+        } else if (!shape.matches("text")) {
+          if (isFrame(shape, getComputedStyle(shape)) && width && height)
+            frames.push(placed(shape, x, y, width, height));
         } else if (width && !shape.closest("defs") && getComputedStyle(shape).opacity > 0) {
           const own = { text: shape.textContent.replace(/\s+/g, " ").trim(), frames: frames.length, ...ink(shape) };
           if (sticksOut(own, edge) > 0.5) found.push([family, own.text, "is cut"]);
@@ -68,6 +74,8 @@ FAULTS = r"""fonts => {
           words.push(own);
         }
       }
+      for (const own of words) for (const line of lines)
+        if (overlap(own, line) > 0) found.push([family, own.text, "lies on a line"]);
       for (const own of words) {  // what is drawn before its own box lies below that box
         const first = frames.slice(0, own.frames).findLastIndex(frame => sticksOut(own, frame) <= 0);
         for (const frame of frames.slice(Math.max(first, 0)))
@@ -112,6 +120,19 @@ def test_text_in_a_figure_is_whole_and_touches_nothing_with_any_font(page):
 
 
 @rendered
+def test_no_text_of_a_figure_is_smaller_than_10_pixels_on_a_laptop():
+    small = {}
+    for figure in FIGURES:
+        svg = figure.read_text(encoding="utf-8")
+        if "figure_1" in svg and not figure.stem.endswith("-rows"):
+            width = float(re.search(r'viewBox="0 0 (\S+)', svg)[1])  # in points; the column has 840 pixels
+            sizes = [float(size) for size in re.findall(r'<text style="[^"]*font-size: ([\d.]+)px', svg)]
+            if sizes and min(sizes) * min(4 / 3, 840 / width) < 10:
+                small[figure.name] = min(sizes)
+    assert small == {}
+
+
+@rendered
 @pytest.mark.parametrize("name", [name for name, html in PAGES.items() if "<svg" in html or 'class="widget"' in html])
 def test_text_in_a_drawing_or_a_widget_is_whole_and_touches_nothing_with_any_font(visit, name):
     assert visit(name, LAPTOP).evaluate(FAULTS, FONTS) == []
@@ -123,7 +144,10 @@ def test_a_picture_that_is_shown_small_opens_in_its_full_size(visit, how):
     """A figure with panels, which a phone has in rows, and a drawing."""
     for name, place in (("02_attention", "#fig-attention-mechanism"), ("07_model", "#fig-model")):
         page = visit(name, PHONE)
-        picture, opens = page.locator(f"{place} :is(img, svg.drawing)"), page.locator(f"{place} > * .enlarge, {place} > .enlarge")
+        picture, opens = (
+            page.locator(f"{place} :is(img, svg.drawing)"),
+            page.locator(f"{place} > * .enlarge, {place} > .enlarge"),
+        )
         number = page.locator(f"{place} .caption-number").inner_text().strip()
         assert opens.inner_text() == f"Enlarge {number}"
         if how == "Escape":

@@ -107,7 +107,9 @@ def test_a_browser_that_hangs_is_told_in_one_line(tmp_path):
     call = "import pdf; pdf.ROOT = pdf.Path('.'); pdf.join = lambda site: ''; pdf.main(limit=0.1)"
     (tmp_path / "_build").mkdir()
     environment = os.environ | {"CHROMIUM": str(fake), "PYTHONPATH": str(ROOT / "tools")}
-    with open(tmp_path / "errors", "w+", encoding="utf-8") as errors:  # Playwright's process, which ends later, has it too
+    with open(
+        tmp_path / "errors", "w+", encoding="utf-8"
+    ) as errors:  # Playwright's process, which ends later, has it too
         code = subprocess.run([sys.executable, "-c", call], cwd=tmp_path, env=environment, stderr=errors).returncode
         errors.seek(0)
         line = "Chromium hangs: 0.1 seconds after it was asked to start, it has not; try again\n"

@@ -112,6 +112,7 @@ def test_the_small_map_marks_the_chapter_s_boxes_and_is_one_picture():
     assert re.findall(r'class="here"><rect[^>]*/><text[^>]*>([^<]*)<', drawn) == ["masked self-attention"]
     assert "This chapter: masked self-attention." in drawn
     assert "<a " not in drawn
+    assert re.match(r"<details [^>]*\bopen><summary>You are here</summary><svg", drawn)
     assert theme.small_map("book/06_layers").count('class="here"') == 9
     assert theme.small_map("book/01_recurrence") == ""
 

@@ -106,7 +106,9 @@ def answers_within(seconds: float, asked: str) -> Iterator[None]:
     """End this program, in one line, if the browser has not done in this time what it was asked to."""
 
     def give_up() -> None:
-        print(f"Chromium hangs: {seconds:g} seconds after it was asked to {asked}, it has not; try again", file=sys.stderr)
+        print(
+            f"Chromium hangs: {seconds:g} seconds after it was asked to {asked}, it has not; try again", file=sys.stderr
+        )
         sys.stderr.flush()
         os._exit(1)  # the main thread waits for the browser, which Playwright's own process now ends
 

@@ -32,13 +32,15 @@ def texts(group: Element) -> Iterator[Span]:
     for parent in group.iter():
         for text in parent.findall(f"{{{SVG}}}text"):
             style = text.get("style", "") + ";" + "".join(part.get("style", "") for part in text)
+            transform = parent.get("transform", "") + text.get("transform", "")
+            moved, turned = (re.search(rf"{name}\({NUMBER}", transform) for name in ("translate", "rotate"))
             size = float(re.search(rf"font-size: {NUMBER}px", style)[1])  # type: ignore[index]
+            font = FontProperties(
+                family="DejaVu Sans", size=size, weight="bold" if "weight: 700" in style else "normal"
+            )
             words = " ".join("".join(text.itertext()).split())
-            weight = FontProperties(family="DejaVu Sans", size=size, weight="bold" if "weight: 700" in style else None)
-            width, height, _ = text_to_path.get_text_width_height_descent(words.replace("$", r"\$"), weight, ismath=False)
-            moved = re.search(rf"translate\({NUMBER}", parent.get("transform", "") + text.get("transform", ""))
+            width, height, _ = text_to_path.get_text_width_height_descent(words, font, ismath=False)
             x = float(text.get("x", moved[1] if moved else 0))
-            turned = re.search(rf"rotate\({NUMBER}", parent.get("transform", "") + text.get("transform", ""))
             if turned and float(turned[1]):
                 yield x - height - width * (abs(float(turned[1])) < 80), x + height
             else:
@@ -114,9 +116,9 @@ def stacked(svg: str) -> str:
         if shared and not x:
             moved = f"translate({panel.frame - first.frame:g} 0)"
             ElementTree.SubElement(group, f"{{{SVG}}}g", transform=moved).extend(scale(first))
-        style = "font: italic 9px 'DejaVu Sans', 'Verdana', sans-serif; fill: #404040"
-        name = ElementTree.SubElement(figure, f"{{{SVG}}}text", style=style, x=f"{start:g}", y=f"{y + 9:g}")
-        name.text = label
+        style = "font: italic 9px 'DejaVu Sans', 'Verdana', sans-serif; fill: #737373"
+        words = ElementTree.SubElement(figure, f"{{{SVG}}}text", style=style, x=f"{start:g}", y=f"{y + 9:g}")
+        words.text = label
         x = start + panel.right - panel.left + 4
         widest = max(widest, x)
     root.set("viewBox", f"0 0 {widest:g} {y + height + 14:g}")

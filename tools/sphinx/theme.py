@@ -262,9 +262,7 @@ def lead_along_the_main_line(
 # --- the figures -------------------------------------------------------------------------------------------------
 
 
-def stack_the_panels(
-    app: Sphinx, page: str, template: str, context: dict[str, Any], doctree: nodes.document
-) -> None:
+def stack_the_panels(app: Sphinx, page: str, template: str, context: dict[str, Any], doctree: nodes.document) -> None:
     """Give each figure with panels side by side a copy for phones, in which they stand in rows."""
 
     def choose(image: re.Match[str]) -> str:
