@@ -148,6 +148,7 @@ def test_a_picture_that_is_shown_small_opens_in_its_full_size(visit, how):
             page.locator(f"{place} :is(img, svg.drawing)"),
             page.locator(f"{place} > * .enlarge, {place} > .enlarge"),
         )
+        assert opens.count() == 1
         number = page.locator(f"{place} .caption-number").inner_text().strip()
         assert opens.inner_text() == f"Enlarge {number}"
         if how == "Escape":
