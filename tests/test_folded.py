@@ -10,6 +10,8 @@ from pathlib import Path
 import jupytext
 import pytest
 
+from transformer_lib.exercises import own_file
+
 ROOT = Path(__file__).resolve().parent.parent
 MAIN = [path for path in sorted((ROOT / "chapters").glob("*.md")) if re.match(r"(0[1-9]|1[0-7])_", path.stem)]
 FOLDED = {"hide-cell", "hide-input", "remove-cell", "remove-input"}
@@ -56,11 +58,11 @@ def unexplained(cells):
         used, made, others = names(source)
         if solution or tags & FOLDED:
             folded |= made - others
-        elif not any(tag.startswith("export") for tag in tags):  # those are a module, whose beginning is folded
-            known |= words(comments(source))
-            if missing := (used & folded) - known - made:
-                yield source.splitlines()[0], sorted(missing)
-            known |= made
+            continue
+        known |= words(comments(source)) | made
+        module = any(tag.startswith("export") for tag in tags)  # its beginning is folded
+        if not module and (missing := (used & folded) - known):
+            yield source.splitlines()[0], sorted(missing)
 
 
 @pytest.mark.parametrize("chapter", MAIN, ids=lambda path: path.stem)
@@ -74,3 +76,30 @@ def test_such_a_name_would_be_found():
     assert [*unexplained(jupytext.reads(head + text, "md:myst").cells)] == [("print(x)", ["x"])]
     for better in (text.replace("Text.", "`x` is one."), text.replace("print(x)", "print(x)  # x is one")):
         assert [*unexplained(jupytext.reads(head + better, "md:myst").cells)] == []
+
+
+ANSWERS = {  # what the library has for each part that the reader writes
+    "attention": "scaled_dot_product_attention", "split_heads": "split_heads", "merge_heads": "merge_heads",
+    "MultiHeadAttention": "MultiHeadAttention", "sinusoidal_table": "sinusoidal_table", "padding_mask": "padding_mask",
+    "causal_mask": "causal_mask", "FeedForward": "FeedForward", "EncoderLayer": "EncoderLayer",
+    "DecoderLayer": "DecoderLayer", "Transformer": "Encoder Decoder Transformer", "make_batch": "_pad",
+    "batches_by_length": "token_batches", "label_smoothed_loss": "translation_loss",
+    "learning_rate": "inverse_sqrt_schedule", "training_step": "train_step",
+    "greedy": "decode_token_by_token greedy_decode", "beam_search": "beam_search _Beam",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("part", own_file.gaps(), ids=lambda part: part.name)
+def test_the_library_s_answer_to_a_gap_is_folded_as_the_solution_is(part):
+    if part.name not in ANSWERS:
+        assert part.name == "LayerNorm"  # the library takes PyTorch's
+        return
+    (chapter,) = (ROOT / "chapters").glob(f"{part.chapter:02}_*.md")
+    left, other = set(ANSWERS[part.name].split()), re.compile(r"export-(chapter_\d+|gaps|solved|teaching)")
+    for cell in jupytext.read(chapter).cells:
+        tags = cell.metadata.get("tags", [])
+        if any(tag.startswith("export") and not other.fullmatch(tag) for tag in tags):
+            found = left & set(re.findall(r"^(?:class|def) (\w+)", cell.source, re.MULTILINE))
+            assert not found or FOLDED & set(tags), f"{found} stands open in {chapter.name}"
+            left -= found
+    assert left == set(), f"not in {chapter.name}"
