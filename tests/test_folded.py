@@ -71,7 +71,8 @@ def test_visible_code_uses_no_name_that_only_a_folded_cell_explains(chapter):
 
 
 def test_such_a_name_would_be_found():
-    text = '```{code-cell} ipython3\n:tags: [hide-input]\n\nx = 1\n```\n\nText.\n\n```{code-cell} ipython3\nprint(x)\n```\n'
+    cell = "```{code-cell} ipython3\n"
+    text = f"{cell}:tags: [hide-input]\n\nx = 1\n```\n\nText.\n\n{cell}print(x)\n```\n"
     head = "---\njupytext: {text_representation: {extension: .md, format_name: myst}}\n---\n\n"
     assert [*unexplained(jupytext.reads(head + text, "md:myst").cells)] == [("print(x)", ["x"])]
     for better in (text.replace("Text.", "`x` is one."), text.replace("print(x)", "print(x)  # x is one")):
