@@ -230,6 +230,14 @@ def exercises_and_solutions(page):
     return exercises
 
 
+@pytest.mark.parametrize("page", IN_DEPTH, ids=lambda path: path.stem)
+def test_the_chapter_links_to_every_page_in_depth_below_it(page):
+    """As the front page says."""
+    (chapter,) = (main for main in MAIN if main.stem[:2] == page.stem[:2])
+    label = re.search(r"^\((ch-[\w-]+)\)=$", page.read_text(encoding="utf-8"), re.MULTILINE)[1]
+    assert f"{label}`" in chapter.read_text(encoding="utf-8") or f"<{label}>" in chapter.read_text(encoding="utf-8")
+
+
 @each_main_page
 def test_every_chapter_has_the_parts_of_a_chapter(chapter):
     text = chapter.read_text(encoding="utf-8")

@@ -23,7 +23,7 @@ import notebooks
 import pytest
 import torch
 from nbclient import NotebookClient
-from small import ENGLISH, GERMAN, MICRO, ROOT
+from small import ENGLISH, GERMAN, MICRO, ROOT, stored_cells
 
 from transformer_lib import notebook
 from transformer_lib.architecture import KEPT, architecture
@@ -180,7 +180,7 @@ def test_captions_are_downloaded_or_uploaded_or_else_those_of_the_toy_corpus(hos
     url, sums = host
     (here := tmp_path / "here").mkdir()
     monkeypatch.chdir(here)
-    monkeypatch.setenv("TRANSFORMER_LIB_DATA", "")
+    monkeypatch.delenv("TRANSFORMER_LIB_DATA", raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setattr(corpora, "MULTI30K_SHA256", sums)
     monkeypatch.setattr(corpora, "MULTI30K_URL", f"{url}/gone")
@@ -195,6 +195,17 @@ def test_captions_are_downloaded_or_uploaded_or_else_those_of_the_toy_corpus(hos
     monkeypatch.setattr(corpora, "MULTI30K_URL", url)
     assert notebook.captions()[0] == "multi30k"
     assert capsys.readouterr().out.endswith("3,000 pairs to train on, 60 for validation, 120 for the test\n")
+
+
+def test_the_books_own_page_asks_neither_disk_nor_network_for_captions(monkeypatch, capsys):
+    """It would show a download that failed, as a page is made without a network."""
+    monkeypatch.setenv("TRANSFORMER_LIB_DATA", "")
+    monkeypatch.setattr(notebook, "load_multi30k", lambda split: pytest.fail(f"asked for {split}"))
+    assert notebook.captions().name == "toy"
+    first, *_ = capsys.readouterr().out.splitlines()
+    assert first == "There is no Multi30k here: the toy corpus takes its place."
+    printed = [output.get("text", "") for cell in stored_cells("17_multi30k") for output in cell.get("outputs", [])]
+    assert not re.search(r"cannot download|refused", "".join("".join(text) for text in printed))
 
 
 def course(folder):

@@ -41,16 +41,21 @@ class Sentences(NamedTuple):
 def captions() -> Sentences:
     """Multi30k, from disk or by download; if it cannot be had, the toy corpus, and two lines that say what to do.
 
-    A folder multi30k beside the notebook is looked into first.
+    A folder multi30k beside the notebook is looked into first. Where $TRANSFORMER_LIB_DATA is set to nothing, neither
+    disk nor network is tried.
     """
     if Path("multi30k").is_dir():
         os.environ["TRANSFORMER_LIB_DATA"] = str(Path.cwd())
-    try:
-        found = Sentences("multi30k", *map(load_multi30k, ("train", "val", "test_2016_flickr")))
-    except InputError as error:
-        print(f"Multi30k is missing: {error}.")
-        print("Upload its files into a folder multi30k beside this notebook. Here the toy corpus takes its place.")
-        found = Sentences("toy", *map(toy_corpus, ("train", "val", "test")))
+    found = None
+    if os.environ.get("TRANSFORMER_LIB_DATA") == "":  # set to nothing, as for the book's own pages
+        print("There is no Multi30k here: the toy corpus takes its place.")
+    else:
+        try:
+            found = Sentences("multi30k", *map(load_multi30k, ("train", "val", "test_2016_flickr")))
+        except InputError as error:
+            print(f"Multi30k is missing: {error}.")
+            print("Upload its files into a folder multi30k beside this notebook. Here the toy corpus takes its place.")
+    found = found or Sentences("toy", *map(toy_corpus, ("train", "val", "test")))
     sizes = [f"{len(part):,}" for part in found[1:]]
     print(f"{found.name}: {sizes[0]} pairs to train on, {sizes[1]} for validation, {sizes[2]} for the test")
     return found

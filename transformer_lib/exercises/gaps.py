@@ -169,6 +169,9 @@ def grade_multi_head(mine: ModuleType) -> None:
             f"its matrices hold {have} numbers; four projections of {d_model} to {d_model} hold {4 * d_model**2}: "
             "for queries, keys, values, and for the merged heads"
         )
+    if filled(layer, 0.0)(x, x, x).any():
+        raise Wrong("where all weights are 0, the output should be 0: if the query is added here, the layer does that")
+    filled(layer, 1 / d_model)
     # Every projection now gives the mean of its input, in every channel, so a score is known.
     keys, values = torch.stack([x[0, 0], 0 * x[0, 0]])[None], torch.stack([x[0, 0], 0 * x[0, 0]])[None]
     scale = layer(x, keys, values)[0, 0, 0].logit().item()
@@ -341,10 +344,11 @@ def grade_feed_forward(mine: ModuleType) -> None:
 def one_after_another(mine: ModuleType, layer: nn.Module, *inputs: Tensor) -> None:
     """Each sub-layer must read a sum to which the one before it has added, and what each adds must reach the end."""
     calls: list[tuple[str, Tensor, Tensor]] = []  # its name, the tokens that it reads, what it returns
-    parts = [part for part in layer.modules() if isinstance(part, (mine.MultiHeadAttention, mine.FeedForward))]
-    for part in parts:
+    kinds = (mine.MultiHeadAttention, mine.FeedForward)
+    names = {part: name for name, part in layer.named_modules() if isinstance(part, kinds)}
+    for part in names:
         part.register_forward_hook(
-            lambda part, read, named, made: calls.append((type(part).__name__, [*read, *named.values()][0], made)),
+            lambda part, read, named, made: calls.append((names[part], [*read, *named.values()][0], made)),
             with_kwargs=True,
         )
     layer.double().eval()(*inputs)
@@ -355,22 +359,30 @@ def one_after_another(mine: ModuleType, layer: nn.Module, *inputs: Tensor) -> No
             raise Wrong(
                 f"{name} does not see what {before} has added: each sub-layer reads the sum that the last one made"
             )
-    added: list[tuple[str, Tensor]] = []  # now each adds numbers of ours, so that only the sums connect it with the end
 
-    def replace(part: nn.Module, _: Any, made: Tensor) -> Tensor:
-        added.append((type(part).__name__, random(*made.shape, seed=len(added)).requires_grad_()))
-        return added[-1][1]
+    def run(training: bool, larger: str = "") -> tuple[Tensor, dict[str, Tensor]]:
+        """Each adds numbers of ours, one of them larger ones, so that only the sums connect it with the end."""
+        added: dict[str, Tensor] = {}
 
-    for part in parts:
-        part.register_forward_hook(replace)
-    for training in (False, True):
-        added.clear()
+        def replace(part: nn.Module, _: Any, made: Tensor) -> Tensor:
+            ours = random(*made.shape, seed=9 + len(added)) * (2 if names[part] == larger else 1)
+            return added.setdefault(names[part], ours.requires_grad_())
+
+        hooks = [part.register_forward_hook(replace) for part in names]
         result = layer.train(training)(*inputs)
+        for hook in hooks:
+            hook.remove()
+        return result, added
+
+    for training in (False, True):
+        result, added = run(training)
         loud = (result * random(*result.shape)).sum()
-        for name, made in added:
+        for name, made in added.items():
             (way,) = torch.autograd.grad(loud, made, retain_graph=True, allow_unused=True)
             if way is None or not way.any():
                 raise Wrong(f"what {name} adds is lost in a later sum: add each output to the sum so far, not to x")
+            if not training and same(run(False, larger=name)[0], result, 1e-3):
+                raise Wrong(f"{name} adds as much whatever it returns: norm what it reads, or the sum, not its output")
             if training and way.all():
                 raise Wrong(f"{name} has no dropout: in training, a part of each output is dropped before it is added")
 
@@ -378,30 +390,60 @@ def one_after_another(mine: ModuleType, layer: nn.Module, *inputs: Tensor) -> No
 @gap(6, "EncoderLayer")
 def grade_encoder_layer(mine: ModuleType) -> None:
     """What every encoder layer does."""
+    one_after_another(mine, mine.EncoderLayer(8, 2, 16, 0.5), random(1, 3, 8))
     all_used(mine.EncoderLayer(8, 2, 16), random(1, 3, 8))
     torch.manual_seed(0)
     first_fault(check_encoder_layer(mine.EncoderLayer(16, 2, 32), 16))
-    one_after_another(mine, mine.EncoderLayer(8, 2, 16, 0.5), random(1, 3, 8))
 
 
 @gap(6, "DecoderLayer")
 def grade_decoder_layer(mine: ModuleType) -> None:
     """What every decoder layer does."""
-    all_used(mine.DecoderLayer(8, 2, 16), random(1, 3, 8), random(1, 4, 8))
+    x, memory = random(1, 3, 8), random(1, 4, 8)
+    one_after_another(mine, mine.DecoderLayer(8, 2, 16, 0.5), x, memory)
+    layer = mine.DecoderLayer(8, 2, 16).double().eval()
+    if same(layer(x, memory), layer(x, -memory), 1e-9):
+        raise Wrong("the memory changes nothing: the keys and values of the second attention are made of it")
+    try:
+        layer(x, memory, mask=torch.ones(1, 1, 3, 3).bool(), memory_mask=torch.ones(1, 1, 1, 4).bool())
+    except RuntimeError as error:
+        what = "mask is for the target's self-attention, memory_mask for the attention to the memory"
+        raise Wrong(f"with both masks it does not run: {what} ({' '.join(str(error).split()):.90})") from error
+    all_used(mine.DecoderLayer(8, 2, 16), x, memory)
     torch.manual_seed(0)
     first_fault(check_decoder_layer(mine.DecoderLayer(16, 2, 32), 16))
-    one_after_another(mine, mine.DecoderLayer(8, 2, 16, 0.5), random(1, 3, 8), random(1, 4, 8))
 
 
 @gap(7, "Transformer")
 def grade_transformer(mine: ModuleType) -> None:
-    """Every property of `check` that needs no training."""
-    sizes = dict(d_model=16, num_heads=2, d_ff=32, num_layers=2)
-    model, tokens = mine.Transformer(9, 9, 0, **sizes), torch.tensor([[3, 4, 5]])
+    """Two stacks of layers of their own, all devices and dtypes, and every property of `check` without training."""
+    sizes = dict(d_model=16, num_heads=2, d_ff=32, num_layers=3)
+    model, tokens = mine.Transformer(9, 9, 5, **sizes).eval(), torch.tensor([[3, 4, 7]])
     for module in model.modules():
         for name, value in vars(module).items():
             if isinstance(value, list | tuple) and any(isinstance(each, nn.Module) for each in value):
                 raise Wrong(f"{name} is a plain list, which hides its layers from the optimiser: use nn.ModuleList")
+    if not isinstance(answer := model(tokens, tokens), Tensor):
+        raise Wrong(f"forward should return the logits; it returns a {type(answer).__name__}")
+    for kind in (mine.EncoderLayer, mine.DecoderLayer):
+        if (count := sum(isinstance(module, kind) for module in model.modules())) != 3:
+            raise Wrong(f"for num_layers=3 it has {count} {kind.__name__}s: each stack has so many, of its own")
+    memories: list[Tensor] = []
+    for module in model.modules():
+        if isinstance(module, mine.DecoderLayer):
+            module.register_forward_pre_hook(
+                lambda _, given, named: memories.append([*given[1:2], named.get("memory")][0]), with_kwargs=True
+            )
+    source = torch.tensor([[4, 6, 0]])
+    try:
+        model(source, tokens[:, :2])
+    except RuntimeError as error:
+        advice = "a layer's own attention takes the mask of its own tokens, cross-attention that of the source"
+        raise Wrong(f"source and target of unequal length: {advice} ({' '.join(str(error).split()):.90})") from error
+    if not all(same(memory, memories[0], 0.0) for memory in memories):
+        raise Wrong("the decoder's layers get different memories: each reads what the last encoder layer returned")
+    if same(model(source, tokens), model(source[:, :2], tokens), 1e-6):
+        raise Wrong("token 0 of the source is hidden although pad_id is 5: give padding_mask the pad_id of the model")
     for place, where in ((torch.bfloat16, "in bfloat16"), ("meta", "on another device")):
         there = tokens.to("meta") if place == "meta" else tokens  # a device without numbers
         try:
@@ -501,6 +543,12 @@ def grade_label_smoothed_loss(mine: ModuleType) -> None:
             "gather takes its tokens from other positions: give it the labels as (b, m, 1)": (
                 -0.8 * logits.log_softmax(-1).gather(-1, labels[:, None])[:, 0] - 0.2 * logits.log_softmax(-1).mean(-1)
             )[labels != 6].mean(),
+            "the label's own part lacks the factor (1 - smoothing)": -(
+                log_probs.gather(-1, real[:, None])[:, 0] + 0.2 * log_probs.mean(-1)
+            )[counted].mean(),
+            "it is a mean of the sentences' means; each real label should count alike": torch.stack(
+                [row[label != 6].mean() for row, label in zip(each.view_as(labels), labels)]
+            ).mean(),
             "smoothing is always 0.1; use the argument": F.cross_entropy(
                 flat, real, label_smoothing=0.1, ignore_index=6
             ),
@@ -553,16 +601,21 @@ def grade_training_step(mine: ModuleType) -> None:
     def step(
         model: Any, optimizer: Any, source: Tensor, target: Tensor, pad_id: int, rate: float, spoilt: str = ""
     ) -> float:
-        for group in optimizer.param_groups:
-            group["lr"] = group["lr"] if spoilt == "rate" else rate
+        groups = optimizer.param_groups[: 1 if spoilt == "group" else 0 if spoilt in ("rate", "late") else None]
+        for group in groups:
+            group["lr"] = rate
         labels = target[:, :-1] if spoilt == "labels" else target[:, 1:]
         logits = model(source, target[:, :-1])
+        if spoilt == "twice":
+            logits, labels = logits[:, :-1], labels[:, 1:]
         loss = F.cross_entropy(logits.flatten(0, 1), labels.flatten(), ignore_index=pad_id, label_smoothing=0.1)
         if spoilt != "zero":
             optimizer.zero_grad()
         loss.backward()
         if spoilt != "still":
             optimizer.step()
+        for group in optimizer.param_groups if spoilt == "late" else ():
+            group["lr"] = rate
         return loss.item()
 
     losses, table = run(mine.training_step)
@@ -570,9 +623,12 @@ def grade_training_step(mine: ModuleType) -> None:
         raise Wrong(f"it should return the loss as a number (loss.item()); it returns a {type(losses[0]).__name__}")
     right, wanted = run(step)
     known = {
-        "the weights do not change: is optimizer.step() called, after loss.backward()?": "still",
+        "the weights do not change: after loss.backward() comes optimizer.step(), with no zero_grad() between": "still",
         "gradients of the step before are still there: call optimizer.zero_grad() before loss.backward()": "zero",
         "the rate is not used: set it in each of optimizer.param_groups": "rate",
+        "the rate is set in the first of optimizer.param_groups only": "group",
+        "the rate is set after the step that it is for": "late",
+        "logits and labels are shifted once more; leaving out the last and the first target token is enough": "twice",
         "the labels are the tokens that the model reads; they are the next ones, target[:, 1:]": "labels",
     }
     wrong = {sentence: run(partial(step, spoilt=name))[1] for sentence, name in known.items()}

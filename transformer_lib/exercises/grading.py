@@ -68,7 +68,7 @@ def expect(what: str, found: Any, right: Any, wrong: Mapping[str, Any] = {}, tol
             raise Wrong(f"{what} should be boolean; its dtype is {found.dtype}")
         if right.dtype == torch.bool:
             raise Wrong(f"{what}: {(found != right).sum().item()} of its {right.numel()} values are wrong")
-        kind = f", in {found.dtype} instead of {right.dtype}" if found.dtype != right.dtype else ""
+        kind = "" if found.is_floating_point() else f", in {found.dtype} instead of {right.dtype}"
         raise Wrong(f"{what}: wrong by up to {(found.double() - right.double()).abs().max().item():.2g}{kind}")
     if isinstance(found, list) and isinstance(right, list) and len(found) == len(right) > 10:
         found, right = next((a, b) for a, b in zip(found, right) if a != b)
@@ -83,10 +83,9 @@ def random(*shape: int, seed: int = 0) -> Tensor:
 
 
 def first_fault(report: Report) -> None:
-    """Raise `Wrong` with the first property that a report says is violated."""
-    for finding in report.findings:
-        if finding.verdict == "fail":
-            raise Wrong(f"likely, {finding.cause} (seen: {finding.evidence})")
+    """Raise `Wrong` with the first property that a report says is violated, unless it follows from another one."""
+    if fault := next(iter(report.faults), None):
+        raise Wrong(f"likely, {fault.cause} (seen: {fault.evidence})")
 
 
 def filled(module: nn.Module, value: float) -> nn.Module:

@@ -1,0 +1,106 @@
+"""What a reader finds who leaves every fold shut, and what stays shut until it is wanted."""
+
+import ast
+import io
+import re
+import symtable
+import tokenize
+from pathlib import Path
+
+import jupytext
+import pytest
+
+from transformer_lib.exercises import own_file
+
+ROOT = Path(__file__).resolve().parent.parent
+MAIN = [path for path in sorted((ROOT / "chapters").glob("*.md")) if re.match(r"(0[1-9]|1[0-7])_", path.stem)]
+FOLDED = {"hide-cell", "hide-input", "remove-cell", "remove-input"}
+
+
+def code(source):
+    """A cell without IPython's own lines."""
+    return "".join("\n" if line.lstrip().startswith(("%", "!")) else line for line in source.splitlines(keepends=True))
+
+
+def names(source):
+    """The names that a cell uses, those that it makes, and those that it imports from other packages than ours."""
+    tables = [symtable.symtable(source, "cell", "exec")]
+    top = tables[0].get_symbols()
+    made = {s.get_name() for s in top if s.is_assigned() or s.is_namespace() or s.is_imported()}
+    used = {s.get_name() for s in top if s.is_referenced()}
+    while tables:
+        inner = tables.pop().get_children()
+        used |= {s.get_name() for table in inner for s in table.get_symbols() if s.is_global()}
+        tables += inner
+    imports = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Import | ast.ImportFrom)]
+    others = [node for node in imports if not (getattr(node, "module", None) or "").startswith("transformer_lib")]
+    return used, made, {alias.asname or alias.name for node in others for alias in node.names}
+
+
+def words(text):
+    return set(re.findall(r"\w+", text))
+
+
+def comments(source):
+    tokens = tokenize.generate_tokens(io.StringIO(source).readline)
+    return " ".join(token.string for token in tokens if token.type == tokenize.COMMENT)
+
+
+def unexplained(cells):
+    """Names that a visible cell uses, that a folded one makes, and that neither text nor comments mention before."""
+    known, folded, solution = set(), set(), False
+    for cell in cells:
+        if cell.cell_type == "markdown":
+            known |= words(" ".join(re.findall(r"`([^`\n]+)`", cell.source)))
+            solution = "{solution-start}" in cell.source or (solution and "{solution-end}" not in cell.source)
+            continue
+        source, tags = code(cell.source), set(cell.metadata.get("tags", []))
+        used, made, others = names(source)
+        if solution or tags & FOLDED:
+            folded |= made - others
+            continue
+        known |= words(comments(source)) | made
+        module = any(tag.startswith("export") for tag in tags)  # its beginning is folded
+        if not module and (missing := (used & folded) - known):
+            yield source.splitlines()[0], sorted(missing)
+
+
+@pytest.mark.parametrize("chapter", MAIN, ids=lambda path: path.stem)
+def test_visible_code_uses_no_name_that_only_a_folded_cell_explains(chapter):
+    assert list(unexplained(jupytext.read(chapter).cells)) == []
+
+
+def test_such_a_name_would_be_found():
+    cell = "```{code-cell} ipython3\n"
+    text = f"{cell}:tags: [hide-input]\n\nx = 1\n```\n\nText.\n\n{cell}print(x)\n```\n"
+    head = "---\njupytext: {text_representation: {extension: .md, format_name: myst}}\n---\n\n"
+    assert [*unexplained(jupytext.reads(head + text, "md:myst").cells)] == [("print(x)", ["x"])]
+    for better in (text.replace("Text.", "`x` is one."), text.replace("print(x)", "print(x)  # x is one")):
+        assert [*unexplained(jupytext.reads(head + better, "md:myst").cells)] == []
+
+
+ANSWERS = {  # what the library has for each part that the reader writes
+    "attention": "scaled_dot_product_attention", "split_heads": "split_heads", "merge_heads": "merge_heads",
+    "MultiHeadAttention": "MultiHeadAttention", "sinusoidal_table": "sinusoidal_table", "padding_mask": "padding_mask",
+    "causal_mask": "causal_mask", "FeedForward": "FeedForward", "EncoderLayer": "EncoderLayer",
+    "DecoderLayer": "DecoderLayer", "Transformer": "Encoder Decoder Transformer", "make_batch": "_pad",
+    "batches_by_length": "token_batches", "label_smoothed_loss": "translation_loss",
+    "learning_rate": "inverse_sqrt_schedule", "training_step": "train_step",
+    "greedy": "decode_token_by_token greedy_decode", "beam_search": "beam_search _Beam",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("part", own_file.gaps(), ids=lambda part: part.name)
+def test_the_library_s_answer_to_a_gap_is_folded_as_the_solution_is(part):
+    if part.name not in ANSWERS:
+        assert part.name == "LayerNorm"  # the library takes PyTorch's
+        return
+    (chapter,) = (ROOT / "chapters").glob(f"{part.chapter:02}_*.md")
+    left, other = set(ANSWERS[part.name].split()), re.compile(r"export-(chapter_\d+|gaps|solved|teaching)")
+    for cell in jupytext.read(chapter).cells:
+        tags = cell.metadata.get("tags", [])
+        if any(tag.startswith("export") and not other.fullmatch(tag) for tag in tags):
+            found = left & set(re.findall(r"^(?:class|def) (\w+)", cell.source, re.MULTILINE))
+            assert not found or FOLDED & set(tags), f"{found} stands open in {chapter.name}"
+            left -= found
+    assert left == set(), f"not in {chapter.name}"
