@@ -5,9 +5,9 @@
 import math
 from collections.abc import Callable
 from functools import partial
-from itertools import pairwise
+from itertools import pairwise, permutations, product
 from types import ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from transformer_lib.checks import check_transformer
 from transformer_lib.checks.components import check_decoder_layer, check_encoder_layer, check_multi_head_attention
+from transformer_lib.checks.report import Report
 from transformer_lib.exercises.grading import (
     Bigrams,
     Wrong,
@@ -341,66 +342,163 @@ def grade_feed_forward(mine: ModuleType) -> None:
     )
 
 
+class Call(NamedTuple):
+    """One call of a sub-layer: its name in the layer, the part itself, what it is given, what it returns."""
+
+    name: str
+    part: nn.Module
+    given: list[Any]
+    made: Tensor
+
+
+def calls_of(mine: ModuleType, layer: nn.Module, *inputs: Tensor | None) -> tuple[list[Call], Tensor]:
+    """The calls of a layer's attention and feed-forward networks, in their order, and what the layer returns."""
+    calls: list[Call] = []
+
+    def note(name: str, part: nn.Module, given: tuple[Any, ...], named: dict[str, Any], made: Tensor) -> None:
+        calls.append(Call(name, part, [*given, *named.values()], made))
+
+    hooks = [
+        part.register_forward_hook(partial(note, name), with_kwargs=True)
+        for name, part in layer.named_modules()
+        if isinstance(part, (mine.MultiHeadAttention, mine.FeedForward))
+    ]
+    result = layer.double().eval()(*inputs)
+    for hook in hooks:
+        hook.remove()
+    return calls, result
+
+
+def ways_to_the_end(mine: ModuleType, layer: nn.Module, training: bool, *inputs: Tensor) -> dict[str, Tensor]:
+    """The gradient by what each sub-layer returns; that is replaced, so only the sums connect it with the end."""
+    returned: dict[str, Tensor] = {}
+
+    def replace(name: str, part: nn.Module, given: Any, made: Tensor) -> Tensor:
+        returned[name] = random(*made.shape, seed=len(returned)).requires_grad_()
+        return returned[name]
+
+    for call in calls_of(mine, layer, *inputs)[0]:
+        call.part.register_forward_hook(partial(replace, call.name))
+    result = layer.train(training)(*inputs)
+    gradients = torch.autograd.grad(
+        (result * random(*result.shape)).sum(), [*returned.values()], materialize_grads=True
+    )
+    return dict(zip(returned, gradients))
+
+
 def one_after_another(mine: ModuleType, layer: nn.Module, *inputs: Tensor) -> None:
     """Each sub-layer must read a sum to which the one before it has added, and what each adds must reach the end."""
-    calls: list[tuple[str, Tensor, Tensor]] = []  # its name, the tokens that it reads, what it returns
-    kinds = (mine.MultiHeadAttention, mine.FeedForward)
-    names = {part: name for name, part in layer.named_modules() if isinstance(part, kinds)}
-    for part in names:
-        part.register_forward_hook(
-            lambda part, read, named, made: calls.append((names[part], [*read, *named.values()][0], made)),
-            with_kwargs=True,
-        )
-    layer.double().eval()(*inputs)
-    for (before, _, made), (name, read, _) in pairwise(calls):
-        loud = (read * random(*read.shape)).sum() + 0 * made.sum()  # the last: a graph even where x is read
-        (gradient,) = torch.autograd.grad(loud, made, retain_graph=True)
+    for before, call in pairwise(calls_of(mine, layer, *inputs)[0]):
+        loud = (call.given[0] * random(*call.given[0].shape)).sum() + 0 * before.made.sum()  # a graph even for x
+        (gradient,) = torch.autograd.grad(loud, before.made, retain_graph=True)
         if not gradient.any():
             raise Wrong(
-                f"{name} does not see what {before} has added: each sub-layer reads the sum that the last one made"
+                f"{call.name} does not see what {before.name} has added: "
+                "each sub-layer reads the sum that the last one made"
             )
+    for name, way in ways_to_the_end(mine, layer, False, *inputs).items():
+        if not way.any():
+            raise Wrong(f"what {name} adds is lost in a later sum: add each output to the sum so far, not to x")
 
-    def run(training: bool, larger: str = "") -> tuple[Tensor, dict[str, Tensor]]:
-        """Each adds numbers of ours, one of them larger ones, so that only the sums connect it with the end."""
-        added: dict[str, Tensor] = {}
 
-        def replace(part: nn.Module, _: Any, made: Tensor) -> Tensor:
-            ours = random(*made.shape, seed=9 + len(added)) * (2 if names[part] == larger else 1)
-            return added.setdefault(names[part], ours.requires_grad_())
+Map = Callable[[Tensor], Tensor]
+# From x, a sub-layer f and its norm n to the next x: the two right ways, and wrong ones.
+ORDERS: dict[str, Callable[[Tensor, Map, Map], Tensor]] = {
+    "pre": lambda x, f, n: x + f(n(x)),
+    "post": lambda x, f, n: n(x + f(x)),
+    "a norm stands on the output of a sub-layer; it stands before it, or after the sum": lambda x, f, n: x + n(f(x)),
+    "the output of a sub-layer is added to norm(x); add it to x": lambda x, f, n: n(x) + f(n(x)),
+    "one norm stands before its sub-layer and after the sum as well": lambda x, f, n: n(x + f(n(x))),
+    "the output of a sub-layer is not added to x": lambda x, f, n: f(n(x)),
+    "x is added twice": lambda x, f, n: 2 * x + f(n(x)),
+}
 
-        hooks = [part.register_forward_hook(replace) for part in names]
-        result = layer.train(training)(*inputs)
-        for hook in hooks:
-            hook.remove()
-        return result, added
 
-    for training in (False, True):
-        result, added = run(training)
-        loud = (result * random(*result.shape)).sum()
-        for name, made in added.items():
-            (way,) = torch.autograd.grad(loud, made, retain_graph=True, allow_unused=True)
-            if way is None or not way.any():
-                raise Wrong(f"what {name} adds is lost in a later sum: add each output to the sum so far, not to x")
-            if not training and same(run(False, larger=name)[0], result, 1e-3):
-                raise Wrong(f"{name} adds as much whatever it returns: norm what it reads, or the sum, not its output")
-            if training and way.all():
-                raise Wrong(f"{name} has no dropout: in training, a part of each output is dropped before it is added")
+def as_in_the_formula(mine: ModuleType, layer: nn.Module, x: Tensor, memory: Tensor | None = None) -> None:
+    """A layer must give what its own parts give in the order of the formula, either pre-norm or post-norm."""
+    norms = [part for part in layer.modules() if isinstance(part, (mine.LayerNorm, nn.LayerNorm))]
+    with torch.no_grad():
+        for seed, vector in enumerate(vector for norm in norms for vector in norm.parameters()):
+            vector.copy_(random(*vector.shape, seed=seed))
+    calls, result = calls_of(mine, layer, *([x] if memory is None else [x, memory]))
+    wanted = ["self-attention", "attention to the memory", "feed-forward"][:: 2 if memory is None else 1]
+    order = [
+        "feed-forward"
+        if isinstance(call.part, mine.FeedForward)
+        else wanted[0 if call.given[1].size(1) == x.size(1) else 1]  # by the number of keys
+        for call in calls
+    ]
+    if order != wanted:
+        raise Wrong(f"the sub-layers should be {', '.join(wanted)}, in this order; here: {', '.join(order) or 'none'}")
+    for kind, (name, _, (query, *others), _) in zip(order, calls):
+        if kind == "self-attention" and not all(torch.equal(query, other) for other in others[:2]):
+            raise Wrong(f"{name} is not given one tensor as queries, keys and values; in self-attention it is one")
+        if kind == "attention to the memory" and not all(torch.equal(memory, other) for other in others[:2]):
+            raise Wrong(f"{name} should get the memory as it comes from the encoder, as keys and as values")
+    if len(norms) != len(calls):
+        raise Wrong(f"it makes {len(norms)} norms; each of its {len(calls)} sub-layers has one of its own")
+
+    def sub_layer(kind: str, part: nn.Module, z: Tensor) -> Tensor:
+        if kind == "feed-forward":
+            return part(z)
+        return part(z, z, z) if kind == "self-attention" else part(z, memory, memory)
+
+    right = [(name,) * len(calls) for name in ("pre", "post")]
+    for names in [*right, *product(ORDERS, repeat=len(calls))]:
+        for own in permutations(norms):
+            total = x
+            for name, kind, call, norm in zip(names, wanted, calls, own):
+                total = ORDERS[name](total, partial(sub_layer, kind, call.part), norm)
+            if same(result, total, 1e-9):
+                if names in right:
+                    return
+                mixed = "one norm stands before its sub-layer, another after the sum: choose one order for all"
+                raise Wrong(next((name for name in names if name not in ("pre", "post")), mixed))
+    raise Wrong("it is neither pre-norm, x + f(norm(x)) for each sub-layer f, nor post-norm, norm(x + f(x))")
+
+
+def sizes_are_used(mine: ModuleType, build: Callable[..., nn.Module], *inputs: Tensor) -> None:
+    """The number of heads, d_ff and the rate of the dropout must reach the parts."""
+    other = build(8, 4, 10).double()
+    for name, part, given, made in calls_of(mine, build(8, 1, 10), *inputs)[0]:
+        if isinstance(part, mine.FeedForward):
+            expect(f"with d_model 8 and d_ff 10, the numbers in the matrices of {name}", matrices(part), 2 * 8 * 10)
+            continue
+        weights, four_heads = part.state_dict(), other.get_submodule(name)
+        if [w.shape for w in weights.values()] == [w.shape for w in four_heads.state_dict().values()]:
+            four_heads.load_state_dict(weights)
+            if same(four_heads(*given), made, 1e-9):
+                raise Wrong(f"{name} gives the same with 1 head and with 4: pass num_heads on")
+    torch.manual_seed(0)
+    long = [x.repeat(1, 50, 1) for x in inputs]
+    for name, way in ways_to_the_end(mine, build(8, 2, 10, 0.75), True, *long).items():
+        if way.all():
+            raise Wrong(f"{name} has no dropout: in training, a part of each output is dropped before it is added")
+        if not 0.65 < (dropped := (way == 0).double().mean().item()) < 0.85:
+            raise Wrong(f"with dropout=0.75, {dropped:.0%} of what {name} returns is dropped: pass the rate on")
+
+
+def grade_layer(mine: ModuleType, build: Callable[..., nn.Module], check: Callable[..., Report], *lengths: int) -> None:
+    """What every encoder or decoder layer does, and the formula of exactly one order."""
+    inputs = [random(1, length, 8, seed=length) for length in lengths]
+    one_after_another(mine, build(8, 2, 16), *inputs)
+    all_used(build(8, 2, 16), *inputs)
+    as_in_the_formula(mine, build(8, 2, 16), *inputs)
+    torch.manual_seed(0)
+    first_fault(check(build(16, 2, 32), 16))
+    sizes_are_used(mine, build, *inputs)
 
 
 @gap(6, "EncoderLayer")
 def grade_encoder_layer(mine: ModuleType) -> None:
-    """What every encoder layer does."""
-    one_after_another(mine, mine.EncoderLayer(8, 2, 16, 0.5), random(1, 3, 8))
-    all_used(mine.EncoderLayer(8, 2, 16), random(1, 3, 8))
-    torch.manual_seed(0)
-    first_fault(check_encoder_layer(mine.EncoderLayer(16, 2, 32), 16))
+    """Self-attention and a feed-forward network."""
+    grade_layer(mine, mine.EncoderLayer, check_encoder_layer, 3)
 
 
 @gap(6, "DecoderLayer")
 def grade_decoder_layer(mine: ModuleType) -> None:
-    """What every decoder layer does."""
+    """The same with attention to the memory between them."""
     x, memory = random(1, 3, 8), random(1, 4, 8)
-    one_after_another(mine, mine.DecoderLayer(8, 2, 16, 0.5), x, memory)
     layer = mine.DecoderLayer(8, 2, 16).double().eval()
     if same(layer(x, memory), layer(x, -memory), 1e-9):
         raise Wrong("the memory changes nothing: the keys and values of the second attention are made of it")
@@ -409,9 +507,7 @@ def grade_decoder_layer(mine: ModuleType) -> None:
     except RuntimeError as error:
         what = "mask is for the target's self-attention, memory_mask for the attention to the memory"
         raise Wrong(f"with both masks it does not run: {what} ({' '.join(str(error).split()):.90})") from error
-    all_used(mine.DecoderLayer(8, 2, 16), x, memory)
-    torch.manual_seed(0)
-    first_fault(check_decoder_layer(mine.DecoderLayer(16, 2, 32), 16))
+    grade_layer(mine, mine.DecoderLayer, check_decoder_layer, 3, 4)
 
 
 @gap(7, "Transformer")
