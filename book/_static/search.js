@@ -3,7 +3,7 @@
 {
   const ABBREVIATIONS = {
     ce: "cross-entropy", ddp: "data parallel", ema: "exponential moving average", ffn: "feed-forward network",
-    fnn: "feed-forward network", gqa: "grouped queries", kv: "key-value cache", layernorm: "layer normalisation",
+    fnn: "feed-forward network", gqa: "grouped queries", kv: "key-value", layernorm: "layer normalisation",
     ln: "layer normalisation", lm: "language model", lr: "learning rate", mbr: "minimum bayes risk",
     mha: "multi-head attention", mla: "latent attention", mlp: "feed-forward network", moe: "mixture experts",
     mqa: "shared keys", nmt: "translation", pe: "positional encoding", ppl: "perplexity", rnn: "recurrent network",
