@@ -257,7 +257,8 @@ def test_what_can_be_seen_does_something_when_it_is_clicked(tab, page, viewport)
         elif control.evaluate("e => e.matches('select, [type=range]')"):
             control.focus()
             opened.keyboard.press("ArrowRight")
-            opened.keyboard.press("ArrowLeft")
+            if opened.evaluate(STATE) == before:  # it was the last one
+                opened.keyboard.press("ArrowLeft")
         else:
             control.click()
         if opened.evaluate(STATE) == before:

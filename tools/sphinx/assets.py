@@ -77,7 +77,9 @@ SHAPE = """{
 def drawn(line: str) -> str:
     """An icon as a rule's value: a picture of a line."""
     start = '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 24 24" fill="none" stroke="black" stroke-width="2.2"'
-    return f"url('data:image/svg+xml,{start} stroke-linecap=\"round\" stroke-linejoin=\"round\"><path d=\"{line}\"/></svg>')"
+    return (
+        f'url(\'data:image/svg+xml,{start} stroke-linecap="round" stroke-linejoin="round"><path d="{line}"/></svg>\')'
+    )
 
 
 def icons() -> str:
