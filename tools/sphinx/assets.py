@@ -76,10 +76,9 @@ SHAPE = """{
 
 def drawn(line: str) -> str:
     """An icon as a rule's value: a picture of a line."""
-    start = '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 24 24" fill="none" stroke="black" stroke-width="2.2"'
-    return (
-        f'url(\'data:image/svg+xml,{start} stroke-linecap="round" stroke-linejoin="round"><path d="{line}"/></svg>\')'
-    )
+    start = '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 24 24" fill="none" stroke="black"'
+    style = 'stroke-width="2.2" stroke-linecap="round" stroke-linejoin="round"'
+    return f"url('data:image/svg+xml,{start} {style}><path d=\"{line}\"/></svg>')"
 
 
 def icons() -> str:
