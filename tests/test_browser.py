@@ -4,6 +4,7 @@ No picture is compared with a stored one: fonts, and with them every line break,
 What is asserted holds with any font: nothing is cut or wider than its page, and no block lies over another.
 """
 
+import gzip
 import hashlib
 import re
 from functools import cache
@@ -54,6 +55,8 @@ class Tab:
         self.page.on("pageerror", lambda error: self.complain(str(error)))
         self.page.on("requestfailed", lambda request: self.complain(f"not loaded: {request.url}, {request.failure}"))
         self.page.on("request", lambda request: request.url.startswith("http") and self.complain(request.url))
+        self.requests = []
+        self.page.on("request", lambda request: self.requests.append(request.url))
 
     def complain(self, text):
         self.complaints.append(text)
@@ -61,6 +64,7 @@ class Tab:
     def open(self, page, viewport, scheme="light"):
         """Open a page, and wait for its formulas."""
         self.complaints.clear()
+        self.requests.clear()
         self.page.set_viewport_size(viewport)
         self.page.emulate_media(color_scheme=scheme, media="screen")
         path, _, query = page.partition("?")
@@ -185,6 +189,87 @@ def test_search_finds(tab, words, chapter):
     page.wait_for_function("/found/.test(document.querySelector('#search-results .search-summary')?.textContent)")
     hits = page.eval_on_selector_all("#search-results .search li > a", "links => links.slice(0, 4).map(a => a.href)")
     assert any(hit.partition("#")[0].partition("?")[0].endswith(name) for hit in hits for name in contents(chapter))
+
+
+@pytest.mark.parametrize(("words", "first"), [
+    ("RoPE", "15a_layer"), ("causl mask", "05a_wrong_masks"), ("softmx", "02a_gradient"),
+    ("beem serch", "10b_stopping"), ("normalization", "06a_norm"), ("multi-head", "03_multi_head"),
+    ("MultiHeadAttention", "api"),
+])  # fmt: skip
+def test_search_finds_first(tab, words, first):
+    """Whole words before parts, chapters before lists, a name of the library where the query is one; mistyped ones."""
+    page = tab.open(f"search.html?q={quote(words)}", LAPTOP)
+    page.wait_for_function("/found/.test(document.querySelector('#search-results .search-summary')?.textContent)")
+    hits = page.eval_on_selector_all("#search-results .search li > a", "links => links.map(a => a.href)")
+    assert f"/{first}.html" in hits[0]
+    lists = [place for place, hit in enumerate(hits) if "/api.html" in hit or "/glossary.html" in hit]
+    assert first == "api" or min(lists, default=4) > 3
+
+
+def test_an_excerpt_of_a_found_page_is_a_sentence_of_its_text(tab):
+    page = tab.open("search.html?q=mask", LAPTOP)
+    html = (BOOK / contents("masks")[0]).read_text(encoding="utf-8")
+    said = page.evaluate("html => Search.makeSearchSummary(html, new Set(['mask']), '').textContent", html)
+    assert "mask" in said.lower()
+    assert not re.search("Codespaces|Contents|You are here|In this chapter|previous", said)
+
+
+def test_a_page_is_light(tab):
+    """The files that a first page loads, as a server would send them."""
+    tab.open(contents("attention")[0], LAPTOP).evaluate("() => document.fonts.ready.then(() => null)")
+    files = [Path(unquote(urlsplit(url).path)) for url in tab.requests if url.startswith("file:")]
+    assert len(files) <= 20
+    assert sum(len(gzip.compress(file.read_bytes(), 6)) for file in files) <= 600 * 1024
+    assert not list(BOOK.rglob("*.map"))
+
+
+ICONS = """() => [...document.querySelectorAll("[class*='fa-'], .admonition > .admonition-title")].filter(element => {
+  const icon = getComputedStyle(element, element.matches(".admonition-title") ? "::after" : null);
+  const image = icon.webkitMaskImage || icon.maskImage;
+  return icon.content !== "none" && (!/svg/.test(image) || parseFloat(icon.width) < 5 && element.offsetParent);
+}).map(element => element.outerHTML.slice(0, 100))"""
+
+# What a reader can operate; a link leads elsewhere, and a file or a print dialogue is not part of the page.
+CONTROLS = "button, summary, input, select, textarea, [role=button], [role=tab], [role=slider], .sd-tab-label"
+STATE = """() => JSON.stringify([document.body.innerText, [...document.querySelectorAll("*")].map(element =>
+  [element.open, element.value, element.checked, element.className?.toString(), element.getAttribute("aria-expanded"),
+   element.getAttribute("aria-pressed"), element.getAttribute("style")].join()),
+  document.documentElement.dataset.mode, document.activeElement?.tagName])"""
+KINDS = ["book/index.html", "book/tour.html", "search.html", "genindex.html", "book/api.html", "book/glossary.html"]
+KINDS += ["book/A_command_line.html", contents("attention")[0], contents("attention")[1]]
+
+
+@pytest.mark.parametrize("page", KINDS)
+@pytest.mark.parametrize("viewport", [{"width": 390, "height": 844}, LAPTOP], ids=["phone", "laptop"])
+def test_what_can_be_seen_does_something_when_it_is_clicked(tab, page, viewport):
+    """One control of each kind that can be seen, with a real click."""
+    opened = tab.open(page, viewport)
+    assert opened.evaluate(ICONS) == []
+    opened.evaluate("window.print = () => document.body.append('printed'); HTMLElement.prototype.blur = () => {}")
+    kinds, dead = set(), []
+    for control in opened.query_selector_all(CONTROLS):
+        kind = control.evaluate("e => e.tagName + e.type + e.className + (e.closest('[class]')?.className ?? '')")
+        if kind in kinds or not control.is_visible() or not control.is_enabled():
+            continue
+        kinds.add(kind)
+        control.scroll_into_view_if_needed()
+        before = opened.evaluate(STATE)
+        if control.evaluate("e => e.matches('input:not([type=checkbox], [type=radio], [type=range]), textarea')"):
+            control.click()
+            opened.keyboard.type("7")
+        elif control.evaluate("e => e.matches('select, [type=range]')"):
+            control.focus()
+            opened.keyboard.press("ArrowRight")
+            if opened.evaluate(STATE) == before:  # it was the last one
+                opened.keyboard.press("ArrowLeft")
+        else:
+            control.click()
+        if opened.evaluate(STATE) == before:
+            dead.append(control.evaluate("e => e.outerHTML.slice(0, 150)"))
+        opened.keyboard.press("Escape")
+    assert dead == []
+    assert opened.locator(".primary-toggle").count() == 1
+    assert opened.locator(".secondary-toggle").count() == opened.locator("#pst-secondary-sidebar").count()
 
 
 BLOCKS = """() => {
