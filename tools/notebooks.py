@@ -123,7 +123,13 @@ class Page:
             return f"[{text}]({page}.ipynb)"
         link = published(text, page, anchor)
         name = name_of(page)
-        return link if link != text else name if text.strip("*") == name.partition("*")[2].rpartition("*")[0] else f"{text} ({name})"
+        return (
+            link
+            if link != text
+            else name
+            if text.strip("*") == name.partition("*")[2].rpartition("*")[0]
+            else f"{text} ({name})"
+        )
 
     def role(self, match: re.Match) -> str:
         """A role of MyST as text."""
