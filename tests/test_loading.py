@@ -123,7 +123,8 @@ if __name__ == "__main__":
 @pytest.mark.parametrize("name", ["random", "glob", "tokenizers", "torch"])
 def test_the_command_line_runs_beside_a_file_of_any_name(tmp_path, name):
     write(tmp_path, **{name: "1 / 0"})
-    command = [sys.executable, "-m", "transformer_lib", "translate", "--model", "multi30k-en-de", "A man plays the guitar."]
+    words = ["translate", "--model", "multi30k-en-de", "A man plays the guitar."]
+    command = [sys.executable, "-m", "transformer_lib", *words]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (0, "Ein Mann spielt Gitarre.\n"), done.stderr
 

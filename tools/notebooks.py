@@ -1,11 +1,12 @@
 """Write the chapters as notebooks that every notebook program shows as they are meant: CommonMark, and no MyST.
 
     python tools/notebooks.py FOLDER            all of them
-    python tools/notebooks.py FOLDER --start    those of the main line, without outputs, as `start` and a wheel have them
+    python tools/notebooks.py FOLDER --start    the main line without outputs, as `start` and a wheel have it
 
 The executed notebooks in book/ are taken apart: formulas stand between $$, admonitions are block quotes, hints and
-solutions unfold, references are links to a notebook beside it, or to the published page if the repository has an address
-on the web, or else say which page they mean, and measured numbers stand where the cells had put them. Each runs by itself, in any folder.
+solutions unfold, and measured numbers stand where the cells had put them. A reference leads to a notebook beside it,
+or to the published page if the repository has an address on the web, or says which page it means. Each notebook runs
+by itself, in any folder.
 """
 
 import ast
