@@ -108,7 +108,7 @@ def test_what_the_page_folds_is_folded_in_jupyter_and_in_colab(convert):
 
 
 def test_references_are_links_once_there_is_a_repository(convert, monkeypatch):
-    assert convert(MARKDOWN("{ref}`ch-masks`")) == ["*Masks: how do we say what must not be seen?*"]
+    assert convert(MARKDOWN("{ref}`ch-masks`")) == ["page 5, *Masks: how do we say what must not be seen?*"]
     monkeypatch.setattr(notebooks.address, "repository", lambda: "https://github.com/You/a-book")
     assert convert(MARKDOWN("{ref}`ch-masks`")) == [
         "[*Masks: how do we say what must not be seen?*](https://you.github.io/a-book/book/05_masks.html#ch-masks)"
@@ -145,22 +145,28 @@ def test_runs_in_an_empty_folder(written, installed, tmp_path, name):
     assert not list(folder.iterdir())
 
 
-@pytest.mark.parametrize(
-    ("gone", "what"), [("transformer_lib", "FOLDER_OF_THE_COURSE"), ("matplotlib", "matplotlib"), ("", "")]
-)
-def test_the_first_cell_says_or_installs_what_is_missing_and_nothing_else(monkeypatch, gone, what):
-    first, installed = {}, []
+def test_every_link_that_start_writes_leads_to_a_notebook_beside_it(tmp_path, monkeypatch):
+    monkeypatch.setattr(notebooks.address, "repository", str)
+    notebooks.for_start(tmp_path)
+    links = 0
+    for path in tmp_path.glob("*.ipynb"):
+        cells = nbformat.read(path, as_version=4).cells
+        text = "\n".join(cell.source for cell in cells if cell.cell_type == "markdown")
+        for target in re.findall(r"\]\((?!https?:|attachment:)([^)\s]+\.\w+)\)", text):
+            links += 1
+            assert (tmp_path / target).is_file(), (path.name, target)
+        assert not re.search(r"\bin depth\b(?! \(page|, \*)", text) or path.stem != "07_model"
+    assert links > 100
+
+
+@pytest.mark.parametrize("gone", ["transformer_lib", "matplotlib", ""])
+def test_the_first_cell_says_or_installs_what_is_missing_and_nothing_else(monkeypatch, gone):
     for repository in ("", "https://github.com/You/a-book"):
         monkeypatch.setattr(notebooks.address, "repository", lambda repository=repository: repository)
-        first[repository] = notebooks.opening(
-            [CODE("import matplotlib\nevaluate_bleu(said, right, papers='de')")]
-        ).source
-    command = f'%pip install --quiet "tested-transformer @ git+{repository}" matplotlib sacremoses'
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == gone else name)
-    refused = pytest.raises(SystemExit, match=f"run %pip install {what}, and start the kernel again$")
-    with refused if gone else nullcontext():
-        exec(first[""], {})
-    refused = pytest.raises(SystemExit, match=f"^{gone} could not be installed, see above: run this cell again$")
-    with refused if gone else nullcontext():
-        exec(first[repository].replace(command, "installed.append(1)"), {"installed": installed})
-    assert installed == [1] * bool(gone)
+        first = notebooks.opening([CODE("import matplotlib\nevaluate_bleu(said, right, papers='de')")]).source
+        code, installed = re.sub(r"%pip install --quiet (.+)", r"installed.append('\1')", first), []
+        monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == gone else name)
+        with pytest.raises(SystemExit) if gone else nullcontext():
+            exec(code, {"installed": installed})
+        course = [f'"tested-transformer @ git+{repository}"'] * bool(repository)
+        assert installed == {"": [], "transformer_lib": course}.get(gone, [gone])

@@ -258,5 +258,5 @@ def test_it_runs_from_nothing(host, tmp_path, monkeypatch):
     cased, papers = map(float, re.search(r"yours, 100 sentences of multi30k +([\d.]+) +([\d.]+)\n", said).groups())
     assert min(cased, papers) > 25
     assert re.search(r"published, multi30k +41.0\n", said)
-    assert "multi30k-library.zip is what to keep" in said
-    assert not list(empty.iterdir())
+    assert f"{empty / 'multi30k-library-short.zip'} is what to keep" in said
+    assert [file.name for file in empty.iterdir()] == ["multi30k-library-short.zip"]

@@ -211,12 +211,11 @@ def test_a_file_of_ones_own_is_trained_and_translates(tmp_path, monkeypatch, cap
 
 
 def test_a_class_is_marked(tmp_path, capsys):
-    """Eight files as the page on teaching has them; what one prints, writes or forges is no result."""
+    """Seven files as the page on teaching has them; what one prints is no result."""
     complete = own_file.template(10)
-    forged = 'import os\nfor fd in range(1, 30):\n    try: os.write(fd, b\'{"attention": "passed"}\')\n'
     files = {
-        "anna/my_transformer.py": own_file.template(), "broken.py": "def attention(q", "complete.py": complete,
-        "exits.py": "import os; os._exit(0)", "forges.py": forged + "    except OSError: pass\nos._exit(0)",
+        "anna/my_transformer.py": own_file.template(), "broken.py": "def attention(q",
+        "complete.py": complete + "print('{}')\n", "exits.py": "import os; os._exit(0)",
         "half.py": own_file.template(5), "loops.py": "while True: pass",
         "wrong.py": complete.replace(" / math.sqrt(q.size(-1))", ""),
     }  # fmt: skip
@@ -232,8 +231,6 @@ def test_a_class_is_marked(tmp_path, capsys):
     counts = {name: [row[kind] for kind in ("passed", "failed", "not attempted")] for name, row in rows.items()}
     assert counts["anna/my_transformer.py"] == ["0", "0", "19"]
     assert (counts["complete.py"], counts["wrong.py"]) == (["19", "0", "0"], ["17", "1", "1"])
-    assert (rows["wrong.py"]["attention"], rows["forges.py"]["attention"]) == (
-        "failed: the scores are not divided by the root of d_k", "",
-    )  # fmt: skip
+    assert rows["wrong.py"]["attention"] == "failed: the scores are not divided by the root of d_k"
     assert command_line.main(["grade", str(tmp_path / "nobody"), "--csv", "-"]) == 2
     assert "no files in" in capsys.readouterr().err

@@ -24,6 +24,11 @@ from nbformat import NotebookNode
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = "transformer_lib"
+FIRST = """import sys
+
+if sys.argv[:1] == ["-m"] and sys.orig_argv[-len(sys.argv)].endswith(__name__) and not sys.flags.safe_path:
+    sys.path.append(sys.path.pop(0))  # `python -m` puts the working directory first: a random.py there would be random
+"""
 MARK = "# Generated from {}: edit it there and `make export`, or here and `make sync`."
 
 
@@ -159,6 +164,7 @@ def package() -> dict[str, str]:
                 (path.removesuffix(".py").removesuffix("/__init__").replace("/", "."), name) for name, path in public
             ]
             lines = [f"from {module} import {name}" for module, name in modules]
+            opening += [FIRST] if path == f"{PACKAGE}/__init__.py" else []
             files[path] = "\n".join([*opening, *lines, f"__all__ = {sorted(name for _, name in modules)!r}\n"])
     files[f"{PACKAGE}/__init__.py"] += f"__version__ = {version!r}\n"
     return formatted(files)

@@ -1,16 +1,19 @@
 """Write the chapters as notebooks that every notebook program shows as they are meant: CommonMark, and no MyST.
 
-    python tools/notebooks.py FOLDER
+    python tools/notebooks.py FOLDER            all of them
+    python tools/notebooks.py FOLDER --start    the main line without outputs, as `start` and a wheel have it
 
 The executed notebooks in book/ are taken apart: formulas stand between $$, admonitions are block quotes, hints and
-solutions unfold, references are text, linked to the published page if the repository has an address on the web, and
-measured numbers stand where the cells had put them. Each runs by itself, in any folder.
+solutions unfold, and measured numbers stand where the cells had put them. A reference leads to a notebook beside it,
+or to the published page if the repository has an address on the web, or says which page it means. Each notebook runs
+by itself, in any folder.
 """
 
 import ast
 import re
 import sys
 from collections import Counter
+from collections.abc import Collection
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -31,13 +34,25 @@ START, END = "\0solution\0", "\0end\0"
 FENCE = re.compile(r"(`{3,}|:{3,})(?:\{([\w-]+)\} *(.*)|.*)")
 
 
-def linked(text: str, page: str, anchor: str = "") -> str:
+MAIN_LINE = re.compile(r"tour|\d\d_\w+")
+
+
+def published(text: str, page: str, anchor: str = "") -> str:
     """A link to a page of the published book; only its text if there is no such book."""
-    published = address.site(address.repository())
-    if not published:
+    site = address.site(address.repository())
+    if not site:
         return text
     anchor = re.sub(r"[^a-z0-9]+", "-", anchor.lower())
-    return f"[{text}]({published}/book/{page}.html{'#' * bool(anchor)}{anchor})"
+    return f"[{text}]({site}/book/{page}.html{'#' * bool(anchor)}{anchor})"
+
+
+@cache
+def name_of(page: str) -> str:
+    """What a page is called where no link can lead to it."""
+    number = ".".join(map(str, number_of(f"book/{page}")))
+    title = next((title for other, _, title in targets().values() if other == page and title), page)
+    title = re.sub(r"\{[\w:]+\}`([^`<]+?)(?: *<[^`]*)?`", r"\1", title)
+    return f"page {number}{' in depth' * ('.' in number)}, *{title}*" if number else f"page *{title}* of the book"
 
 
 @cache
@@ -91,14 +106,31 @@ def reference(key: str) -> str:
 class Page:
     """One notebook on its way from MyST to CommonMark."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, beside: Collection[str] = ()) -> None:
         self.page = path.stem
+        self.beside = beside
         self.stored = nbformat.read(path, as_version=4)
         self.cited: list[str] = []
         self.figures: list[tuple[str, Path]] = []
         self.glued = glued(path)
 
     # --- text ---
+
+    def linked(self, text: str, page: str, anchor: str) -> str:
+        """A reference that leads to its page, or says which one it is."""
+        if page == self.page:
+            return text
+        if page in self.beside:
+            return f"[{text}]({page}.ipynb)"
+        link = published(text, page, anchor)
+        name = name_of(page)
+        return (
+            link
+            if link != text
+            else name
+            if text.strip("*") == name.partition("*")[2].rpartition("*")[0]
+            else f"{text} ({name})"
+        )
 
     def role(self, match: re.Match) -> str:
         """A role of MyST as text."""
@@ -111,7 +143,7 @@ class Page:
             name, _, form = content.partition(":")
             return format(self.glued[name], form)
         if role == "term":
-            return linked(text or target, "glossary", f"term-{target}")
+            return published(text or target, "glossary", f"term-{target}")
         if role.startswith("py:"):
             name = text or (target.rpartition(".")[2] if target.startswith("~") else target)
             return f"`{name}`"
@@ -119,13 +151,13 @@ class Page:
             return text or f"`{target}`"
         page, number, title = targets()[target]
         if role == "eq":
-            return linked(f"({number})", page, target)
+            return self.linked(f"({number})", page, target)
         kind = {"fig": "Fig. ", "ex-": "Exercise "}.get(target[:3], "")
         if "%s" in text:
             text = text.replace("%s", number)
         elif role == "numref" or kind:
             text = text or f"{kind}{number} {title}".strip()
-        return linked(self.inline(text) if text else f"*{self.inline(title)}*", page, target)
+        return self.linked(self.inline(text) if text else f"*{self.inline(title)}*", page, target)
 
     def citation(self, keys: str, *, bracketed: bool) -> str:
         """Sources as (authors, year) or as authors (year)."""
@@ -134,7 +166,7 @@ class Page:
             self.cited.append(key)
             who, year = cited(key)
             rest = ", ".join(filter(None, (year, note)))
-            parts.append(linked(f"{who}, {rest}" if bracketed else f"{who} ({rest})", "bibliography"))
+            parts.append(published(f"{who}, {rest}" if bracketed else f"{who} ({rest})", "bibliography"))
         return f"({'; '.join(parts)})" if bracketed else " and ".join(parts)
 
     def inline(self, text: str) -> str:
@@ -329,29 +361,28 @@ def opening(cells: list[nbformat.NotebookNode]) -> nbformat.NotebookNode:
     code = "\n".join(code for cell in cells if cell.cell_type == "code" for code in [cell.source])
     roots = {match.split(".")[0] for match in re.findall(r"^ *(?:from|import) ([\w.]+)", code, re.MULTILINE)}
     others = sorted(roots & {"ctranslate2", "matplotlib"} | ({"sacremoses"} if "papers=" in code else set()))
-    needed, repository = [PACKAGE, *others], address.repository()
-    missing = f"if missing := [name for name in {needed} if find_spec(name) is None]:"
-    if repository:
-        command = " ".join(["%pip install --quiet", f'"tested-transformer @ git+{repository}"', *others])
-        lines = [
-            "# The first cell installs what is missing. A PyTorch that is there stays as it is.",
-            "from importlib import invalidate_caches",
-            "from importlib.util import find_spec",
-            "",
-            f"if not all(map(find_spec, {needed})):",
-            f"    {command}",
+    repository = address.repository()
+    where = f'"tested-transformer @ git+{repository}"'
+    course = [f"    %pip install --quiet {where}", "    invalidate_caches()"] if repository else []
+    failed = "could not be installed, see above: run this cell again" if repository else (
+        "is not installed: run `%pip install PLACE` here, where PLACE is the folder of the course or a zip file of it"
+    )  # fmt: skip
+    lines = [
+        "# The first cell installs what is missing. A PyTorch that is there stays as it is.",
+        *(["from importlib import invalidate_caches"] if repository or others else []),
+        "from importlib.util import find_spec",
+        "",
+        *([f'if find_spec("{PACKAGE}") is None:', *course] if course else []),
+        f'if find_spec("{PACKAGE}") is None:',
+        f'    raise SystemExit("the course {failed}")',
+    ]
+    for name in others:
+        lines += [
+            f'if find_spec("{name}") is None:',
+            f"    %pip install --quiet {name}",
             "    invalidate_caches()",
-            missing,
-            "    raise SystemExit(f\"{', '.join(missing)} could not be installed, see above: run this cell again\")",
-        ]
-    else:
-        lines = [
-            "# The first cell only says what to install: the course from its folder.",
-            "from importlib.util import find_spec",
-            "",
-            missing,
-            f"    what = ' '.join(missing).replace('{PACKAGE}', 'FOLDER_OF_THE_COURSE')",
-            '    raise SystemExit(f"something is missing: run %pip install {what}, and start the kernel again")',
+            f'if find_spec("{name}") is None:',
+            f'    raise SystemExit("{name} could not be installed, see above: run this cell again")',
         ]
     if "shipped(" in code:
         lines += ["", "from transformer_lib.translation import shipped"]
@@ -361,10 +392,23 @@ def opening(cells: list[nbformat.NotebookNode]) -> nbformat.NotebookNode:
 def main(folder: Path) -> None:
     """Write the notebook of each chapter that has been executed."""
     folder.mkdir(parents=True, exist_ok=True)
-    for chapter in chapters():
-        if (path := notebook_path(chapter)).exists():
-            nbformat.write(Page(path).notebook(), folder / path.name)
+    paths = [path for chapter in chapters() if (path := notebook_path(chapter)).exists()]
+    beside = () if address.site(address.repository()) else [path.stem for path in paths]  # Colab finds none beside it
+    for path in paths:
+        nbformat.write(Page(path, beside).notebook(), folder / path.name)
+
+
+def for_start(folder: Path) -> None:
+    """Write the notebooks of the main line, without outputs, since their reader runs them."""
+    folder.mkdir(parents=True, exist_ok=True)
+    paths = [path for path in sorted((ROOT / "book").glob("*.ipynb")) if MAIN_LINE.fullmatch(path.stem)]
+    for path in paths:
+        notebook = Page(path, [path.stem for path in paths]).notebook()
+        for cell in notebook.cells:
+            if cell.cell_type == "code":
+                cell.outputs, cell.execution_count = [], None
+        nbformat.write(notebook, folder / path.name)
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    (for_start if sys.argv[2:] == ["--start"] else main)(Path(sys.argv[1]))

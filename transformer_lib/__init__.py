@@ -1,6 +1,11 @@
 # Generated from the front matter of chapters/*.md: edit it there and `make export`, or here and `make sync`.
 """The public names of this package."""
 
+import sys
+
+if sys.argv[:1] == ["-m"] and sys.orig_argv[-len(sys.argv)].endswith(__name__) and not sys.flags.safe_path:
+    sys.path.append(sys.path.pop(0))  # `python -m` puts the working directory first: a random.py there would be random
+
 from transformer_lib.attention import scaled_dot_product_attention
 from transformer_lib.cache import KeyValueCache
 from transformer_lib.cost import (

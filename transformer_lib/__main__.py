@@ -25,7 +25,7 @@ import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
 import transformer_lib
-from transformer_lib.architecture import KEPT, SIZES, function_of, source_of
+from transformer_lib.architecture import KEPT, SIZES
 from transformer_lib.architecture import architecture as model_of
 from transformer_lib.checks import Finding, Report, check_transformer
 from transformer_lib.checks.hf import check_configuration
@@ -36,6 +36,7 @@ from transformer_lib.engine import EngineTranslator, export, load
 from transformer_lib.exercises import classroom, own_file
 from transformer_lib.exercises.progress import progress
 from transformer_lib.files import InputError, atomic_write, one_line
+from transformer_lib.loading import function_of, source_of
 from transformer_lib.model import Transformer
 from transformer_lib.precision import PRECISIONS
 from transformer_lib.recipes import PRESETS, goes_on, read_corpus, train_translator, training_data
@@ -291,11 +292,11 @@ def _export(model: str, to: str, quantization: str | None, out: str) -> None:
 
 def _keep_source(architecture: str, out: Path, going_on: bool) -> None:
     """Put a copy of the file of a model into the directory of its run; a run goes on only with the same file."""
-    text, kept = source_of(architecture), out / KEPT
-    if going_on and kept.is_file() and kept.read_text(encoding="utf-8") != text:
+    data, kept = source_of(architecture), out / KEPT
+    if going_on and kept.is_file() and kept.read_bytes() != data:
         raise InputError(f"{architecture} is not what the run began with, {kept}: give that, or another --out")
     if is_first_process():
-        atomic_write(kept, text)
+        atomic_write(kept, data)
 
 
 def _load(
@@ -304,7 +305,7 @@ def _load(
     """A translator, and how it has to search."""
     kept, search = Path(model, KEPT), dict[str, Any]()
     if architecture is not None:
-        if kept.is_file() and kept.read_text(encoding="utf-8") != source_of(architecture):
+        if kept.is_file() and kept.read_bytes() != source_of(architecture):
             _say(f"warning: {architecture} is not what the model was trained with, {kept}")
         _say("this model has no cache: for each token it computes all tokens before it anew")
         translator = Translator.from_pretrained(model, **place, build=model_of(architecture))

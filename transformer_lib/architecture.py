@@ -4,18 +4,14 @@
 
 from __future__ import annotations
 
-import importlib
-import os
-import sys
 from collections.abc import Callable
-from typing import Any
 
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from transformer_lib.cache import KeyValueCache
-from transformer_lib.exercises.own_file import load, read
 from transformer_lib.files import InputError, one_line
+from transformer_lib.loading import function_of
 from transformer_lib.model import Memory, Transformer, TransformerConfig
 
 SIZES = dict(d_model=1, num_heads=1, d_ff=1, num_encoder_layers=1, num_decoder_layers=1)  # its own are not known
@@ -68,25 +64,6 @@ class Architecture(Transformer):
 KEPT = "architecture.py"  # the copy of its file in the directory of a run
 
 
-def function_of(name: str) -> Callable[..., Any]:
-    """The function that a name such as mine.py:build or my_module:build names; the file or module is run.
-
-    Raises:
-        InputError: there is no such file, module or function, or it cannot be run.
-    """
-    place, colon, function = name.rpartition(":")
-    if not (place and colon and function):
-        raise InputError(f"expected module:factory, such as mymodel:build, or mymodel.py:build; got {name!r}")
-    if os.getcwd() not in sys.path:
-        sys.path.insert(0, os.getcwd())
-    try:
-        return getattr(load(place) if place.endswith(".py") else importlib.import_module(place), function)
-    except InputError:
-        raise
-    except (Exception, SystemExit) as error:
-        raise InputError(f"cannot import {name}: {one_line(error)}") from error
-
-
 def architecture(name: str) -> Callable[[TransformerConfig], Architecture]:
     """What makes the model of a configuration by a function of yours, for `train_translator` and `from_pretrained`.
 
@@ -110,15 +87,3 @@ def architecture(name: str) -> Callable[[TransformerConfig], Architecture]:
         return Architecture(model, config)
 
     return build
-
-
-def source_of(name: str) -> str:
-    """The text of the file that a name such as my_transformer.py:build names.
-
-    Raises:
-        InputError: there is no such file, or the name is not that of a file.
-    """
-    place = name.rpartition(":")[0]
-    if not place.endswith(".py"):
-        raise InputError(f"expected FILE.py:FUNCTION, such as my_transformer.py:build; got {name!r}")
-    return read(place)

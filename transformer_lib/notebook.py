@@ -16,10 +16,10 @@ from zipfile import ZipFile
 
 import torch
 
-from transformer_lib.architecture import KEPT, SIZES, architecture, source_of
+from transformer_lib.architecture import KEPT, SIZES, architecture
 from transformer_lib.data import ParallelCorpus, load_multi30k, toy_corpus
-from transformer_lib.exercises.own_file import NAME
-from transformer_lib.files import InputError, atomic_write, one_line
+from transformer_lib.files import InputError, atomic_path, atomic_write, one_line
+from transformer_lib.loading import NAME, source_of
 from transformer_lib.model import TransformerConfig, evaluation
 from transformer_lib.recipes import PRESETS
 from transformer_lib.translation import Attention, Translator
@@ -108,8 +108,8 @@ def plan(data: Sentences, mine: str | None = None) -> tuple[str, dict[str, Any],
         The device, a preset for `train_translator`, and the directory of the run, the same for the same data and file.
         A shortened training gets a new temporary one.
     """
-    code = source_of(mine) if mine else ""
-    name = f"{data.name}-{hashlib.sha256(code.encode()).hexdigest()[:8] if mine else 'library'}"
+    code = source_of(mine) if mine else b""
+    name = f"{data.name}-{hashlib.sha256(code).hexdigest()[:8] if mine else 'library'}"
     if torch.cuda.is_available() and data.name != "toy":
         device, kind = "cuda", torch.cuda.get_device_name()
         minutes = next((minutes for key, minutes in MINUTES.items() if key in kind), 12)
@@ -118,7 +118,7 @@ def plan(data: Sentences, mine: str | None = None) -> tuple[str, dict[str, Any],
     else:
         device = "cuda" if torch.cuda.is_available() else "cpu"
         print(f"{device}: a shortened training, about a minute")
-        preset, length, run = PRESETS["tiny"], SHORT, Path(tempfile.mkdtemp(), name)
+        preset, length, run = PRESETS["tiny"], SHORT, Path(tempfile.mkdtemp(), f"{name}-short")
     if mine:
         atomic_write(run / KEPT, code)
         preset = preset | {"model": SIZES}
@@ -211,10 +211,10 @@ def attended(translator: Translator, sentence: str) -> Attention | None:
     return Attention(translator._pieces(source), translator._pieces(predicted), torch.stack(seen)) if seen else None
 
 
-def pack(run: Path) -> Path:
-    """Put what `translate --model` needs into one file, and in Colab download it."""
-    path = Path(f"{run}.zip")
-    with ZipFile(path, "w") as packed:
+def pack(run: Path, kept: Path | None = None) -> Path:
+    """Put what `translate --model` needs into one file, in the folder `kept` or in this one; in Colab download it."""
+    path = (kept or Path()).absolute() / f"{run.name}.zip"
+    with atomic_path(path) as part, ZipFile(part, "w") as packed:
         for file in sorted(run.iterdir()):
             if file.is_file() and not file.name.startswith((".", "state", "recent")):
                 packed.write(file, f"{run.name}/{file.name}")

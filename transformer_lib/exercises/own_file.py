@@ -6,14 +6,17 @@ from __future__ import annotations
 
 import ast
 import re
+import subprocess
+import sys
+import tempfile
 from importlib import resources
 from pathlib import Path
 from types import ModuleType
 
 from transformer_lib.exercises.grading import GAPS, Gap, Wrong
 from transformer_lib.files import InputError, atomic_write, one_line
+from transformer_lib.loading import NAME, load, read
 
-NAME = "my_transformer.py"
 HEADING = re.compile(r"^# ---- (?:Chapter (\d+)|Given).*$", re.MULTILINE)
 
 
@@ -80,62 +83,47 @@ def start(folder: str | Path = ".", *, solved_to: int = 0, update: bool = False)
     elif not update:
         raise InputError(f"{path} exists, and stays as it is: give another folder, or --update to add gaps it lacks")
     else:
-        text = read(path)
-        have = {getattr(node, "name", "") for node in ast.parse(text).body}
+        source = read(path)
+        have = {getattr(node, "name", "") for node in source.tree.body}
         missing = [
             (code if chapter <= solved_to else emptied(chapter, name, code))
             for chapter, name, code in parts()
             if name not in have
         ]
         if missing:
-            atomic_write(path, "\n\n\n".join([text.rstrip(), *(part.rstrip() for part in missing)]) + "\n")
+            added = "".join(f"\n\n\n{part.rstrip()}\n" for part in missing).encode("ascii")
+            added = added.replace(b"\n", b"\r\n") if b"\r\n" in source.data else added
+            atomic_write(path.resolve(), source.data.rstrip(b"\r\n") + added)
     return path
 
 
 def copy_notebooks(folder: str | Path) -> list[Path]:
     """Write the notebooks of the main line into a folder, those that are there excepted.
 
+    A checkout has none to copy, so its tools make them.
+
     Returns:
-        What was written; nothing if the package was installed without notebooks, as from a checkout.
+        What was written.
 
     Raises:
-        InputError: the folder cannot be written.
+        InputError: the folder cannot be written, or the notebooks cannot be made.
     """
-    stored, written = resources.files("transformer_lib") / "notebooks", []
-    for notebook in sorted(stored.iterdir(), key=lambda each: each.name) if stored.is_dir() else ():
-        path = Path(folder) / notebook.name
-        if not path.exists():
-            atomic_write(path, notebook.read_text(encoding="utf-8"))
-            written.append(path)
+    package, written = Path(__file__).parents[1], []
+    with tempfile.TemporaryDirectory() as made:
+        stored = package / "notebooks"
+        if not stored.is_dir():
+            stored, tool = Path(made), package.parent / "tools" / "notebooks.py"
+            command = [sys.executable, str(tool), made, "--start"]
+            done = subprocess.run(command, capture_output=True, text=True, check=False)
+            if done.returncode:
+                why = (done.stderr.strip() or "no reason given").splitlines()[-1]
+                raise InputError(f"the notebooks cannot be made ({why}): `make book` installs what that needs")
+        for notebook in sorted(stored.glob("*.ipynb")):
+            path = Path(folder) / notebook.name
+            if not path.exists():
+                atomic_write(path, notebook.read_bytes())
+                written.append(path)
     return written
-
-
-def read(path: str | Path) -> str:
-    """The text of a file in Python; an InputError if it is none."""
-    try:
-        text = Path(path).read_text(encoding="utf-8")
-        ast.parse(text)
-    except SyntaxError as error:
-        raise InputError(f"{path}, line {error.lineno}: {error.msg}; mend this line first") from error
-    except FileNotFoundError as error:
-        raise InputError(f"there is no {path}: `python -m transformer_lib start` makes one in this folder") from error
-    except (OSError, ValueError) as error:
-        raise InputError(f"cannot read {path} ({one_line(error)}): name a file that `start` wrote") from error
-    return text
-
-
-def load(path: str | Path) -> ModuleType:
-    """Run the file, anew each time, and return it as a module.
-
-    Raises:
-        InputError: it cannot be read, is not Python, or fails when it is run.
-    """
-    module, code = ModuleType(Path(path).stem), compile(read(path), str(path), "exec")
-    try:
-        exec(code, module.__dict__)
-    except (Exception, SystemExit) as error:
-        raise InputError(f"{path} cannot be run: {one_line(error)}") from error
-    return module
 
 
 def gaps() -> list[Gap]:

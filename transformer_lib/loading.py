@@ -1,0 +1,165 @@
+# Generated from chapters/A_command_line.md: edit it there and `make export`, or here and `make sync`.
+
+"""A file of yours, loaded as Python would load it, and the function that a name such as mine.py:build names."""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import importlib
+import os
+import re
+import sys
+import traceback
+from collections.abc import Callable
+from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
+from importlib.util import decode_source, find_spec, module_from_spec, spec_from_file_location
+from pathlib import Path
+from types import CodeType, ModuleType
+from typing import Any, NamedTuple
+
+from transformer_lib.files import InputError, one_line
+
+NAME = "my_transformer.py"  # the file of the exercises
+_FOLDERS: dict[str, frozenset[str]] = {}  # those of the files that were loaded, each with the modules there were before
+
+
+class Source(NamedTuple):
+    """A file of Python: as it is stored, its syntax tree, and its code."""
+
+    data: bytes
+    tree: ast.Module
+    code: CodeType
+
+
+def read(path: str | Path) -> Source:
+    """Read a file of Python in the encoding that it names, or else in UTF-8, with or without a byte-order mark.
+
+    Raises:
+        InputError: it cannot be read, or is not Python.
+    """
+    data = b""
+    try:
+        data = Path(path).read_bytes()
+        decode_source(data)
+        tree = compile(data, str(Path(path).resolve()), "exec", ast.PyCF_ONLY_AST, dont_inherit=True)
+        return Source(data, tree, compile(tree, str(Path(path).resolve()), "exec", dont_inherit=True))
+    except SyntaxError as error:
+        raise InputError(f"{path}, line {error.lineno or 1}: {error.msg}; mend this line first") from error
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        raise InputError(f"{path}, line {line}: not in {error.encoding}; save the file as UTF-8") from error
+    except FileNotFoundError as error:
+        raise InputError(f"there is no {path}: `python -m transformer_lib start` makes one in this folder") from error
+    except (OSError, ValueError, RecursionError, MemoryError) as error:
+        raise InputError(f"cannot read {path} ({one_line(error)}): name a file that `start` wrote") from error
+
+
+def load(path: str | Path) -> ModuleType:
+    """Run a file, and what it imports from its folder, anew each time, and return it as a module.
+
+    A name that Python or an installed package has means that, also if a file of the folder has it.
+
+    Raises:
+        InputError: it cannot be read, is not Python, or fails when it is run.
+    """
+    file, source = Path(path).resolve(), read(path)
+    folder, name = _imported_as(file, source.tree)
+    _look_in(folder)
+    if _taken(name.partition(".")[0], folder):
+        name += f"_{hashlib.sha256(bytes(file)).hexdigest()[:8]}"
+    spec = spec_from_file_location(name, file, loader=SourceFileLoader(name, str(file)))
+    assert spec is not None  # as its loader is given
+    sys.modules[name] = module = module_from_spec(spec)
+    old, sys.dont_write_bytecode = sys.dont_write_bytecode, True  # it would be taken for new within the same second
+    try:
+        exec(source.code, vars(module))
+    except BaseException as error:
+        sys.modules.pop(name, None)
+        if not isinstance(error, Exception | SystemExit):
+            raise
+        raise InputError(f"{path} cannot be run: {one_line(error)}{_place(error, file.parent)}") from error
+    finally:
+        sys.dont_write_bytecode = old
+    return sys.modules.get(name, module)
+
+
+def _imported_as(file: Path, tree: ast.Module) -> tuple[Path, str]:
+    """The folder in which the import of a file begins, and its name; a part of a package if it imports relatively."""
+    folder = file.parent
+    levels = max([node.level for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)], default=0)
+    levels = max(levels, int(file.stem == "__init__"))
+    while levels > 0 or (folder != file.parent and (folder / "__init__.py").exists()):
+        folder, levels = folder.parent, levels - 1
+    words = [re.sub(r"\W", "_", word) for word in file.relative_to(folder).with_suffix("").parts]
+    return folder, ".".join(words).removesuffix(".__init__")
+
+
+def _look_in(folder: Path) -> None:
+    """Let imports find a folder, behind what is installed and before the working directory, and find it anew."""
+    mine = {"", os.getcwd(), str(folder), *_FOLDERS}
+    first, last = ([place for place in sys.path if (place in mine) == own] for own in (False, True))
+    sys.path[:] = [*first, str(folder), *(place for place in last if place != str(folder))]
+    importlib.invalidate_caches()
+    before = _FOLDERS.setdefault(str(folder), frozenset(sys.modules))
+    never = {"__main__", __name__.partition(".")[0]}
+    for top in ({path.stem for path in folder.iterdir()} & sys.modules.keys()) - never:
+        shared = top in before and _lies_in(folder, top, getattr(sys.modules[top], "__spec__", None))
+        if not shared and _lies_in(folder, top, PathFinder.find_spec(top)):
+            for name in [name for name in sys.modules if f"{name}.".startswith(f"{top}.")]:
+                del sys.modules[name]
+
+
+def _lies_in(folder: Path, top: str, spec: ModuleSpec | None) -> bool:
+    """Whether a module or package is one of a folder."""
+    places = [] if spec is None else [*(spec.submodule_search_locations or [spec.origin or ""])]
+    return str(folder / top) in [place.removesuffix(".py") for place in places]
+
+
+def _taken(top: str, folder: Path) -> bool:
+    """Whether a name means a module that is not of this folder."""
+    try:
+        spec = find_spec(top)
+    except ValueError:  # such as __main__
+        return True
+    return spec is not None and not _lies_in(folder, top, spec)
+
+
+def _place(error: BaseException, folder: Path) -> str:
+    """Where in the files of a folder an error was raised."""
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if Path(frame.filename).parent == folder]
+    return f" ({Path(frames[-1].filename).name}:{frames[-1].lineno})" if frames else ""
+
+
+def function_of(name: str) -> Callable[..., Any]:
+    """The function that a name such as mine.py:build or my_module:build names; the file or module is run.
+
+    Raises:
+        InputError: there is no such file, module or function, or it cannot be run.
+    """
+    place, colon, function = name.rpartition(":")
+    if not (place and colon and function):
+        raise InputError(f"expected module:factory, such as mymodel:build, or mymodel.py:build; got {name!r}")
+    path = Path(*place.split("."))
+    here = [file for file in (path / "__init__.py", path.with_suffix(".py")) if file.is_file()]
+    try:
+        if place.endswith(".py") or here:
+            return getattr(load(place if place.endswith(".py") else here[0]), function)
+        _look_in(Path.cwd())
+        return getattr(importlib.import_module(place), function)
+    except InputError:
+        raise
+    except (Exception, SystemExit) as error:
+        raise InputError(f"cannot import {name}: {one_line(error)}") from error
+
+
+def source_of(name: str) -> bytes:
+    """The content of the file that a name such as my_transformer.py:build names.
+
+    Raises:
+        InputError: there is no such file, or the name is not that of a file.
+    """
+    place = name.rpartition(":")[0]
+    if not place.endswith(".py"):
+        raise InputError(f"expected FILE.py:FUNCTION, such as my_transformer.py:build; got {name!r}")
+    return read(place).data
