@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import shutil
 from itertools import groupby
 from pathlib import Path
@@ -17,7 +16,7 @@ from torch import Tensor
 
 from transformer_lib.data import Tokenizer
 from transformer_lib.decoding import Hypothesis
-from transformer_lib.files import InputError, one_line
+from transformer_lib.files import InputError, one_line, part_of
 from transformer_lib.model import Transformer
 from transformer_lib.translation import Translator
 
@@ -37,7 +36,7 @@ def export(translator: Translator, path: str | Path, *, quantization: str | None
     folder = Path(path)
     spec = _specification(translator)
     spec.optimize(quantization)
-    part = folder.with_name(f".{folder.name}.{os.getpid()}.part")
+    part = part_of(folder)
     try:
         if folder.exists() and any(folder.iterdir()):
             raise InputError(f"{folder} already holds files: choose another directory to export to")
