@@ -65,9 +65,6 @@ class Architecture(Transformer):
         return self.model(memory.states, target_tokens)
 
 
-KEPT = "architecture.py"  # the copy of its file in the directory of a run
-
-
 def function_of(name: str) -> Callable[..., Any]:
     """The function that a name such as mine.py:build or my_module:build names; the file or module is run.
 
