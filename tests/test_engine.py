@@ -206,3 +206,14 @@ def test_an_exported_translator_says_what_it_lacks(exported, tmp_path):
     assert not hasattr(engine, "something_else")
     with pytest.raises(InputError, match=r"is an exported model; expected a trained one: name"):
         Translator.from_pretrained(exported)
+
+
+def test_the_n_best_are_as_many_as_pytorch_s_and_the_first_is_the_translation(trained, exported):
+    engine, text = EngineTranslator(exported), SENTENCES[0]
+    ours, theirs = trained.n_best(text), engine.n_best(text)
+    assert len(ours) == len(theirs) == 5
+    assert theirs[0][1] == engine.translate([text])[0] == ours[0][1]
+    assert theirs == sorted(theirs, key=lambda pair: -pair[0])
+    assert theirs[0][0] == pytest.approx(ours[0][0], rel=0, abs=1e-3)
+    with pytest.raises(ValueError, match="max_length must be from 1"):
+        engine.n_best(text, max_length=0)

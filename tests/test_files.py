@@ -111,6 +111,33 @@ def test_a_file_keeps_its_permissions(tmp_path, mode):
     assert (tmp_path / "b").stat().st_mode == (tmp_path / "c").stat().st_mode  # a new file has a new file's
 
 
+def test_writers_of_one_file_do_not_meet(tmp_path):
+    """Two threads, one inside the other: each has a temporary name, the last to end has its say, the mode stays."""
+    atomic_write(tmp_path / "a", "old")
+    (tmp_path / "a").chmod(0o640)
+    errors = []
+
+    def write(number):
+        try:
+            atomic_write(tmp_path / "a", f"from thread {number}" * 99)
+        except InputError as error:
+            errors.append(error)
+
+    with atomic_path(tmp_path / "a") as part:
+        part.write_text("the outer one")
+        threads = [threading.Thread(target=write, args=[number]) for number in range(40)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert (tmp_path / "a").read_text() in {f"from thread {number}" * 99 for number in range(40)}
+        with atomic_path(tmp_path / "a") as other:
+            other.write_text("the inner one")
+    assert not errors
+    assert content(tmp_path) == {"a": b"the outer one"}
+    assert stat.S_IMODE((tmp_path / "a").stat().st_mode) == 0o640
+
+
 @pytest.mark.parametrize(("owner", "name", "number"), [
     (os, "fsync", errno.ENOSPC), (Path, "write_bytes", errno.EIO), (Path, "replace", errno.EROFS),
     (Path, "mkdir", errno.EACCES),
@@ -231,6 +258,46 @@ def test_a_shared_matrix_is_stored_once(tmp_path):
     matrix = 2000 * 12 * 4
     assert sizes["none"] - sizes["target"] == pytest.approx(matrix, abs=300)  # and a line or two in the header
     assert sizes["target"] - sizes["all"] == pytest.approx(matrix, abs=300)
+
+
+@pytest.mark.parametrize("views", [
+    lambda base: (base[:4], base[2:]), lambda base: (base, base.view(2, 3)), lambda base: (base[:3], base),
+    lambda base: (base, base.view(2, 3).T), lambda base: (base[::2], base[1::2]), lambda base: (base[:0], base[:0]),
+])  # fmt: skip
+@pytest.mark.parametrize("kind", [nn.Buffer, nn.Parameter])
+def test_views_of_one_memory_are_stored_each_by_itself(tmp_path, views, kind):
+    """As weights, as the last weights of a run, and in its state."""
+
+    def made(numbers):
+        model = nn.Module()
+        model.one, model.other = map(kind, views(numbers))
+        return model
+
+    model, loaded = made(torch.arange(6.0)), made(torch.zeros(6))
+    save_weights(tmp_path / "m", model)
+    load_weights(tmp_path / "m", loaded)
+    recent = load_recent(tmp_path / "r", save_recent(tmp_path / "r", weights := dict(model.state_dict())))
+    for name, value in model.state_dict().items():
+        assert torch.equal(loaded.state_dict()[name], value)
+        assert torch.equal(recent[name], weights[name])
+    if kind is nn.Parameter:
+        again, adam = made(torch.zeros(6)), torch.optim.AdamW(model.parameters())
+        save_state(tmp_path / "s", model, adam, {})
+        load_state(tmp_path / "s", again, torch.optim.AdamW(again.parameters()))
+        assert all(torch.equal(a, b) for a, b in zip(again.parameters(), model.parameters(), strict=True))
+
+
+def test_a_buffer_that_nothing_can_fill_is_named(tmp_path):
+    model = nn.Linear(2, 2)
+    model.register_buffer("ones", torch.ones(1).expand(3))
+    save_weights(tmp_path / "m", model)
+    before = model.weight.clone()
+    nn.init.zeros_(model.weight)
+    refused(["ones", "clone()"], load_weights, tmp_path / "m", model)
+    assert (model.weight == 0).all()
+    model.register_buffer("ones", model.ones.clone())
+    load_weights(tmp_path / "m", model)
+    assert torch.equal(model.weight, before)
 
 
 def test_what_the_shapes_do_not_tell(tmp_path):

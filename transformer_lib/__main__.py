@@ -25,14 +25,14 @@ import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
 import transformer_lib
-from transformer_lib.architecture import KEPT, SIZES
+from transformer_lib.architecture import SIZES
 from transformer_lib.architecture import architecture as model_of
 from transformer_lib.checks import Finding, Report, check_transformer
 from transformer_lib.checks.hf import check_configuration
 from transformer_lib.checks.model_under_test import FAMILIES
 from transformer_lib.data import read_lines
 from transformer_lib.data.corpora import is_blank
-from transformer_lib.engine import EngineTranslator, export, load
+from transformer_lib.engine import export, load
 from transformer_lib.exercises import classroom, own_file
 from transformer_lib.exercises.progress import progress
 from transformer_lib.files import InputError, atomic_write, one_line
@@ -41,7 +41,7 @@ from transformer_lib.model import Transformer
 from transformer_lib.precision import PRECISIONS
 from transformer_lib.recipes import PRESETS, goes_on, read_corpus, train_translator, training_data
 from transformer_lib.training.distributed import is_first_process, process_group
-from transformer_lib.translation import TOKENIZERS, Translator, bleu_with, evaluate_bleu, papers_form
+from transformer_lib.translation import KEPT, TOKENIZERS, Translator, bleu_with, evaluate_bleu, papers_form
 
 
 class _Lines(logging.Handler):
@@ -224,8 +224,6 @@ def _translate(
     options: dict[str, Any] = {"beam_size": max(beam, n_best or 1), "length_penalty": length_penalty} | search
     if n_best is None:
         answers = (answer for group in groups for answer in _answers(translator, model, group, **options))
-    elif isinstance(translator, EngineTranslator):
-        raise InputError(f"--n-best needs what `train --out` wrote; got {model}, which `export --out` wrote")
     else:
         spoken = enumerate(sentence for group in groups for sentence in group)
         found = ((n, translator.n_best(text, **options)[:n_best]) for n, text in spoken if not is_blank(text))
@@ -310,8 +308,6 @@ def _load(
         _say("this model has no cache: for each token it computes all tokens before it anew")
         translator = Translator.from_pretrained(model, **place, build=model_of(architecture))
         search["use_cache"] = False
-    elif kept.is_file():
-        raise InputError(f"{model} has a model of its own: read {kept}, then give --architecture {kept}:FUNCTION")
     else:
         translator = load(model, **place)
     if max_length is not None and max_length > translator.max_len:

@@ -61,7 +61,6 @@ class Architecture(Transformer):
         return self.model(memory.states, target_tokens)
 
 
-KEPT = "architecture.py"  # the copy of its file in the directory of a run
 
 
 def architecture(name: str) -> Callable[[TransformerConfig], Architecture]:

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import shutil
 from itertools import groupby
 from pathlib import Path
@@ -17,7 +16,7 @@ from torch import Tensor
 
 from transformer_lib.data import Tokenizer
 from transformer_lib.decoding import Hypothesis
-from transformer_lib.files import InputError, one_line
+from transformer_lib.files import InputError, one_line, part_of
 from transformer_lib.model import Transformer
 from transformer_lib.translation import Translator
 
@@ -37,7 +36,7 @@ def export(translator: Translator, path: str | Path, *, quantization: str | None
     folder = Path(path)
     spec = _specification(translator)
     spec.optimize(quantization)
-    part = folder.with_name(f".{folder.name}.{os.getpid()}.part")
+    part = part_of(folder)
     try:
         if folder.exists() and any(folder.iterdir()):
             raise InputError(f"{folder} already holds files: choose another directory to export to")
@@ -128,8 +127,8 @@ def _ctranslate2() -> Any:
 class EngineTranslator(Translator):
     """A translator whose search runs in CTranslate2; it has no `model`, so it cannot be saved or show its attention.
 
-    The search keeps `beam_size` live hypotheses until twice as many have finished, and ranks them as `beam_search`
-    does. A beam of 1 is greedy decoding. `use_cache` changes nothing: there always is a cache.
+    The search keeps `beam_size` live hypotheses until twice as many have finished, and then ranks them as
+    `beam_search` does. A beam of 1 is greedy decoding. `use_cache` changes nothing: there always is a cache.
 
     Args:
         path: what `export` or the command `export --out` wrote.
@@ -155,6 +154,11 @@ class EngineTranslator(Translator):
             raise InputError(f"{folder} holds a damaged model for CTranslate2 ({one_line(error)})") from error
         self._ids = {name: number for number, name in enumerate(self._names)}
 
+    @classmethod
+    def from_pretrained(cls, path: str | Path, **options: Any) -> EngineTranslator:
+        """Load what `export` wrote, as the class itself does; `load` also knows what was trained."""
+        return cls(path, **options)
+
     def __getattr__(self, name: str) -> Any:
         """What is not there; for `model`, say why."""
         why = ": load the directory that it was exported from" if name == "model" else ""
@@ -163,16 +167,26 @@ class EngineTranslator(Translator):
     def _search(
         self, sources: list[list[int]], max_length: int | None, use_cache: bool, **options: Any
     ) -> list[list[Hypothesis]]:
-        found, eos = [], self.tokenizer.eos_id
+        found: list[Any] = []
         for length, same in groupby(sources, key=len):
             found += self._engine.translate_batch(
-                [[self._names[token] for token in source] for source in same], **options,
+                [[self._names[token] for token in source] for source in same],
+                **options, num_hypotheses=options["beam_size"],
                 patience=2 if options["beam_size"] > 1 else 1, max_input_length=0, return_end_token=True,
                 max_decoding_length=max_length or min(math.ceil(self.length_ratio * length) + 10, self.max_len),
                 suppress_sequences=[[self._names[self.tokenizer.pad_id]]], return_scores=True,
             )  # fmt: skip
-        best = [([self._ids[name] for name in each.hypotheses[0]], each.scores[0]) for each in found]
-        return [[Hypothesis(own[: len(own) - (own[-1:] == [eos])], score, own[-1:] == [eos])] for own, score in best]
+        return [self._ranked(each) for each in found]
+
+    def _ranked(self, result: Any) -> list[Hypothesis]:
+        """The hypotheses that ended, best first; if none did, those that were cut off."""
+        rows = [[self._ids[name] for name in names] for names in result.hypotheses]
+        eos = [self.tokenizer.eos_id]
+        found = [
+            Hypothesis(row[:-1] if row[-1:] == eos else row, score, row[-1:] == eos)
+            for row, score in zip(rows, result.scores)
+        ]
+        return [hypothesis for hypothesis in found if hypothesis.finished] or found
 
 
 def load(path: str | Path, *, device: str | torch.device = "cpu", precision: str = "auto") -> Translator:

@@ -3,6 +3,7 @@
 """Files that are either whole or not there, one writer at a time, and errors that say what to do."""
 
 import os
+import secrets
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
@@ -31,11 +32,11 @@ def atomic_path(path: str | Path) -> Iterator[Path]:
         InputError: the folder or the file cannot be written (read-only, full disk, no such place).
     """
     path = Path(path)
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    part = part_of(path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         try:
-            part.touch()
+            part.touch(exist_ok=False)
             mode = (path if path.exists() else part).stat().st_mode
             yield part
             with part.open("rb+") as file:
@@ -47,6 +48,11 @@ def atomic_path(path: str | Path) -> Iterator[Path]:
             part.unlink(missing_ok=True)
     except (OSError, safetensors.SafetensorError) as error:  # safetensors wraps the operating system's errors
         raise _cannot_write(path, error) from error
+
+
+def part_of(path: Path) -> Path:
+    """A temporary name beside `path` that no other process or thread has; `remove_parts` knows it."""
+    return path.with_name(f".{path.name}.{secrets.randbits(48)}.part")
 
 
 def _cannot_write(path: Path, error: Exception) -> InputError:

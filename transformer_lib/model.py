@@ -187,8 +187,8 @@ class Transformer(nn.Module):
             Logits (batch, target length, target_vocab_size). Position i depends on target tokens 0 … i only.
 
         Raises:
-            ValueError: the tokens are not whole numbers in two dimensions, the batches differ, or a sequence is
-                longer than `max_len`.
+            ValueError: the tokens are not whole numbers in two dimensions or, on a CPU, not in the vocabulary, the
+                batches differ, or a sequence is longer than `max_len`.
         """
         return self.output_projection(self.hidden_states(source_tokens, target_tokens, is_causal=is_causal))
 
@@ -235,8 +235,17 @@ class Transformer(nn.Module):
         self, tokens: Int[Tensor, "batch length"], embedding: nn.Embedding, offset: int = 0
     ) -> Float[Tensor, "batch length d_model"]:
         """What enters a stack: rows of the embedding times √d_model, plus the positions from `offset` on."""
-        x = embedding(tokens) * math.sqrt(self.config.d_model)  # (batch, length, d_model)
+        x = look_up(embedding, tokens) * math.sqrt(self.config.d_model)  # (batch, length, d_model)
         return self.dropout(self.positions(x, offset=offset))
+
+
+def look_up(embedding: nn.Embedding, tokens: Int[Tensor, "batch length"]) -> Float[Tensor, "batch length d_model"]:
+    """The rows of an embedding. On a CPU an id that it lacks is a ValueError; a GPU would have to wait to be asked."""
+    try:
+        return embedding(tokens)
+    except IndexError as error:
+        got = f"{int(tokens.min())} to {int(tokens.max())}"
+        raise ValueError(f"expected token ids from 0 to {embedding.num_embeddings - 1}; got {got}") from error
 
 
 @contextmanager

@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import shutil
 import sys
 import tempfile
@@ -16,13 +15,13 @@ from zipfile import ZipFile
 
 import torch
 
-from transformer_lib.architecture import KEPT, SIZES, architecture
+from transformer_lib.architecture import SIZES, architecture
 from transformer_lib.data import ParallelCorpus, load_multi30k, toy_corpus
 from transformer_lib.files import InputError, atomic_path, atomic_write, one_line
 from transformer_lib.loading import NAME, source_of
 from transformer_lib.model import TransformerConfig, evaluation
 from transformer_lib.recipes import PRESETS
-from transformer_lib.translation import Attention, Translator
+from transformer_lib.translation import KEPT, Attention, Translator
 
 MINUTES = {"T4": 12, "A100": 8, "H100": 8, "B200": 8}  # of the whole training, predicted
 WHOLE: dict[str, float] = {"steps": 12_000}  # at most: the preset stops when ten validations in a row were no better
@@ -44,14 +43,13 @@ def captions() -> Sentences:
     A folder multi30k beside the notebook is looked into first. Where $TRANSFORMER_LIB_DATA is set to nothing, neither
     disk nor network is tried.
     """
-    if Path("multi30k").is_dir():
-        os.environ["TRANSFORMER_LIB_DATA"] = str(Path.cwd())
     found = None
-    if os.environ.get("TRANSFORMER_LIB_DATA") == "":  # set to nothing, as for the book's own pages
+    if os.environ.get("TRANSFORMER_LIB_DATA") == "" and not Path("multi30k").is_dir():  # as for the book's own pages
         print("There is no Multi30k here: the toy corpus takes its place.")
     else:
         try:
-            found = Sentences("multi30k", *map(load_multi30k, ("train", "val", "test_2016_flickr")))
+            parts = [load_multi30k(split, beside=Path()) for split in ("train", "val", "test_2016_flickr")]
+            found = Sentences("multi30k", *parts)
         except InputError as error:
             print(f"Multi30k is missing: {error}.")
             print("Upload its files into a folder multi30k beside this notebook. Here the toy corpus takes its place.")

@@ -168,7 +168,7 @@ def train_translator(
             loads it; what `preset` says of a model and a tokenizer then goes unused.
         resume: go on with the run in `out`, if there is one.
         device: where to compute.
-        show: print the translations of so many sentences for validation after each validation.
+        show: also report the translations of so many sentences for validation, after each validation.
         report: called with the log so far after each validation, as `train` does.
 
     Returns:
@@ -229,7 +229,7 @@ def train_translator(
         with warnings.catch_warnings(action="ignore"):  # a beginner's sentences may lack an end
             answers = translator.translate(sample, beam_size=1, use_cache=build is Transformer)
         for source, answer in zip(sample, answers):
-            print(f"    {source} -> {answer}", file=sys.stderr)
+            _LOGGER.info("    %s -> %s", source, answer)
         report(log)
 
     options: dict[str, Any] = {"val_pairs": val_pairs, "out": out, "resume": resume, "device": device}

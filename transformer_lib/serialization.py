@@ -23,9 +23,24 @@ def save_weights(path: str | Path, model: nn.Module) -> None:
         InputError: the file cannot be written.
     """
     tensors, names = model.state_dict(), _stored_names(model)
-    with atomic_path(path) as part:  # one entry of metadata: several are written in any order
-        metadata = {"config": json.dumps(_config_of(model), sort_keys=True)}
-        save_file({name: tensors[name].contiguous() for name in sorted(set(names.values()))}, part, metadata=metadata)
+    metadata = {"config": json.dumps(_config_of(model), sort_keys=True)}  # one entry: several come in any order
+    save_tensors(path, {name: tensors[name] for name in sorted(set(names.values()))}, metadata)
+
+
+def save_tensors(path: str | Path, tensors: dict[str, Tensor], metadata: dict[str, str] | None = None) -> None:
+    """Store tensors as safetensors, in one step; of those that share memory, each has its own numbers in the file.
+
+    Raises:
+        InputError: the file cannot be written.
+    """
+    own, seen = {}, set[int]()
+    for name, value in tensors.items():
+        own[name] = value.contiguous()  # safetensors stores nothing else, and no two views of one memory
+        if (memory := own[name].untyped_storage().data_ptr()) in seen:
+            own[name] = own[name].clone()
+        seen.add(memory)
+    with atomic_path(path) as part:
+        save_file(own, part, metadata=metadata)
 
 
 def _stored_names(model: nn.Module) -> dict[str, str]:
@@ -66,8 +81,8 @@ def load_weights(path: str | Path, model: nn.Module) -> None:
 
     Raises:
         InputError: the file is missing or cut short, its table of contents is damaged (changed numbers go unnoticed),
-            it holds whole numbers for weights, or it belongs to a model of another configuration. The model is then as
-            it was.
+            it holds whole numbers for weights, it belongs to a model of another configuration, or a buffer of the model
+            cannot be filled, as after `expand`. The model is then as it was.
     """
     if not Path(path).is_file():
         reason = "a training run writes it at its first validation, and one that was stopped before can be resumed"
@@ -80,4 +95,7 @@ def load_weights(path: str | Path, model: nn.Module) -> None:
     wrong += [f"{name} is unknown" for name in sorted(tensors.keys() - names.keys())]
     if wrong:
         raise InputError(f"{path} belongs to a model of another configuration: {'; '.join(wrong):.200}")
+    for name, value in model.state_dict().items():
+        if any(size > 1 and stride == 0 for size, stride in zip(value.shape, value.stride())):
+            raise InputError(f"{name} of the model cannot be filled: its numbers share memory; register its .clone()")
     model.load_state_dict({name: tensors[first] for name, first in names.items()})

@@ -16,18 +16,21 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
 from transformer_lib.data import Tokenizer
 from transformer_lib.data.corpora import is_blank
 from transformer_lib.decoding import Hypothesis, beam_search
+from transformer_lib.decoding.search import require_beam
+from transformer_lib.decoding.search_state import require_whole
 from transformer_lib.files import InputError, atomic_write, one_line, user_cache
 from transformer_lib.model import Transformer, TransformerConfig, evaluation
 from transformer_lib.precision import mixed_precision
 from transformer_lib.serialization import load_weights, save_weights
 
 _CUT = "%d of %d translations were cut off; expected an end token before: allow more with max_length (--max-length)"
+KEPT = "architecture.py"  # the copy of the file of a model of your own, in the directory of a run
 _LINE_ENDS = re.compile("[ \\t-\\r\\x1c-\\x1e\\x85\\u2028\\u2029]+")  # spaces of other kinds are letters, and stay
 
 
@@ -48,6 +51,9 @@ class Translator:
         device: where to compute.
         precision: what matrices are multiplied in: "bf16", "fp16", "fp32", or what `chosen_dtype` says for "auto".
         length_ratio: a translation of n tokens gets at most this times n, plus ten; see `length_ratio`.
+
+    Raises:
+        InputError: model and tokenizer differ in the sizes of their vocabularies or in `pad_id`.
     """
 
     def __init__(
@@ -59,6 +65,7 @@ class Translator:
         precision: str = "auto",
         length_ratio: float = 2.0,
     ) -> None:
+        _require_one_vocabulary(model.config, tokenizer)
         self.model, self.tokenizer, self.device = model.to(device).eval(), tokenizer, device
         self.precision = mixed_precision(device, precision)  # a block to compute in
         self.max_len, self.length_ratio = model.config.max_len, length_ratio
@@ -87,11 +94,13 @@ class Translator:
         if str(path) in SHIPPED and not folder.is_dir():
             folder = shipped(str(path))
         (config, ratio), tokenizer = _read_config(folder), Tokenizer.load(folder / "tokenizer.json")
-        expected = config.source_vocab_size, config.target_vocab_size, config.pad_id
-        got = tokenizer.vocab_size, tokenizer.vocab_size, tokenizer.pad_id
-        if expected != got:
-            sizes = f"{got} in the tokenizer, but {expected} in the model"
-            raise InputError(f"{folder}: vocabulary sizes and pad_id are {sizes}: the files come from different runs")
+        try:
+            _require_one_vocabulary(config, tokenizer)
+        except InputError as error:
+            raise InputError(f"{folder}: {error}") from error
+        if build is Transformer and (folder / KEPT).is_file():
+            remedy = f"read {folder / KEPT}, then give --architecture {folder / KEPT}:FUNCTION, in Python build="
+            raise InputError(f"{folder} has a model of its own: {remedy}")
         _require_plausible(config, folder / "model.safetensors")
         model = build(config)
         load_weights(folder / "model.safetensors", model)
@@ -103,10 +112,10 @@ class Translator:
         """Write config.json, tokenizer.json and, unless told otherwise, model.safetensors.
 
         Raises:
-            InputError: the directory cannot be written.
+            InputError: the directory cannot be written, or the model is an ensemble.
         """
         folder = Path(path)
-        config = asdict(self.model.config) | {"length_ratio": self.length_ratio}
+        config = asdict(self._single_model().config) | {"length_ratio": self.length_ratio}
         atomic_write(folder / "config.json", json.dumps(config, indent=1) + "\n")
         atomic_write(folder / "tokenizer.json", self.tokenizer.to_json())
         if weights:
@@ -114,10 +123,16 @@ class Translator:
 
     def check_config(self, path: str | Path) -> None:
         """Raise an InputError if the model stored in a directory has another configuration than this one."""
-        ours, theirs = asdict(self.model.config), asdict(_read_config(Path(path))[0])
+        ours, theirs = asdict(self._single_model().config), asdict(_read_config(Path(path))[0])
         different = [f"{name} = {theirs[name]}, not {ours[name]}" for name in ours if ours[name] != theirs[name]]
         if different:
             raise InputError(f"{path} holds a model of another configuration: {'; '.join(different)}")
+
+    def _single_model(self) -> Transformer:
+        """The model, or an InputError if it is several."""
+        if hasattr(self.model, "models"):
+            raise InputError("an ensemble has no files of its own: save its members, each in its directory")
+        return self.model
 
     def translate(
         self,
@@ -132,7 +147,7 @@ class Translator:
         """Translate sentences, each by itself.
 
         Args:
-            sentences: one string each; an empty or blank one is answered by an empty string. One that is longer than
+            sentences: strings; an empty or blank one is answered by an empty string. One that is longer than
                 the model's `max_len` is cut, with a warning.
             beam_size: hypotheses kept; 1 is greedy.
             length_penalty: the exponent of the length in the score, see `beam_search`.
@@ -145,16 +160,16 @@ class Translator:
             One translation for each sentence, in their order.
 
         Raises:
-            TypeError: `sentences` is one string.
-            ValueError: `batch_size` or `beam_size` is below 1, or `max_length` not from 1 to the model's `max_len`.
+            TypeError: `sentences` is one string, or holds something else.
+            ValueError: `batch_size` or `beam_size` is below 1, `length_penalty` not from 0 to 50, or `max_length` not
+                from 1 to the model's `max_len`.
         """
         if isinstance(sentences, str):
             raise TypeError(f"expected a list of sentences; got one string, {sentences!r}")
-        for name, size in (("batch_size", batch_size), ("beam_size", beam_size)):
-            if size < 1:
-                raise ValueError(f"{name} must be at least 1; got {size}")
-        if max_length is not None and not 1 <= max_length <= self.max_len:
-            raise ValueError(f"max_length must be from 1 to the model's {self.max_len}; got {max_length}")
+        for text in (sentences := list(sentences)):
+            _require_text(text)
+        require_whole("batch_size", batch_size)
+        self._require_search(beam_size, length_penalty, max_length)
         spoken = [n for n, text in enumerate(sentences) if not is_blank(text)]
         tokens = dict(zip(spoken, self._encode([sentences[n] for n in spoken])))
         answers, unfinished = [""] * len(sentences), 0
@@ -170,6 +185,12 @@ class Translator:
         if unfinished:
             warnings.warn(_CUT % (unfinished, len(spoken)), stacklevel=2)
         return answers
+
+    def _require_search(self, beam_size: int, length_penalty: float, max_length: int | None) -> None:
+        """Refuse what no search can be asked for, whoever searches."""
+        require_beam(beam_size, length_penalty)
+        if max_length is not None:
+            require_whole("max_length", max_length, self.max_len)
 
     def _search(
         self, sources: list[list[int]], max_length: int | None, use_cache: bool, **options: Any
@@ -201,10 +222,11 @@ class Translator:
             use_cache: likewise.
 
         Raises:
-            ValueError: the sentence is blank, or `max_length` not from 1 to the model's `max_len`.
+            TypeError: the sentence is no string.
+            ValueError: the sentence is blank, or as in `translate`.
         """
-        if is_blank(sentence):
-            raise ValueError("expected a sentence; got a blank one")
+        _require_text(sentence, blank=False)
+        self._require_search(beam_size, length_penalty, max_length)
         (found,) = self._search(
             self._encode([sentence]), max_length, use_cache, beam_size=beam_size, length_penalty=length_penalty
         )
@@ -226,10 +248,12 @@ class Translator:
             is the one with which target token i was predicted.
 
         Raises:
+            InputError: the model has no cross-attention of this library: an ensemble, say, or a model of your own.
+            TypeError: the sentence is no string.
             ValueError: the sentence is blank.
         """
-        if is_blank(sentence):
-            raise ValueError("expected a sentence; got a blank one")
+        _require_text(sentence, blank=False)
+        _cross_attentions(self.model)
         model, bos, eos = self.model, self.tokenizer.bos_id, self.tokenizer.eos_id
         tokens = self._encode([sentence])
         source = torch.tensor(tokens, device=self.device)  # (1, n)
@@ -255,6 +279,23 @@ class Translator:
     def _pieces(self, tokens: list[int]) -> list[str]:
         eos = self.tokenizer.eos_id
         return ["<eos>" if token == eos else self.tokenizer.decode([token]).strip() or "␣" for token in tokens]
+
+
+def _require_text(text: Any, *, blank: bool = True) -> None:
+    """Refuse what is no string, and, unless it may be, a blank one."""
+    if not isinstance(text, str):
+        raise TypeError(f"expected a sentence, a string; got {text!r:.60}")
+    if not blank and is_blank(text):
+        raise ValueError("expected a sentence; got a blank one")
+
+
+def _require_one_vocabulary(config: TransformerConfig, tokenizer: Tokenizer) -> None:
+    """Raise an InputError if a model and a tokenizer cannot belong together."""
+    expected = config.source_vocab_size, config.target_vocab_size, config.pad_id
+    got = tokenizer.vocab_size, tokenizer.vocab_size, tokenizer.pad_id
+    if expected != got:
+        sizes = f"{got} in the tokenizer, but {expected} in the model"
+        raise InputError(f"vocabulary sizes and pad_id are {sizes}: they come from different runs")
 
 
 def length_ratio(shapes: Counter[tuple[int, int]]) -> float:
@@ -382,16 +423,25 @@ def cross_attention_weights(model: Transformer, source: Tensor, target: Tensor) 
     """Run the model on a source (1, n) and a target (1, m), and return its weights (layers, heads, m, n)."""
     recorded: list[Tensor] = []
     with ExitStack() as hooks, evaluation(model):
-        for name, module in model.decoder.named_modules():
-            if name.endswith(".cross_attention"):
-                before = module.register_forward_pre_hook(
-                    lambda _, args, options: (args, options | {"need_weights": True}), with_kwargs=True
-                )
-                after = module.register_forward_hook(lambda _, args, output: recorded.append(output[1][0]))
-                hooks.callback(before.remove)
-                hooks.callback(after.remove)
+        for module in _cross_attentions(model):
+            before = module.register_forward_pre_hook(
+                lambda _, args, options: (args, options | {"need_weights": True}), with_kwargs=True
+            )
+            after = module.register_forward_hook(lambda _, args, output: recorded.append(output[1][0]))
+            hooks.callback(before.remove)
+            hooks.callback(after.remove)
         model(source, target)
     return torch.stack(recorded)
+
+
+def _cross_attentions(model: Transformer) -> list[nn.Module]:
+    """The cross-attention of each decoder layer, or an InputError if there is none."""
+    named = getattr(model, "decoder", nn.Module()).named_modules()
+    found = [module for name, module in named if name.endswith(".cross_attention")]
+    if not found:
+        remedy = "an ensemble has that of each member, and a model of your own can return its own"
+        raise InputError(f"{type(model).__name__} has no cross-attention of this library: {remedy}")
+    return found
 
 
 def _read_config(folder: Path) -> tuple[TransformerConfig, float]:

@@ -182,7 +182,9 @@ MULTI30K_SHA256 = {
 }
 
 
-def load_multi30k(split: str, *, source: str = "en", target: str = "de") -> ParallelCorpus:
+def load_multi30k(
+    split: str, *, source: str = "en", target: str = "de", beside: str | Path | None = None
+) -> ParallelCorpus:
     """Load a split of Multi30k (Elliott et al. 2016): from disk, or else by download into the user's cache.
 
     Looked for in `$TRANSFORMER_LIB_DATA/multi30k`, then in `transformer_lib/multi30k` under `$XDG_CACHE_HOME` or
@@ -193,32 +195,35 @@ def load_multi30k(split: str, *, source: str = "en", target: str = "de") -> Para
             "test_2017_mscoco" (461).
         source: "en" or "de".
         target: likewise.
+        beside: a folder whose folder multi30k, if there is one, comes before the others.
 
     Raises:
         InputError: the split or a language is unknown, the download fails or cannot be stored, a file has another
             checksum, or there is no home directory to look in.
     """
-    return ParallelCorpus(*(_multi30k_lines(split, language) for language in (source, target)))
+    return ParallelCorpus(*(_multi30k_lines(split, language, beside) for language in (source, target)))
 
 
-def find_multi30k(split: str, language: str) -> Path | None:
+def find_multi30k(split: str, language: str, beside: str | Path | None = None) -> Path | None:
     """The file of Multi30k that `load_multi30k` reads, or None if it has to be downloaded first."""
-    files = (folder / f"{split}.{language}.gz" for folder in _multi30k_folders())
+    files = (folder / f"{split}.{language}.gz" for folder in _multi30k_folders(beside))
     return next((file for file in files if file.exists()), None)
 
 
-def _multi30k_folders() -> Iterator[Path]:
+def _multi30k_folders(beside: str | Path | None = None) -> Iterator[Path]:
     """Where to look; the last one is the cache."""
+    if beside is not None:
+        yield Path(beside, "multi30k")
     if data := os.environ.get("TRANSFORMER_LIB_DATA"):
         yield Path(os.path.expanduser(data), "multi30k")
     yield user_cache() / "multi30k"
 
 
-def _multi30k_lines(split: str, language: str) -> list[str]:
+def _multi30k_lines(split: str, language: str, beside: str | Path | None) -> list[str]:
     if (split, language) not in MULTI30K_SHA256:
         known = "; ".join(f"{split} {language}" for split, language in MULTI30K_SHA256)
         raise InputError(f"unknown part of multi30k: {split!r} {language!r}: expected one of {known}")
-    name, path = f"{split}.{language}.gz", find_multi30k(split, language)
+    name, path = f"{split}.{language}.gz", find_multi30k(split, language, beside)
     data = read_bytes(path) if path else _download(f"{MULTI30K_URL}/{name}")
     expected, found = MULTI30K_SHA256[split, language], hashlib.sha256(data).hexdigest()
     if found != expected:

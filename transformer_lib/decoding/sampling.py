@@ -3,6 +3,7 @@
 """Sampling: sentences drawn at random, with the model's probabilities or changed ones."""
 
 import math
+from collections.abc import Callable
 
 import torch
 from jaxtyping import Float, Float64, Int
@@ -39,6 +40,23 @@ def filtered_probabilities(
     return p / p.sum(dim=-1, keepdim=True), tokens
 
 
+def sampler(
+    count: int, seed: int, temperature: float, top_k: int | None, top_p: float
+) -> Callable[[Tensor, list[int]], Tensor]:
+    """What draws the next token of some of `count` sentences; for the other arguments see `sample_decode`."""
+    require_sampling_parameters(temperature, top_k, top_p)
+    generator = torch.Generator().manual_seed(seed)
+
+    def drawn(logits: Float[Tensor, "rows vocabulary"], sentences: list[int]) -> Int[Tensor, " rows"]:
+        draws = torch.rand(count, 1, generator=generator, dtype=torch.float64)[sentences]  # (rows, 1)
+        p, tokens = filtered_probabilities(logits, temperature, top_k, top_p)
+        ends = p.cumsum(dim=-1)  # (rows, kept): where each token's piece ends
+        place = (ends[:, :-1] <= draws.to(p.device) * ends[:, -1:]).sum(dim=-1, keepdim=True)  # (rows, 1)
+        return tokens.gather(1, place)[:, 0]
+
+    return drawn
+
+
 def sample_decode(
     model: Transformer,
     source: Int[Tensor, "batch n"],
@@ -65,14 +83,5 @@ def sample_decode(
     Raises:
         ValueError: the temperature is not a positive number, top_k is below 1, or top_p is not above 0 and at most 1.
     """
-    require_sampling_parameters(temperature, top_k, top_p)
-    generator = torch.Generator().manual_seed(seed)
-
-    def drawn(logits: Float[Tensor, "rows vocabulary"], sentences: list[int]) -> Int[Tensor, " rows"]:
-        draws = torch.rand(source.size(0), 1, generator=generator, dtype=torch.float64)[sentences]  # (rows, 1)
-        p, tokens = filtered_probabilities(logits, temperature, top_k, top_p)
-        ends = p.cumsum(dim=-1)  # (rows, kept): where each token's piece ends
-        place = (ends[:, :-1] <= draws.to(p.device) * ends[:, -1:]).sum(dim=-1, keepdim=True)  # (rows, 1)
-        return tokens.gather(1, place)[:, 0]
-
+    drawn = sampler(source.size(0), seed, temperature, top_k, top_p)
     return decode_token_by_token(drawn, model, source, bos_id, eos_id, max_length, use_cache)

@@ -2,6 +2,7 @@
 
 """What the ways of decoding share: the state of a search, its limits, and the best next tokens."""
 
+from numbers import Integral
 from typing import Any
 
 import torch
@@ -11,6 +12,14 @@ from torch import Tensor
 from transformer_lib.cache import KeyValueCache
 from transformer_lib.files import InputError
 from transformer_lib.model import Memory, Transformer
+
+
+def require_whole(name: str, value: Any, most: int | None = None) -> None:
+    """Raise a ValueError unless a value is a whole number from 1 on, and at most the model's limit, if there is one."""
+    whole = isinstance(value, Integral) and not isinstance(value, bool)
+    if not whole or value < 1 or (most is not None and value > most):
+        wanted = "at least 1" if most is None else f"from 1 to the model's {most}"
+        raise ValueError(f"{name} must be {'' if whole else 'a whole number '}{wanted}; got {value!r}")
 
 
 def length_limits(
@@ -33,8 +42,10 @@ def length_limits(
         lengths = (source != config.pad_id).sum(dim=1)  # (batch,)
         return (2 * lengths + 10).clamp(max=config.max_len).tolist()
     limits = max_length if isinstance(max_length, list) else [max_length] * source.size(0)
-    if len(limits) != source.size(0) or not all(1 <= limit <= config.max_len for limit in limits):
-        raise ValueError(f"max_length must be from 1 to the model's {config.max_len}; got {max_length}")
+    if len(limits) != source.size(0):
+        raise ValueError(f"expected a max_length for each of {source.size(0)} sentences; got {len(limits)}")
+    for limit in limits:
+        require_whole("max_length", limit, config.max_len)
     return limits
 
 

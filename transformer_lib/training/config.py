@@ -56,7 +56,8 @@ class TrainingConfig:
         clip_norm: largest norm of the whole gradient; None = no limit.
         precision: what matrices are multiplied in: "bf16", "fp16", "fp32", or what `chosen_dtype` says for "auto".
         compile: let `torch.compile` make the loss faster; the first step then takes minutes, or needs a C++ compiler.
-        recompute: forget each layer's activations and compute them again in the backward pass: less memory, more time.
+        recompute: forget each layer's activations and compute them again in the backward pass: less memory, more time;
+            for a `Transformer` only.
         steps: number of steps, counted from the very beginning.
         minutes: time for this call, validation and saving included; on a GPU, to within ten steps.
         evaluate_every: steps between two validations, each followed by a checkpoint.

@@ -29,7 +29,7 @@ from torch.optim import Optimizer
 from transformer_lib.data import Batch, PairStore, token_batches
 from transformer_lib.data.batching import ahead
 from transformer_lib.files import InputError, atomic_write, folder_lock, one_line
-from transformer_lib.model import Transformer
+from transformer_lib.model import Transformer, TransformerConfig
 from transformer_lib.precision import loss_scaler
 from transformer_lib.serialization import save_weights
 from transformer_lib.training.config import TrainingConfig, adamw
@@ -44,7 +44,7 @@ from transformer_lib.training.state import (
     save_state,
     weights_of,
 )
-from transformer_lib.training.train_step import LossModule, activation_checkpointing, train_step
+from transformer_lib.training.train_step import LossModule, activation_checkpointing, layers_of, train_step
 
 if TYPE_CHECKING:
     from tqdm import tqdm
@@ -297,19 +297,31 @@ def _in_parts(batch: Batch, parts: int) -> list[Batch]:
 
 
 def _pairs_of(
-    epoch: int, pairs: Pairs | PairStore | Callable[[int], Pairs], batch_tokens: int, max_len: int
+    epoch: int, pairs: Pairs | PairStore | Callable[[int], Pairs], batch_tokens: int, sizes: TransformerConfig
 ) -> Pairs | PairStore:
     """What an epoch learns, or an error if that would stop the run in the middle."""
     chosen = pairs(epoch) if callable(pairs) else pairs
     if not chosen:
         raise ValueError("expected at least one pair to train on; got none")
-    _require_usable(chosen, batch_tokens, max_len)
+    _require_usable(chosen, batch_tokens, sizes)
     return chosen
 
 
-def _require_usable(pairs: Pairs | PairStore, batch_tokens: int, max_len: int) -> None:
+def _require_usable(pairs: Pairs | PairStore, batch_tokens: int, sizes: TransformerConfig) -> None:
     """Refuse what would stop the run in the middle."""
-    shapes = pairs.shapes if isinstance(pairs, PairStore) else [(len(source), len(target)) for source, target in pairs]
+    max_len, vocabularies = sizes.max_len, (sizes.source_vocab_size, sizes.target_vocab_size)
+    if isinstance(pairs, PairStore):
+        shapes, largest = pairs.shapes, 2 * [pairs.tokenizer.vocab_size - 1]
+        if any(token >= size for token, size in zip(largest, vocabularies)):
+            raise InputError(f"expected a store of at most {min(vocabularies)} tokens; got {largest[0] + 1}")
+    else:
+        shapes = [(len(source), len(target)) for source, target in pairs]
+        for name, size, side in zip(("source", "target"), vocabularies, zip(*pairs)):
+            wrong = next((token for tokens in side for token in tokens if not 0 <= token < size), None)
+            if wrong is not None:
+                raise InputError(f"expected {name} tokens from 0 to {size - 1}, the model's vocabulary; got {wrong}")
+        if not all(any(token != sizes.pad_id for token in target[1:]) for _, target in pairs if len(target) > 1):
+            raise InputError("expected targets with a token to predict; got one of padding only")
     for n, m in shapes:
         if max(n, m) > batch_tokens or max(n, m - 1) > max_len:
             limits = f"at most batch_tokens = {batch_tokens} tokens, and the model's max_len = {max_len}"
@@ -382,7 +394,8 @@ def train(
         training and validation loss in nats a token.
 
     Raises:
-        InputError: a pair does not fit into a batch or the model or has nothing to predict, `out` cannot be written,
+        InputError: a pair does not fit into a batch or the model, has a token that the model lacks or nothing to
+            predict, the model has nothing to train, or no layers for `config.recompute`, `out` cannot be written,
             another run is training there, its state does not belong to this run, a loss or a gradient is no longer
             finite, or the device's memory is too small for a single pair.
         ValueError: there is no pair, `patience` without `val_pairs`, or `average` above 1 without `out`.
@@ -392,9 +405,13 @@ def train(
         raise ValueError("patience waits for a better validation loss: give val_pairs")
     if config.average > 1 and out is None:
         raise ValueError(f"the mean of {config.average} checkpoints is kept in a file: give out, or average=1")
-    pairs_of = partial(_pairs_of, pairs=pairs, batch_tokens=config.batch_tokens, max_len=model.config.max_len)
+    if not any(parameter.requires_grad for parameter in model.parameters()):
+        raise InputError("expected a model with weights to train; got none, or all are frozen")
+    if config.recompute:
+        layers_of(model)  # or an error, before anything is written
+    pairs_of = partial(_pairs_of, pairs=pairs, batch_tokens=config.batch_tokens, sizes=model.config)
     first = pairs_of(0)
-    _require_usable(val_pairs, config.batch_tokens, model.config.max_len)
+    _require_usable(val_pairs, config.batch_tokens, model.config)
     steps, patience, pad_id = config.steps or math.inf, config.patience or math.inf, model.config.pad_id
     deadline = time.monotonic() + 60 * (config.minutes or math.inf)
     read_every = READ_EVERY.get(torch.device(device).type, 1)

@@ -38,27 +38,34 @@ def translation_loss(
         reduction: "mean" or "sum", over real tokens.
 
     Returns:
-        A scalar, in nats.
+        A scalar, in nats; 0 if there is no real target, also for "mean": such a share of a batch changes no weight.
 
     Raises:
-        ValueError: `reduction` is neither "mean" nor "sum".
+        ValueError: `reduction` is neither "mean" nor "sum"; or, on a CPU, a token is not in its vocabulary.
     """
     if reduction not in ("mean", "sum"):
         raise ValueError(f'reduction must be "mean" or "sum"; got {reduction!r}')
     inputs, labels = target[:, :-1], target[:, 1:]  # (batch, target length - 1)
+    size = model.config.target_vocab_size
+    if labels.is_cpu and ((labels < 0) | (labels >= size)).any():
+        raise ValueError(f"expected target ids from 0 to {size - 1}; got {int(labels.min())} to {int(labels.max())}")
     if torch.is_grad_enabled() and _fits_in_pieces(model.output_projection):
         return _loss_in_pieces(model, source, inputs, labels, label_smoothing, reduction)
     logits = model(source, inputs, is_causal=True).flatten(0, 1)  # (batch · (target length - 1), vocabulary)
     ignored = model.config.pad_id  # a GPU would have to wait for the number of real tokens, so padding goes on
-    return F.cross_entropy(
-        logits, labels.flatten(), ignore_index=ignored, label_smoothing=label_smoothing, reduction=reduction
+    total = F.cross_entropy(
+        logits, labels.flatten(), ignore_index=ignored, label_smoothing=label_smoothing, reduction="sum"
     )
+    return total if reduction == "sum" else total / (labels != ignored).sum().clamp(min=1)
 
 
 def validation_loss(model: Transformer, pairs: Pairs, batch_tokens: int, precision: str = "auto") -> float:
     """The mean loss of a real token of `pairs`, in nats, without dropout and label smoothing; in a `mixed_precision`.
 
     Of several processes each computes its share of the batches; all must call it, and all get the same.
+
+    Raises:
+        ValueError: there is no real token.
     """
     device, pad_id = next(model.parameters()).device, model.config.pad_id
     total, count = torch.zeros((), dtype=torch.float64, device=device), 0
@@ -69,6 +76,8 @@ def validation_loss(model: Transformer, pairs: Pairs, batch_tokens: int, precisi
             total += translation_loss(model, source, target, reduction="sum")
             count += real_targets(batch.target, pad_id)
     loss, tokens = all_reduce_sum(total.item(), count)
+    if not tokens:
+        raise ValueError("expected pairs with a token to predict; got none")
     return loss / tokens
 
 
@@ -122,4 +131,4 @@ def _loss_in_pieces(
     hidden, real = model.hidden_states(source, inputs, is_causal=True), labels != model.config.pad_id
     hidden, labels = hidden[real], labels[real]  # (real tokens, d), (real tokens,)
     total = _CrossEntropy.apply(hidden, model.output_projection.weight, labels, smoothing)
-    return total if reduction == "sum" else total / len(labels)
+    return total if reduction == "sum" else total / max(len(labels), 1)

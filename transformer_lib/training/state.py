@@ -10,12 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import save_file
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from transformer_lib.files import InputError, atomic_path
-from transformer_lib.serialization import kinds_of, read_tensors
+from transformer_lib.files import InputError
+from transformer_lib.serialization import kinds_of, read_tensors, save_tensors
 
 Weights = dict[str, Tensor]
 
@@ -49,8 +48,7 @@ def save_recent(path: str | Path, weights: Weights) -> int:
     Raises:
         InputError: the file cannot be written.
     """
-    with atomic_path(path) as part:
-        save_file({name: value.contiguous() for name, value in weights.items()}, part)
+    save_tensors(path, weights)
     return _checksum(weights, None)
 
 
@@ -77,10 +75,9 @@ def save_state(path: str | Path, model: nn.Module, optimizer: Optimizer, progres
     groups = {("model", 0): {name: parameter.detach() for name, parameter in model.named_parameters()}}
     groups |= {(type(optimizer).__name__, n): moments for n, moments in optimizer.state_dict()["state"].items()}
     named = [(f"{kind}/{n}/{name}", value) for (kind, n), group in groups.items() for name, value in group.items()]
-    tensors = {name: value.contiguous() for name, value in named}  # safetensors stores nothing else
+    tensors = dict(named)
     state = {"progress": progress, "checksum": _checksum(tensors, progress)}
-    with atomic_path(path) as part:
-        save_file(tensors, part, metadata={"state": json.dumps(state)})
+    save_tensors(path, tensors, {"state": json.dumps(state)})
 
 
 def _checksum(tensors: dict[str, Tensor], progress: Any) -> int:
@@ -88,7 +85,7 @@ def _checksum(tensors: dict[str, Tensor], progress: Any) -> int:
     crc = zlib.crc32(json.dumps(progress).encode())
     for name, value in sorted(tensors.items()):
         crc = zlib.crc32(f"{name} {value.dtype} {tuple(value.shape)}".encode(), crc)
-        crc = zlib.crc32(value.cpu().flatten().view(torch.uint8).numpy().data, crc)
+        crc = zlib.crc32(value.cpu().contiguous().flatten().view(torch.uint8).numpy().data, crc)
     return crc
 
 

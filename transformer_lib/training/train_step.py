@@ -17,6 +17,7 @@ from torch.optim import Optimizer
 from torch.utils.checkpoint import checkpoint
 
 from transformer_lib.data import Batch
+from transformer_lib.files import InputError
 from transformer_lib.model import Transformer
 from transformer_lib.precision import mixed_precision
 from transformer_lib.training.config import TrainingConfig
@@ -66,10 +67,19 @@ def train_step(
     return torch.stack([sum(part.detach() for part in parts), norm])
 
 
+def layers_of(model: nn.Module) -> list[nn.Module]:
+    """The layers of a `Transformer`, or an InputError if a model has none that are known."""
+    try:
+        return [*model.encoder.layers, *model.decoder.layers]  # type: ignore[union-attr, list-item]
+    except AttributeError as error:
+        got = f"got {type(model).__name__}: leave recompute out, or call torch.utils.checkpoint in the model"
+        raise InputError(f"recompute=True expects the encoder and decoder layers of a Transformer; {got}") from error
+
+
 @contextmanager
 def activation_checkpointing(model: Transformer, wanted: bool = True) -> Iterator[None]:
     """Inside the block, if wanted, each layer keeps its input only and computes the rest again in the backward pass."""
-    layers = [*model.encoder.layers, *model.decoder.layers] if wanted else []
+    layers = layers_of(model) if wanted else []
     for layer in layers:
         layer.forward = partial(checkpoint, layer.forward, use_reentrant=False)
     try:

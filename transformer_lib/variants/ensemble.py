@@ -16,6 +16,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from transformer_lib.cache import KeyValueCache
+from transformer_lib.files import InputError
 from transformer_lib.model import Memory, Transformer
 from transformer_lib.translation import Translator
 
@@ -27,20 +28,35 @@ class Ensemble(nn.Module):
         models: with one tokenizer, and the same `pad_id` and `max_len`; their sizes may differ.
 
     Raises:
-        ValueError: there is no model, or their vocabularies, `pad_id` or `max_len` differ.
+        ValueError: there is no model, one is not a `Transformer` of this library's layers, or their vocabularies,
+            `pad_id`, `max_len`, dtypes or devices differ.
     """
 
     def __init__(self, models: Sequence[Transformer]) -> None:
         super().__init__()
+        for model in models:
+            if not hasattr(model, "decoder"):
+                raise ValueError(f"expected models of this library's layers; got {type(model).__name__}")
         settings = {
             (m.config.source_vocab_size, m.config.target_vocab_size, m.config.pad_id, m.config.max_len) for m in models
         }
+        kinds = {f"{weight.dtype} on {weight.device}" for model in models for weight in islice(model.parameters(), 1)}
+        if len(kinds) > 1:
+            raise ValueError(f"expected models of one dtype, on one device; got {', '.join(sorted(kinds))}")
         if len(settings) != 1:
             raise ValueError(f"expected models of the same vocabularies, pad_id and max_len; got {sorted(settings)}")
         self.models = cast("Sequence[Transformer]", nn.ModuleList(models))  # `cast` is for type checkers
         self.depths = [model.config.num_decoder_layers for model in models]
         self.widths = [model.config.d_model for model in models]
         self.config = replace(models[0].config, num_decoder_layers=sum(self.depths))  # for a search's cache
+
+    def forward(self, *_: Tensor, **__: object) -> Tensor:
+        """Refuse: what is trained or examined is a member.
+
+        Raises:
+            InputError: always.
+        """
+        raise InputError("an ensemble can only be searched: train or call its members")
 
     def encode(self, source_tokens: Int[Tensor, "batch n"]) -> Memory:
         """The memories of all members side by side, (batch, n, sum of d_model), with the mask that they share."""
@@ -72,13 +88,20 @@ class Ensemble(nn.Module):
 
 
 def ensemble_of(translators: Sequence[Translator]) -> Translator:
-    """Several translators as one, which translates with the mean of their probabilities, on the device of the first.
+    """Several translators as one, which translates with the mean of their probabilities; it can only be searched.
+
+    It allows the shortest of their `max_len` and the largest of their `length_ratio`, and computes in their precision.
 
     Raises:
-        ValueError: their tokenizers differ, or `Ensemble` refuses their models.
+        ValueError: their tokenizers or precisions differ, or `Ensemble` refuses their models.
     """
     if len({translator.tokenizer.to_json() for translator in translators}) > 1:
         raise ValueError("expected translators with one tokenizer: train them on one corpus, with one vocabulary size")
     together = cast("Transformer", Ensemble([translator.model for translator in translators]))  # to a search it is one
-    first = translators[0]
-    return Translator(together, first.tokenizer, device=first.device, length_ratio=first.length_ratio)
+    dtypes = sorted({str(translator.precision.fast_dtype) for translator in translators})
+    if len(dtypes) > 1:
+        raise ValueError(f"expected translators of one precision; got {' and '.join(dtypes)}: load them with the same")
+    first, ratio = translators[0], max(translator.length_ratio for translator in translators)
+    ensemble = Translator(together, first.tokenizer, device=first.device, length_ratio=ratio)
+    ensemble.precision, ensemble.max_len = first.precision, min(translator.max_len for translator in translators)
+    return ensemble

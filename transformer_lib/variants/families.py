@@ -13,10 +13,10 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from transformer_lib.cache import KeyValueCache
-from transformer_lib.decoding.sampling import filtered_probabilities, require_sampling_parameters
+from transformer_lib.decoding.sampling import require_sampling_parameters, sampler
 from transformer_lib.decoding.search_state import SearchState, require_finite
 from transformer_lib.masks import causal_mask, padding_mask
-from transformer_lib.model import Encoder, TransformerConfig, evaluation
+from transformer_lib.model import Encoder, TransformerConfig, evaluation, look_up
 from transformer_lib.positions import LearnedPositionalEncoding
 
 
@@ -40,7 +40,7 @@ class _OneStack(nn.Module):
             nn.init.normal_(module.weight, std=config.d_model**-0.5)  # as large as the positions
 
     def _embed(self, tokens: Int[Tensor, "batch n"], offset: int = 0) -> Float[Tensor, "batch n d_model"]:
-        x = self.embedding(tokens)  # (batch, n, d_model)
+        x = look_up(self.embedding, tokens)  # (batch, n, d_model)
         if self.positions is not None:
             x = self.positions(x, offset=offset)
         return self.dropout(self.embedding_norm(x))
@@ -182,8 +182,8 @@ class DecoderOnly(_OneStack):
             max_length: the largest number of new tokens, the end token counted. With those of the prompt they are at
                 most `max_len`.
             eos_id: the token after which a row holds only padding; None = there is none.
-            seed: of the random numbers of a sample, the same on every device; None = take the most probable token.
-            temperature: of a sample; this and the next two as in `sample_decode`.
+            seed: of a sample; None = take the most probable token.
+            temperature: of a sample; seed, temperature, `top_k` and `top_p` draw the same tokens as in `sample_decode`.
             top_k: how many of the most probable tokens may be drawn; None = all.
             top_p: only the smallest set of most probable tokens with this probability may be drawn.
             use_cache: False computes all earlier positions anew at each step; the result is the same up to
@@ -208,7 +208,7 @@ class DecoderOnly(_OneStack):
         if not 1 <= max_length <= most:
             raise ValueError(f"max_length must be from 1 to {most}, what the prompt leaves; got {max_length}")
         require_sampling_parameters(temperature, top_k, top_p)
-        generator = None if seed is None else torch.Generator().manual_seed(seed)
+        drawn = None if seed is None else sampler(len(prompt), seed, temperature, top_k, top_p)
         length = prompt.size(1) + max_length
         ended = torch.zeros_like(prompt[:, 0], dtype=torch.bool)  # (batch,)
         with evaluation(self):
@@ -217,12 +217,7 @@ class DecoderOnly(_OneStack):
                 logits = state.logits()  # (batch, vocabulary)
                 require_finite(logits.amax(dim=-1))
                 logits[:, pad] = -torch.inf  # padding is never a word
-                if generator is None:
-                    new = logits.argmax(dim=-1)  # (batch,)
-                else:
-                    p, best = filtered_probabilities(logits, temperature, top_k, top_p)  # (batch, kept) each
-                    drawn = torch.multinomial(p.cpu(), 1, generator=generator)  # (batch, 1)
-                    new = best.gather(1, drawn.to(prompt.device))[:, 0]  # (batch,)
+                new = logits.argmax(dim=-1) if drawn is None else drawn(logits, state.sentences)  # (batch,)
                 new = new.masked_fill(ended, pad)
                 ended = ended | (new == eos_id) if eos_id is not None else ended
                 state.append(new)
