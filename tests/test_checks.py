@@ -452,7 +452,7 @@ def test_a_property_that_raises_has_failed_and_each_finding_is_told_at_once():
     findings = findings.findings
     assert told == list(findings)
     assert findings[0].evidence == "it raised RuntimeError: two lines"
-    assert (findings[0].verdict, findings[0].cause) == ("fail", "cause")
+    assert (findings[0].verdict, findings[0].cause) == ("fail", "")
     assert "in raises" in findings[0].traceback
     assert (findings[1].verdict, findings[1].traceback) == ("pass", "")
 
