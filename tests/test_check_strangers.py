@@ -4,6 +4,7 @@ import functools
 import random
 
 import decoders
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -808,7 +809,8 @@ def fixed_cache(kind):
 
     def store(m, cache, number, k, v):
         if number not in cache["layers"]:
-            cache["layers"][number] = tuple(torch.FloatTensor(*x.shape[:2], 64, x.size(3)).zero_() for x in (k, v))
+            zeros = np.zeros((2, *k.shape[:2], 64, k.size(3)), np.float32)
+            cache["layers"][number] = tuple(torch.from_numpy(zeros).to(k.device))
         end = cache["length"] + k.size(2)
         for kept, new in zip(cache["layers"][number], (k, v)):
             kept[:, :, cache["length"] : end] = new
@@ -893,7 +895,7 @@ def refuses(wrong):
     """The decoder refuses some tokens."""
 
     def forward(m, tokens, *rest, **options):
-        if wrong(tokens):
+        if wrong(m, tokens):
             raise ValueError("not such a sentence")
         return decoders.Decoder.forward(m, tokens, *rest, **options)
 
@@ -901,7 +903,7 @@ def refuses(wrong):
 
 
 def test_a_refusal_of_one_token_is_no_failure():
-    found = decoder_findings(refuses(lambda tokens: tokens.size(1) == 1))
+    found = decoder_findings(refuses(lambda m, tokens: tokens.size(1) == 1))
     assert [name for name, finding in found.items() if finding.verdict == "fail"] == []
     assert found["a prefix is enough"].verdict == found["batch independence"].verdict == "pass"
     assert found["first token sees itself"].evidence == (
@@ -909,7 +911,7 @@ def test_a_refusal_of_one_token_is_no_failure():
 
 
 def test_a_refusal_of_nothing_but_padding_is_no_failure():
-    found = decoder_findings(refuses(lambda tokens: not tokens.is_meta and (tokens == 3).all(1).any()))
+    found = decoder_findings(refuses(lambda m, tokens: not tokens.is_meta and (tokens == m.pad).all(1).any()))
     assert [name for name, finding in found.items() if finding.verdict == "fail"] == []
     assert "not such a sentence, at tests/test_check_strangers.py:" in found["empty sentences"].evidence
 
@@ -937,7 +939,8 @@ def test_a_model_that_raises_is_told_with_the_place_and_without_a_cause():
     source = "def call(model, tokens):\n    return model(tokens).view(0 if len(tokens) == 5 else tokens.size(0), -1, 29)"
     names = {}
     exec(source, names)
-    (finding,) = decoder_findings(decoder(call=names["call"]), "batch independence").values()
+    (finding,) = decoder_findings(
+        lambda vocab, pad: Adapted(decoders.Decoder(vocab, pad), names["call"]), "batch independence").values()
     assert (finding.verdict, finding.cause, finding.case) == ("fail", "", "")
     assert finding.evidence.endswith("at line 2 of code without a file, in call")
     assert "likely" not in str(finding)
