@@ -769,7 +769,7 @@ def test_a_jump_close_by_is_no_broken_gradient():
     assert report.holds, report.fault_lines
 
 
-# --- what a suite must not blame on a model: views, dtypes of a cache, kept graphs, refusals ---------------------------
+# --- what a suite must not blame on a model: views, dtypes of a cache, kept graphs, refusals ------------------------
 
 
 def decoder(**parts):
@@ -814,7 +814,8 @@ def fixed_cache(kind):
         end = cache["length"] + k.size(2)
         for kept, new in zip(cache["layers"][number], (k, v)):
             kept[:, :, cache["length"] : end] = new
-        return tuple(kept[:, :, :end].to(k) if kind == "casts" else kept[:, :, :end] for kept in cache["layers"][number])
+        found = [kept[:, :, :end] for kept in cache["layers"][number]]
+        return tuple(x.to(k) for x in found) if kind == "casts" else tuple(found)
 
     return store
 
@@ -936,7 +937,7 @@ def test_a_decoder_without_positions_is_asked_whether_it_is_meant(depth, verdict
 
 
 def test_a_model_that_raises_is_told_with_the_place_and_without_a_cause():
-    source = "def call(model, tokens):\n    return model(tokens).view(0 if len(tokens) == 5 else tokens.size(0), -1, 29)"
+    source = "def call(model, tokens):\n return model(tokens).view(0 if len(tokens) == 5 else tokens.size(0), -1, 29)"
     names = {}
     exec(source, names)
     (finding,) = decoder_findings(
