@@ -78,7 +78,7 @@ def test_a_cache_has_to_run_in_every_dtype():
     """Not only the call without it."""
     (finding,) = check(stored(lambda k, v: (k.float(), v.float())), only=["every dtype"]).findings
     assert finding.verdict == "fail"
-    assert finding.evidence.startswith("float64 does not run: RuntimeError: expected scalar type")
+    assert "float64 raises RuntimeError: expected scalar type" in finding.evidence
 
 
 @pytest.mark.parametrize("name", RIGHT_ENCODERS)

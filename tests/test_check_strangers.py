@@ -1,7 +1,10 @@
 """Unusual but right models pass the suite, and what is wrong in an unusual way fails, with the cause that shows."""
 
+import functools
 import random
 
+import decoders
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -764,3 +767,189 @@ class BesideABorder(ReferenceModel):
 def test_a_jump_close_by_is_no_broken_gradient():
     report = check_transformer(BesideABorder, training=False, only=["gradient is the derivative"])
     assert report.holds, report.fault_lines
+
+
+# --- what a suite must not blame on a model: views, dtypes of a cache, kept graphs, refusals ------------------------
+
+
+def decoder(**parts):
+    """The factory of a decoder with a cache, and how it differs from the usual one."""
+    own = {key: parts.pop(key) for key in [*parts] if key not in ("call", "extend", "generate", "loss", "one_cache")}
+    return decoders.adapted(decoders.kind(**own), **{"reorder": None, "crop": None, "beams": None} | parts)
+
+
+def decoder_findings(factory, *only, pad_id=3):
+    report = check_transformer(factory, family="decoder", pad_id=pad_id, max_len=64, training=False, only=only)
+    return {finding.name: finding for finding in report.findings}
+
+
+def viewed(function):
+    """The function, which must be given no slice of a tensor."""
+
+    @functools.wraps(function)
+    def strict(*arguments, **options):
+        for name, x in [*enumerate(arguments), *options.items()]:
+            assert not isinstance(x, torch.Tensor) or x.is_contiguous(), f"argument {name} is no tensor of its own"
+        return function(*arguments, **options)
+
+    return strict
+
+
+def test_only_contiguous_tensors_are_handed_to_a_model():
+    usual = decoders.adapted(decoders.Decoder)(29, 3)
+    parts = {name: viewed(getattr(usual, name)) for name in ("call", "extend", "generate", "beams", "loss", "reorder")}
+    found = decoder_findings(decoders.adapted(decoders.Decoder, **parts))
+    assert {finding.evidence for finding in found.values() if finding.verdict == "fail"} == set()
+    both = check_transformer(lambda *sizes: Adapted(R(*sizes), viewed(lambda m, s, t: m(s, t))), training=False)
+    assert both.failed == []
+
+
+def fixed_cache(kind):
+    """Keys and values are kept in a tensor of one dtype."""
+
+    def store(m, cache, number, k, v):
+        if number not in cache["layers"]:
+            zeros = np.zeros((2, *k.shape[:2], 64, k.size(3)), np.float32)
+            cache["layers"][number] = tuple(torch.from_numpy(zeros).to(k.device))
+        end = cache["length"] + k.size(2)
+        for kept, new in zip(cache["layers"][number], (k, v)):
+            kept[:, :, cache["length"] : end] = new
+        found = [kept[:, :, :end] for kept in cache["layers"][number]]
+        return tuple(x.to(k) for x in found) if kind == "casts" else tuple(found)
+
+    return store
+
+
+def sampled(model, tokens, steps, mask=None):
+    """The first new token is drawn, as by a prefill that forgets `top_k`."""
+    least = model(tokens)[:, -1:].argmin(-1)
+    return model.generate(torch.cat([tokens, least], 1), steps - 1)
+
+
+@pytest.mark.parametrize("kind", ["raises", "casts"])
+def test_a_cache_that_stays_in_float32_is_examined_in_float32(kind):
+    found = decoder_findings(decoder(store=fixed_cache(kind), generate=sampled))
+    failing = {name for name, finding in found.items() if finding.verdict == "fail"}
+    assert failing == {"generated tokens are the most probable", "generated in a batch as alone"} | (
+        {"every dtype"} if kind == "raises" else set()
+    )
+    assert found["cache in chunks"].verdict == "pass"
+    if kind == "raises":
+        assert found["every dtype"].evidence.startswith("its cache stays in float32, so the model runs in no other")
+        assert "at tests/decoders.py:" in found["every dtype"].evidence
+
+
+def evicts(m, cache, number, k, v):
+    """The last eight are kept, also where a chunk's first queries should read older ones."""
+    k, v = decoders.Decoder.store(m, cache, number, k, v)
+    kept = max(8, k.size(2) - cache["length"])
+    cache["layers"][number] = tuple(torch.cat([0 * x[:, :, :-kept], x[:, :, -kept:]], 2).float() for x in (k, v))
+    return tuple(x.to(k) for x in cache["layers"][number])
+
+
+def test_a_window_that_forgets_too_early_is_found_behind_a_cache_in_float32():
+    found = decoder_findings(decoder(allowed=decoders.window(8), store=evicts), "cache one by one", "cache in chunks")
+    assert [finding.verdict for finding in found.values()] == ["pass", "fail"]
+
+
+class Kept(decoders.Decoder):
+    """Each call writes its keys into a tensor, with their graph."""
+
+    def __init__(self, vocab, pad):
+        super().__init__(vocab, pad)
+        self.kept = [{"keys": torch.zeros(100, 4, 64, 4)}]
+
+    def store(self, cache, number, k, v):
+        return k, v
+
+    def attend(self, layer, x, allowed, positions, cache, number):
+        k = self.split(layer["k"](x))
+        keys = self.kept[0]["keys"] = self.kept[0]["keys"].to(k)
+        keys[: len(k), :, : k.size(2)] = k
+        layer = {**layer, "k": lambda _: keys[: len(k), :, : k.size(2)].transpose(1, 2).flatten(2)}
+        return super().attend(layer, x, allowed, positions, cache, number)
+
+
+@pytest.mark.parametrize("trained", [True, False])
+def test_a_kept_graph_is_one_finding_and_no_crash_of_the_suite(trained):
+    def generate(model, tokens, steps):
+        for _ in range(steps):
+            tokens = torch.cat([tokens, model(tokens)[:, -1:].argmax(-1)], 1)
+        return tokens
+
+    parts = {} if trained else {"generate": generate}
+    report = check_transformer(
+        lambda vocab, pad: Adapted(Kept(vocab, pad), lambda m, tokens: m(tokens), **parts),
+        family="decoder", training=False, max_len=64,
+    )  # fmt: skip
+    found = {finding.name: finding for finding in report.findings}
+    assert found["calls leave no trace"].verdict == ("fail" if trained else "pass")
+    assert "tensors that have a graph (model.kept.0.keys): a second backward raises" in (
+        found["calls leave no trace"].evidence)  # fmt: skip
+    assert not any("deepcopy" in f.evidence or "backward through" in f.evidence for f in report.findings)
+    assert not trained or report.fault_lines[0].startswith("fail           calls leave no trace")
+    assert {finding.follows_from for finding in report.findings} == {""}
+    assert {*report.failed} <= {"calls leave no trace", "buffers move along"}
+
+
+def refuses(wrong):
+    """The decoder refuses some tokens."""
+
+    def forward(m, tokens, *rest, **options):
+        if wrong(m, tokens):
+            raise ValueError("not such a sentence")
+        return decoders.Decoder.forward(m, tokens, *rest, **options)
+
+    return decoder(forward=forward, extend=None, generate=None, loss=None)
+
+
+def test_a_refusal_of_one_token_is_no_failure():
+    found = decoder_findings(refuses(lambda m, tokens: tokens.size(1) == 1))
+    assert [name for name, finding in found.items() if finding.verdict == "fail"] == []
+    assert found["a prefix is enough"].verdict == found["batch independence"].verdict == "pass"
+    assert found["first token sees itself"].evidence == (
+        "it refuses a sentence of one token: ValueError: not such a sentence")  # fmt: skip
+
+
+def test_a_refusal_of_nothing_but_padding_is_no_failure():
+    found = decoder_findings(refuses(lambda m, tokens: not tokens.is_meta and (tokens == m.pad).all(1).any()))
+    assert [name for name, finding in found.items() if finding.verdict == "fail"] == []
+    assert "not such a sentence, at tests/test_check_strangers.py:" in found["empty sentences"].evidence
+
+
+def test_a_cache_that_takes_one_token_at_a_time_is_no_failure():
+    def one(model, tokens, cache=None):
+        assert tokens.size(1) == 1, "one token only"
+        return decoders.extend(model, tokens, cache)
+
+    found = decoder_findings(decoder(extend=one))
+    assert [name for name, finding in found.items() if finding.verdict == "fail"] == []
+    assert found["two caches in turns"].verdict == "pass"
+    assert found["cache in chunks"].verdict == found["cache after a prefill"].verdict == "not applicable"
+
+
+@pytest.mark.parametrize(("depth", "verdict"), [(2, "pass"), (1, "fail")])
+def test_a_decoder_without_positions_is_asked_whether_it_is_meant(depth, verdict):
+    factory = decoders.adapted(decoders.kind(decoders.Unplaced, depth=depth))
+    (finding,) = decoder_findings(factory, "positions matter").values()
+    assert finding.verdict == verdict
+    assert ("are positions left out on purpose?" in finding.evidence) == (depth == 2)
+
+
+def test_a_model_that_raises_is_told_with_the_place_and_without_a_cause():
+    source = "def call(model, tokens):\n return model(tokens).view(0 if len(tokens) == 5 else tokens.size(0), -1, 29)"
+    names = {}
+    exec(source, names)
+    (finding,) = decoder_findings(
+        lambda vocab, pad: Adapted(decoders.Decoder(vocab, pad), names["call"]), "batch independence").values()
+    assert (finding.verdict, finding.cause, finding.case) == ("fail", "", "")
+    assert finding.evidence.endswith("at line 2 of code without a file, in call")
+    assert "likely" not in str(finding)
+
+
+def test_rows_behind_the_vocabulary_need_no_gradient():
+    def padded(vocab, pad):
+        return Adapted(decoders.Decoder(64, pad), lambda m, tokens: m(tokens)[..., :vocab])
+
+    (finding,) = decoder_findings(padded, "gradient reaches everything").values()
+    assert finding.verdict == "pass", finding

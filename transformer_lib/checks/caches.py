@@ -40,7 +40,7 @@ def _in_pieces(
     """
     extend, takes = model.part("extend"), model.accepts(model.module, "extend")
     found: dict[int, Recorded] = {}
-    for size in sizes:
+    for size in sizes if model.takes_several else [1] * sum(sizes):
         end, told = start + size, {}
         if mask is not None:
             told = {"mask": mask[:, :end], "positions": model.positions(mask[:, :end])[:, start:]}
@@ -98,6 +98,9 @@ def cache_after_a_prefill(model: ModelUnderTest) -> Outcome:
 
     Proves: what a prompt leaves in the cache is what single tokens would have left. Cannot: see other lengths.
     """
+    model.part("extend")
+    if not model.takes_several:
+        raise NotApplicable("it refuses several new tokens")
     return _all_in_pieces(model, [5], "after five tokens at once")
 
 
@@ -110,6 +113,8 @@ def cache_in_chunks(model: ModelUnderTest) -> Outcome:
     Proves: the mask of new tokens knows how many old ones there are. Cannot: try all sizes.
     """
     model.part("extend")
+    if not model.takes_several:
+        raise NotApplicable("it refuses several new tokens")
     found: list[Outcome] = []
     for sizes in ([4, 3, 1, 4, 7, 7, 7, 7], [1, 7, 32]):
         try:
@@ -168,7 +173,11 @@ def cache_cropped(model: ModelUnderTest) -> Outcome:
 
 
 @register_property(
-    CACHES, "the mask covers the new tokens only, or positions count padding", "cache-padding", needs="cache"
+    CACHES,
+    "the mask covers the new tokens only, or positions count padding",
+    "cache-padding",
+    needs="cache",
+    refusable=True,
 )
 def cache_with_padding_in_front(model: ModelUnderTest) -> Outcome:
     """Sentences of unequal lengths, padded in front, in pieces with a mask: as in one call with the same mask.
@@ -249,7 +258,11 @@ def generated_tokens_are_the_most_probable(model: ModelUnderTest) -> Outcome:
 
 
 @register_property(
-    CACHES, "padding in front is read, or shifts positions, in `generate`", "cache-batch", needs="generate"
+    CACHES,
+    "padding in front is read, or shifts positions, in `generate`",
+    "cache-batch",
+    needs="generate",
+    refusable=True,
 )
 def generated_in_a_batch_as_alone(model: ModelUnderTest) -> Outcome:
     """Prompts of seven, four and two tokens, padded in front, go on as each does alone.

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from transformer_lib import masks as ours
 from transformer_lib.attention import scaled_dot_product_attention
-from transformer_lib.checks.model_under_test import UnderTest, max_difference, plain_tensors
+from transformer_lib.checks.model_under_test import UnderTest, contiguous, max_difference, plain_tensors
 from transformer_lib.checks.report import NotApplicable, Outcome, Property, Report, examine, register_property
 from transformer_lib.multi_head import MultiHeadAttention
 from transformer_lib.positions import sinusoidal_table
@@ -35,7 +35,7 @@ class ComponentUnderTest(UnderTest):
 
     def __call__(self, *arguments: Any, **options: Any) -> Tensor:
         """Call it; of several outputs, take the first."""
-        output = self.call(*arguments, **options)
+        output = self.call(*contiguous(arguments), **dict(zip(options, contiguous(options.values()))))
         return output[0] if isinstance(output, tuple) else output
 
     def randn(self, *shape: int) -> Tensor:

@@ -12,6 +12,7 @@ from copy import deepcopy
 from dataclasses import dataclass
 from functools import cached_property, partial
 from inspect import signature
+from types import ModuleType
 from typing import Any
 
 import torch
@@ -24,7 +25,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.weak import WeakTensorKeyDictionary
 
-from transformer_lib.checks.report import NotApplicable, Outcome
+from transformer_lib.checks.report import NotApplicable, Outcome, is_refusal
+from transformer_lib.files import one_line
 
 Factory = Callable[..., nn.Module]
 LONGEST = 12  # tokens in the longest sentence that a property uses
@@ -102,6 +104,53 @@ def seeded(seed: int) -> Iterator[None]:
             yield
         finally:
             random.setstate(state)
+
+
+def contiguous(arguments: Iterable[Any]) -> list[Any]:
+    """The arguments, the tensors among them as `view` needs them: a user's own tensors are no slices of others."""
+    return [x.contiguous() if isinstance(x, Tensor) else x for x in arguments]
+
+
+def detach_kept(module: nn.Module) -> list[str]:
+    """Cut tensors that a call has left in a module from their graph, in lists and objects too; return their names."""
+    found, seen = [], set[int]()
+
+    def cut(value: Any, name: str) -> Any:
+        if isinstance(value, Tensor):
+            found.extend([name] * (value.grad_fn is not None))
+            return value if value.grad_fn is None else value.detach()
+        if isinstance(value, tuple):
+            new = [cut(item, f"{name}.{key}") for key, item in enumerate(value)]
+            if all(one is other for one, other in zip(new, value)):
+                return value
+            return type(value)(*new) if hasattr(value, "_fields") else type(value)(new)
+        if id(value) in seen or isinstance(value, nn.Module | type | ModuleType):
+            return value
+        seen.add(id(value))
+        held: Any = value if isinstance(value, list | dict) else getattr(value, "__dict__", {})
+        for key, item in list(enumerate(held) if isinstance(held, list) else held.items()):
+            inside = name if key == "_buffers" else f"{name}.{key}".lstrip(".")
+            if (new := cut(item, inside)) is not item:
+                held[key] = new
+        return value
+
+    for name, part in module.named_modules():
+        cut(vars(part), name)
+    return found
+
+
+class Detached(TorchFunctionMode):
+    """Inside the block `deepcopy` takes tensors that have a graph, which it refuses, without it."""
+
+    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Call the function, or copy what it would refuse."""
+        if function is Tensor.__deepcopy__ and args[0].grad_fn is not None:
+            return args[1].setdefault(id(args[0]), args[0].detach().clone())
+        return function(*args, **(kwargs or {}))
+
+
+class InFloat32(Exception):
+    """A module in float64 computes in float32."""
 
 
 class LowerPrecision(TorchDispatchMode):
@@ -189,6 +238,7 @@ class ModelUnderTest(UnderTest):
         self.adapter: Adapted | None = None  # what was built last, if it is one
         self.wide: set[nn.Module] = set()  # the modules that are called inside `Float64`
         self.recent: list[tuple[Tensor, ...]] = []  # the inputs of the last two calls, or of two that are apart
+        self.refused = ""  # what the model says of a sentence of one token, if it refuses it
         self.again = WeakTensorKeyDictionary()  # for logits: the module, the call that gives them again, its inputs
 
     def words(self, text: str) -> str:
@@ -277,16 +327,91 @@ class ModelUnderTest(UnderTest):
         return module
 
     def _in_float64(self) -> nn.Module | None:
-        """A module that answers in float64 all the way, without NaN, if need be built and called inside `Float64`."""
+        """A module that answers in float64 all the way, without NaN, if need be built and called inside `Float64`.
+
+        With its cache, too, and with `generate`: a cache may stay in float32 beside a module in float64.
+        """
+        usual = {name for name, error in self.uses(self.build()).items() if error is None}
         for block in (nullcontext, Float64):
             with suppress(Exception), block():
                 module = self.build().double()
                 with LowerPrecision() as lower:
                     logits = self.logits(module, *self.inputs())
+                used = self.uses(module)
+                if any(used[name] is not None for name in usual):
+                    continue
                 if not lower.found and logits.isfinite().all():
                     self.wide = {module} if block is Float64 else set()
                     return module
         return None
+
+    @torch.no_grad()
+    def uses(self, module: nn.Module) -> dict[str, Exception | None]:
+        """What a few calls of an adapter's `extend` and `generate` raise; an `extend` that computes in float32, too."""
+        errors: dict[str, Exception | None] = {}
+        if not isinstance(module, Adapted):
+            return errors
+        *others, tokens = self.inputs(2)
+        wide = any(p.dtype == torch.float64 for p in module.parameters())
+        for sizes in ((1, 1, 1), (3, 1, 1), (2, 2)) if module.extend else ():
+            cache, start, error = None, 0, None
+            try:
+                with LowerPrecision() as lower:
+                    for size in sizes:
+                        new = contiguous([*others, tokens[:, start : start + size]])
+                        _, cache = module.extend(module.model, *new, cache=cache)
+                        start += size
+                if wide and torch.float32 in lower.found:
+                    error = InFloat32()
+            except Exception as raised:
+                error = raised
+            errors["extend in pieces of " + ", ".join(map(str, sizes))] = error
+        if module.generate:
+            try:
+                module.generate(module.model, *contiguous([*(side[:1] for side in others), tokens[:1]]), 3)
+                errors["generate"] = None
+            except Exception as raised:
+                errors["generate"] = raised
+        return errors
+
+    @cached_property
+    def kept_graph(self) -> str:
+        """The tensors with a graph that a call keeps, so that a second backward raises; empty if it does not."""
+        module, inputs = self._copy(self.module), self.inputs()
+        detach_kept(module)
+        with suppress(Exception):
+            self.loss(self.run(module, *inputs)).backward()
+            try:
+                self.loss(self.run(module, *inputs)).backward()
+            except RuntimeError:
+                return ", ".join(detach_kept(module)[:3])
+        return ""
+
+    @property
+    def only_read(self) -> bool:
+        """Whether nothing says that it is trained: the adapter has a cache or `generate`, and no `loss`."""
+        return self.adapter is not None and bool(self.adapter.extend or self.adapter.generate) and not self.adapter.loss
+
+    @cached_property
+    def takes_several(self) -> bool:
+        """Whether `extend` takes two new tokens at once: False if it refuses them, and takes them one by one."""
+        module = self.module
+        with self.block(module):
+            used = self.uses(module)
+        error = used.get("extend in pieces of 3, 1, 1")
+        return error is None or used["extend in pieces of 1, 1, 1"] is not None or not is_refusal(error)
+
+    @cached_property
+    def shortest(self) -> int:
+        """How many tokens the shortest sentence has that the model reads: 2, if it refuses one."""
+        try:
+            self(*self.inputs(2, 1, 1))
+        except Exception as error:
+            with suppress(Exception):
+                self(*self.inputs(2, 2, 2))
+                self.refused = one_line(error)
+                return 2
+        return 1
 
     def run(self, module: nn.Module, *inputs: Tensor, **options: Any) -> Any:
         """Call a module; padding is told by a mask (1 = real) if it is an adapter's call that takes one."""
@@ -297,7 +422,7 @@ class ModelUnderTest(UnderTest):
         ):
             options = {"mask": (inputs[-1] != self.pad_id).long(), **options}
         with self.block(module):
-            return module(*inputs, **options)
+            return module(*contiguous(inputs), **dict(zip(options, contiguous(options.values()))))
 
     def block(self, module: nn.Module) -> AbstractContextManager[Any]:
         """That inside which a module is called."""
@@ -317,7 +442,8 @@ class ModelUnderTest(UnderTest):
         @torch.no_grad()
         def call(*arguments: Any, **options: Any) -> Any:
             with self.block(adapter):
-                return function(adapter.model, *arguments, **options)
+                given = dict(zip(options, contiguous(options.values())))
+                return function(adapter.model, *contiguous(arguments), **given)
 
         return call
 
@@ -359,6 +485,7 @@ class ModelUnderTest(UnderTest):
         """The gradient of `loss` over the first rows, by the name of the parameter; not applicable if it has none."""
         module = self.module if module is None else module
         module.zero_grad(set_to_none=True)
+        detach_kept(module)
         loss = self.loss(self.run(module, *inputs)[:rows])
         if loss.requires_grad:
             loss.backward()
@@ -371,11 +498,11 @@ class ModelUnderTest(UnderTest):
     @cached_property
     def training_module(self) -> nn.Module:
         """A copy of the module in training mode."""
-        self(*self.inputs())  # without gradients: a kept output that has a graph could not be copied
         return self._copy(self.module).train()
 
     def _copy(self, module: nn.Module) -> nn.Module:
-        copy = deepcopy(module)
+        with Detached():
+            copy = deepcopy(module)
         self.wide |= {copy} if module in self.wide else set()
         return copy
 
@@ -448,10 +575,13 @@ class ModelUnderTest(UnderTest):
         return inputs
 
     def every_token(self, *, side: int = 0) -> Tensor:
-        """The tokens of a side that are no padding, at most 80 of them, in random order, a sentence each: (80, 1)."""
+        """The tokens of a side that are no padding, at most 80 of them, in random order, in sentences of one: (80, 1).
+
+        Of two, if the model refuses one: (40, 2).
+        """
         size = self.sides[side].vocab_size - 1
         tokens = torch.cat([torch.randperm(size, generator=self.generator) for _ in range(80 // size + 1)])[:80]
-        return (tokens + (tokens >= self.pad_id)).view(80, 1)
+        return (tokens + (tokens >= self.pad_id)).view(-1, self.shortest)
 
     def other(self, tokens: Tensor, *, side: int = 0) -> Tensor:
         """Draw tokens that differ from these in every place, and are no padding."""
@@ -685,7 +815,7 @@ class Adapted(nn.Module):
 
 def sequence_first(model: nn.Module) -> Adapted:
     """Fit a model whose tokens are (length, batch) and whose logits are (length, batch, vocabulary)."""
-    return Adapted(model, lambda model, source, target: model(source.T, target.T).transpose(0, 1))
+    return Adapted(model, lambda model, source, target: model(*contiguous([source.T, target.T])).transpose(0, 1))
 
 
 def explicit_masks(model: nn.Module, masks: Callable[[Tensor, Tensor], tuple[Any, ...]]) -> Adapted:

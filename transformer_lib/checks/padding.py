@@ -19,7 +19,9 @@ from transformer_lib.checks.report import NotApplicable, Outcome, Property, regi
 PADDING: list[Property] = []
 
 
-@register_property(PADDING, "attention reaches padded source positions", "source-padding", needs="whole")
+@register_property(
+    PADDING, "attention reaches padded source positions", "source-padding", needs="whole", refusable=True
+)
 def source_padding_on_the_right(model: ModelUnderTest) -> Outcome:
     """More padding at the end of the source changes no logits.
 
@@ -39,7 +41,9 @@ def source_padding_on_the_right(model: ModelUnderTest) -> Outcome:
     return holds, evidence
 
 
-@register_property(PADDING, "something mixes target positions apart from causal attention", "reshape", needs="causal")
+@register_property(
+    PADDING, "something mixes target positions apart from causal attention", "reshape", needs="causal", refusable=True
+)
 def target_padding_on_the_right(model: ModelUnderTest) -> Outcome:
     """More padding at the end of the target changes no logits of real positions.
 
@@ -105,7 +109,11 @@ def _moved_by_padding(
 
 
 @register_property(
-    PADDING, "the source's padding mask is missing, inverted or on the wrong axis", "source-padding", needs="whole"
+    PADDING,
+    "the source's padding mask is missing, inverted or on the wrong axis",
+    "source-padding",
+    needs="whole",
+    refusable=True,
 )
 def source_padding_on_the_left(model: ModelUnderTest) -> Outcome:
     """What the embedding of PAD contains does not matter, with padding before the source.
@@ -123,7 +131,11 @@ def source_padding_on_the_left(model: ModelUnderTest) -> Outcome:
 
 
 @register_property(
-    PADDING, "the target's padding mask is missing, or on the wrong axis", "target-padding", needs="causal"
+    PADDING,
+    "the target's padding mask is missing, or on the wrong axis",
+    "target-padding",
+    needs="causal",
+    refusable=True,
 )
 def target_padding_on_the_left(model: ModelUnderTest) -> Outcome:
     """What the embedding of PAD contains does not matter to real positions, with padding before the target.
@@ -143,7 +155,9 @@ def target_padding_on_the_left(model: ModelUnderTest) -> Outcome:
     return outcome if math.isfinite(moved) else (*outcome, "a padded query may see nothing, and its row becomes NaN")
 
 
-@register_property(PADDING, "the mask is inverted, is not used, or is used only if it is given", needs="mask")
+@register_property(
+    PADDING, "the mask is inverted, is not used, or is used only if it is given", needs="mask", refusable=True
+)
 def a_mask_hides_what_it_should(model: ModelUnderTest) -> Outcome:
     """A mask of ones is no mask; and what stands where the mask is 0, in front or at the end, moves no real logits.
 
@@ -163,7 +177,7 @@ def a_mask_hides_what_it_should(model: ModelUnderTest) -> Outcome:
     return model.at_most_rounding(max(moves), "other tokens under the mask move the real logits by")
 
 
-@register_property(PADDING, "positions are not used, or the mask is not, in some layer", needs="mask")
+@register_property(PADDING, "positions are not used, or the mask is not, in some layer", needs="mask", refusable=True)
 def padding_in_front(model: ModelUnderTest) -> Outcome:
     """With padding in front, a mask, and positions that do not count it, real tokens get the logits they get alone.
 
@@ -182,7 +196,9 @@ def padding_in_front(model: ModelUnderTest) -> Outcome:
     return model.at_most_rounding(moved, "padded tokens in front move the real logits by")
 
 
-@register_property(PADDING, "a fully masked row becomes NaN and poisons the gradient of every sentence", "empty-row")
+@register_property(
+    PADDING, "a fully masked row becomes NaN and poisons the gradient of every sentence", "empty-row", refusable=True
+)
 def empty_sentences(model: ModelUnderTest) -> Outcome:
     """A sentence of nothing but padding in the batch leaves the others' logits and all gradients as they were.
 

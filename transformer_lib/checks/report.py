@@ -4,17 +4,22 @@
 
 import html
 import json
+import os
 import traceback
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 from xml.etree import ElementTree
+
+import torch
 
 from transformer_lib.files import one_line
 
 Outcome = tuple[bool, str] | tuple[bool, str, str]  # whether the property holds, the evidence, a cause that it shows
 Check = Callable[[Any], Outcome]
+KEEPS_A_GRAPH = "a call keeps tensors that have a graph"  # a finding that comes first, and from which nothing follows
 
 
 class NotApplicable(Exception):
@@ -29,6 +34,7 @@ class Property:
     cause: str
     case: str
     needs: str = ""  # the kind of model that it is about
+    refusable: bool = False  # whether its inputs are so special that a model may refuse them
 
     @property
     def name(self) -> str:
@@ -37,7 +43,7 @@ class Property:
 
 
 def register_property(
-    properties: list[Property], cause: str, case: str = "", needs: str = ""
+    properties: list[Property], cause: str, case: str = "", needs: str = "", refusable: bool = False
 ) -> Callable[[Check], Check]:
     """Enter the decorated function into a list of properties.
 
@@ -46,10 +52,11 @@ def register_property(
         cause: what is most likely wrong where the property fails.
         case: the gallery's short name for such a bug.
         needs: the kind of model that it is about, a word that its `has` knows; empty = any.
+        refusable: a model may refuse the inputs, such as padding alone, by an error of its own.
     """
 
     def enter(function: Check) -> Check:
-        properties.append(Property(function, cause, case, needs))
+        properties.append(Property(function, cause, case, needs, refusable))
         return function
 
     return enter
@@ -72,7 +79,8 @@ class Finding:
         line = f"{self.verdict:<14} {self.name}: {self.evidence}"
         gallery = f" (gallery: {self.case})" if self.case else ""
         again = f"\n{'':<14} again: {self.reproduction}" if self.reproduction else ""
-        return line + (f"\n{'':<14} likely: {self.cause}{gallery}{again}" if self.verdict == "fail" else "")
+        likely = f"\n{'':<14} likely: {self.cause}{gallery}" if self.cause else ""
+        return line + (f"{likely}{again}" if self.verdict == "fail" else "")
 
     @property
     def page(self) -> str:
@@ -107,6 +115,7 @@ class Report:
     def faults(self) -> dict[Finding, str]:
         """Each failure that follows from no other, with the names of those that may follow from it."""
         alone = [finding for finding in self.findings if finding.verdict == "fail" and not finding.follows_from]
+        alone.sort(key=lambda finding: not finding.evidence.startswith(KEEPS_A_GRAPH))
         return {f: ", ".join(other.name for other in self.findings if other.follows_from == f.name) for f in alone}
 
     @property
@@ -145,7 +154,8 @@ class Report:
         for fault, after in self.faults.items():
             name, evidence, cause, names = map(html.escape, (fault.name, fault.evidence, fault.cause, after))
             gallery = f' (gallery: <a href="{fault.page}">{fault.case}</a>)' if fault.page else ""
-            lines = [f"<strong>FAIL: {name}</strong>", evidence, f"<em>Likely cause:</em> {cause}{gallery}"]
+            lines = [f"<strong>FAIL: {name}</strong>", evidence]
+            lines += [f"<em>Likely cause:</em> {cause}{gallery}"] if cause else []
             lines += [f"<em>May follow from it:</em> {names}"] if names else []
             style = "margin: 1em 0; border-left: 4px solid #c23b4e; padding-left: 0.8em; overflow-wrap: anywhere"
             blocks += f'<div style="{style}">{"<br>".join(lines)}</div>'
@@ -185,7 +195,9 @@ def examine(
         on_finding(found[-1])
     follows = {thing.words(name): thing.words(others) for name, others in follows.items()}
     failed = [finding.name for finding in found if finding.verdict == "fail"]
-    parents = {name: next((p for p in follows.get(name, "").split(", ") if p in failed), "") for name in failed}
+    told = [f.name for f in found if not f.traceback and not f.evidence.startswith(KEEPS_A_GRAPH)]  # by a comparison
+    roots = {name for name in failed if name in told}
+    parents = {name: next((p for p in follows.get(name, "").split(", ") if p in roots), "") for name in failed}
 
     def root(name: str) -> str:
         return root(parents[name]) if parents.get(name) else name
@@ -193,17 +205,52 @@ def examine(
     return Report(tuple(replace(f, follows_from=root(f.name) if parents.get(f.name) else "") for f in found))
 
 
+_SUITE, _TORCH, _PYTHON = Path(__file__).parent, Path(torch.__file__).parent, Path(os.__file__).parent
+_EXAMPLES = {"reference_model.py", "bugs.py", "cached_decoder.py"}  # models that stand beside the suite
+
+
+def place(error: BaseException) -> str:
+    """Where a model raised, the innermost place that is neither torch's, Python's nor the suite's: ", at FILE:LINE"."""
+
+    def own(path: Path) -> bool:
+        python = _PYTHON in path.parents and "site-packages" not in path.parts
+        suite = path.parent == _SUITE and path.name not in _EXAMPLES
+        return not (suite or python or _TORCH in path.parents or path.name.startswith("<frozen"))
+
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if own(Path(frame.filename))]
+    if not frames:
+        return ""
+    path, line = Path(frames[-1].filename), frames[-1].lineno
+    if not path.is_file():
+        return f", at line {line} of code without a file, in {frames[-1].name}"
+    return f", at {path.relative_to(Path.cwd()) if Path.cwd() in path.parents else Path(*path.parts[-2:])}:{line}"
+
+
+def is_refusal(error: BaseException) -> bool:
+    """Whether a line that begins with `raise` or `assert` raised it, outside torch, such as for a length."""
+    *_, last = traceback.extract_tb(error.__traceback__)
+    said = (last.line or "").startswith(("raise", "assert"))
+    return (said or isinstance(error, AssertionError | NotImplementedError)) and _TORCH not in Path(
+        last.filename
+    ).parents
+
+
 def _finding(thing: Any, entry: Property) -> Finding:
-    where, causes, name = "", [entry.cause], thing.words(entry.name)
+    causes, name = [entry.cause], thing.words(entry.name)
     try:
         holds, evidence, *shown = entry.function(thing)
         causes = [*shown, *causes]
     except NotApplicable as reason:
         return Finding(name, "not applicable", thing.words(str(reason)))
     except Exception as error:
-        holds, evidence, where = False, f"it raised {one_line(error)}", traceback.format_exc()
+        words = one_line(error) + place(error)
+        if entry.refusable and is_refusal(error):
+            return Finding(name, "not applicable", f"the model refuses what this needs: {words}")
+        return Finding(
+            name, "fail", f"it raised {words}", traceback=traceback.format_exc(), reproduction=thing.reproduction()
+        )
     evidence, cause = thing.words(evidence), thing.words(causes[0])
     if holds:
         return Finding(name, "pass", evidence)
     evidence += thing.located
-    return Finding(name, "fail", evidence, cause, entry.case, where, reproduction=thing.reproduction())
+    return Finding(name, "fail", evidence, cause, entry.case, reproduction=thing.reproduction())

@@ -97,7 +97,7 @@ def a_prefix_is_enough(model: ModelUnderTest) -> Outcome:
     for length in model.lengths:
         *source, target = model.inputs(2, 7, length)
         whole = model(*source, target)
-        for part in sorted({1, 2, 5, length // 2, length - 1}):
+        for part in sorted({model.shortest, 2, 5, length // 2, length - 1}):
             worst = max(worst, model.apart(model(*source, target[:, :part]), whole, slice(part)))
     return model.at_most_rounding(worst, "target tokens alone and with others behind them get logits apart by")
 
@@ -233,8 +233,8 @@ def batch_independence(model: ModelUnderTest) -> Outcome:
     """
     moves = []
     for rows, length, target_length in ((3, 7, 7), (4, 4, 4), (8, 8, 8), (2, 2, 2), (3, 4, 9), (5, 9, 1)):
-        inputs = model.inputs(rows, length, target_length)
-        inputs[0][0, -1] = model.pad_id
+        inputs = model.inputs(rows, length, max(target_length, model.shortest))
+        inputs[0][0, 1:][-1:] = model.pad_id  # a sentence of one token keeps it
         together = model(*inputs)
         for order in (*torch.arange(rows)[:, None], torch.randperm(rows, generator=model.generator)):
             moves.append(model.apart(model(*(tokens[order] for tokens in inputs)), together, old_rows=order))
@@ -261,12 +261,13 @@ def positions_matter(model: ModelUnderTest) -> Outcome:
     Of an encoder, the logits of the other tokens must move: those of the two would be swapped without positions, too.
     If a source in reverse order gets the same answers in reverse order, the evidence asks whether that is meant.
     A running mean, or a sparse attention, need not hear a swap. So it is enough if a target that repeats one word gets
-    other logits at its end from place to place: without positions they would all be equal.
+    other logits at its end from place to place: without positions they would all be equal. A decoder without positions
+    whose logits hear a swap all the same, as two causal layers do, is asked whether it is meant to have none.
 
     Proves: order is seen on both sides, also far apart and behind the end of a table. Cannot: show that positions are
     right; nor judge the target apart from the logits, where no module puts out a vector for each of its tokens.
     """
-    moves, turned = [], []
+    moves, turned, deeper = [], [], 0
 
     def beside(rows: Tensor, *, side: int) -> list[Tensor]:
         """The rows as one side, and one sentence for all of them as the other, if there is one."""
@@ -291,7 +292,13 @@ def positions_matter(model: ModelUnderTest) -> Outcome:
             heard = min(max_difference(swapped[-1], state[0, -1]) for swapped in state[2:])
             repeated = model(*beside(model.tokens(1, 1, side=-1).expand(1, length), side=-1))[0]
             moves.append(max(heard, *(max_difference(*both) for both in itertools.pairwise(repeated[-5:]))))
+            if moves[-1] <= model.tolerance and not model.has("whole"):  # a causal mask tells further layers of order
+                logits = model(*beside(rows, side=-1))[:, -1]
+                moves[-1] = min(max_difference(swapped, logits[0]) for swapped in logits[2:])
+                deeper += moves[-1] > model.tolerance
     outcome = model.more_than_rounding(moves, "the least that swapping two tokens moves what should hear it is")
+    if outcome[0] and deeper:
+        return True, f"{outcome[1]}, but not in the first attention: are positions left out on purpose?"
     if outcome[0] and turned and min(turned) <= model.tolerance:
         asked = "but a source read backwards means the same: is it meant not to tell left from right?"
         return True, f"{outcome[1]}; {asked}"

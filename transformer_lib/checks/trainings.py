@@ -42,7 +42,7 @@ def _training(model: ModelUnderTest, batch: Batch) -> Iterator[tuple[nn.Module, 
                 for group in optimizer.param_groups:
                     group["lr"] = PEAK * min(1, (step + 1) / 50)
                 *inputs, labels = batch()
-                loss = F.cross_entropy(module(*inputs).flatten(0, 1), labels.flatten())
+                loss = F.cross_entropy(model.run(module, *inputs).flatten(0, 1), labels.flatten())
                 optimizer.zero_grad()
                 loss.backward()
                 nn.utils.clip_grad_norm_(module.parameters(), 1.0)

@@ -4,7 +4,6 @@
 
 import math
 from collections.abc import Iterable
-from contextlib import suppress
 from itertools import groupby
 from operator import attrgetter
 from pathlib import Path
@@ -19,7 +18,7 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 
 from transformer_lib.checks.gradients import gradient_reaches_everything
 from transformer_lib.checks.model_under_test import (
-    Adapted,
+    InFloat32,
     LowerPrecision,
     ModelUnderTest,
     indices_beside_table,
@@ -28,7 +27,14 @@ from transformer_lib.checks.model_under_test import (
     seeded,
 )
 from transformer_lib.checks.padding import source_padding_on_the_right
-from transformer_lib.checks.report import NotApplicable, Outcome, Property, register_property
+from transformer_lib.checks.report import (
+    KEEPS_A_GRAPH,
+    NotApplicable,
+    Outcome,
+    Property,
+    place,
+    register_property,
+)
 from transformer_lib.checks.sight import causality, present_seen, source_sensitivity, tokens_are_told_apart
 from transformer_lib.files import one_line
 
@@ -96,7 +102,7 @@ def deterministic_in_evaluation(model: ModelUnderTest) -> Outcome:
     return moved == 0, f"two calls in evaluation mode differ by {model.describe(moved) if moved else 0}"
 
 
-@register_property(USAGE, "something is done in place, or a seed is set, in forward")
+@register_property(USAGE, "something is done in place, or a seed is set, in forward", refusable=True)
 def calls_leave_no_trace(model: ModelUnderTest) -> Outcome:
     """A call changes neither the tokens that it is given nor, except by drawing, torch's random numbers, in both modes.
 
@@ -105,6 +111,8 @@ def calls_leave_no_trace(model: ModelUnderTest) -> Outcome:
     Proves: so for these calls. Cannot: see other things that a model may change outside itself.
     """
     inputs = model.inputs()
+    if kept := None if model.only_read else model.kept_graph:
+        return False, f"{KEEPS_A_GRAPH} ({kept}): a second backward raises", "detach them, or call under no_grad()"
     for tokens in inputs:
         tokens[1:, -2:] = model.pad_id
     for module, mode in ((model.module, "evaluation"), (model.training_module, "training")):
@@ -118,7 +126,10 @@ def calls_leave_no_trace(model: ModelUnderTest) -> Outcome:
                 return False, f"in {mode} mode a call writes into its tokens"
         if torch.equal(*after):
             return False, f"in {mode} mode a call sets the seed of torch's random numbers"
-    return True, "tokens are as they were, and random numbers go on"
+    words = "tokens are as they were, and random numbers go on"
+    if kept := model.kept_graph:
+        return True, f"{words}; {KEEPS_A_GRAPH} ({kept}): a second backward raises, if it is to be trained"
+    return True, words
 
 
 @register_property(USAGE, "something asks for training mode that is no dropout: a mask, a norm, another branch")
@@ -227,7 +238,7 @@ def every_dtype(model: ModelUnderTest) -> Outcome:
         tokens[0, -2:] = model.pad_id
     with LowerPrecision() as lower:
         references = [model.logits(single, *inputs) for inputs in batches]
-    cached = _runs_from_a_cache(single, *batches[0])
+    usual = {part for part, error in model.uses(single).items() if error is None}
     if half := ", ".join(str(dtype) for dtype in lower.found if dtype.itemsize < 4):
         return False, f"in float32, some of it is computed in {half}", "a cast to half precision"
     for dtype, allowed in ((torch.float64, 2e-5), (torch.bfloat16, 0.3), (torch.float16, 0.05), (None, 0.3)):
@@ -236,38 +247,26 @@ def every_dtype(model: ModelUnderTest) -> Outcome:
             module = model.build().to(dtype or torch.float32)
             with torch.autocast("cpu", torch.bfloat16, enabled=dtype is None):
                 logits = [model.logits(module, *inputs).float() for inputs in batches]
-                if cached:
-                    _from_a_cache(module, *batches[0])
+                used = model.uses(module) if dtype else {}
         except Exception as error:
-            words = f"{name} does not run: {one_line(error)}"
+            words = f"{name} does not run: {one_line(error)}{place(error)}"
             if dtype:
                 return False, words
             found.append(words)  # who casts by hand need not run there
             continue
+        for part in ("extend", "generate") if dtype in (torch.float64, torch.bfloat16) else ("extend",):
+            errors = [error for key, error in used.items() if part in key and key in usual and error is not None]
+            for error in (error for error in errors if not isinstance(error, InFloat32)):
+                why = f"{name} raises {one_line(error)}{place(error)}"
+                words = "its cache stays in float32, so the model runs in no other dtype"
+                cause = "a cache, or a mask beside it, is made without dtype="
+                return False, f"{words}: {why}" if "type" in str(error) else f"with `{part}`, {why}", cause
         moves = [max_difference(*both) for both in zip(logits, references)]
         moved = min(moves) if math.isfinite(max(moves)) else math.inf  # in some, rounding chooses another expert
         if moved > allowed:
             return False, f"{name} differs from float32 by {model.describe(moved)}"
         found.append(f"{name} by less than {10.0 ** math.ceil(math.log10(max(moved, 1e-12))):g}")
     return True, "differs from float32: " + ", ".join(found)
-
-
-@torch.no_grad()
-def _from_a_cache(module: nn.Module, *inputs: Tensor) -> None:
-    """Call an adapter's `extend`, if there is one, for a token, and for the next one from its cache."""
-    if not isinstance(module, Adapted) or module.extend is None:
-        return
-    cache = None
-    for i in range(2):
-        _, cache = module.extend(module.model, *inputs[:-1], inputs[-1][:, i : i + 1], cache=cache)
-
-
-def _runs_from_a_cache(module: nn.Module, *inputs: Tensor) -> bool:
-    """Whether that raises nothing; if it does, the properties of caches say so."""
-    with suppress(Exception):
-        _from_a_cache(module, *inputs)
-        return True
-    return False
 
 
 @register_property(USAGE, "something that the output depends on is not in the state dict", "state")
@@ -327,7 +326,9 @@ def buffers_move_along(model: ModelUnderTest) -> Outcome:
         plain = [name for name in plain if not any(map(_on_meta, tree_leaves(attrgetter(name)(module))))]  # made anew
     except Exception as error:
         places = extract_tb(error.__traceback__)
-        lines = [place.line for place in places if not {"torch", "checks"} & {*Path(place.filename).parts}]
+        lines = [
+            frame.line for frame in places if not {"torch", "checks"} & {*Path(frame.filename).parts} if frame.line
+        ]
         failure = one_line(error) + "".join(f", at `{line}`" for line in lines[-1:])  # the model's own line
         moved = "no other device was tried, as the model looks at values"
     if plain := _left_behind(model, plain, inputs):
