@@ -24,7 +24,7 @@ from transformer_lib.data.corpora import is_blank
 from transformer_lib.decoding import Hypothesis, beam_search
 from transformer_lib.files import InputError, atomic_write, one_line, user_cache
 from transformer_lib.model import Transformer, TransformerConfig, evaluation
-from transformer_lib.precision import mixed_precision
+from transformer_lib.precision import mixed_precision, prepare_device
 from transformer_lib.serialization import load_weights, save_weights
 
 _CUT = "%d of %d translations were cut off; expected an end token before: allow more with max_length (--max-length)"
@@ -45,9 +45,12 @@ class Translator:
     Args:
         model: the model; it is put into evaluation mode and moved to `device`.
         tokenizer: one for both languages.
-        device: where to compute.
+        device: where to compute: "cpu" or "cuda".
         precision: what matrices are multiplied in: "bf16", "fp16", "fp32", or what `chosen_dtype` says for "auto".
         length_ratio: a translation of n tokens gets at most this times n, plus ten; see `length_ratio`.
+
+    Raises:
+        InputError: the device is another, or torch does not find it.
     """
 
     def __init__(
@@ -59,7 +62,8 @@ class Translator:
         precision: str = "auto",
         length_ratio: float = 2.0,
     ) -> None:
-        self.model, self.tokenizer, self.device = model.to(device).eval(), tokenizer, device
+        place = prepare_device(device, precision)
+        self.model, self.tokenizer, self.device = model.to(place).eval(), tokenizer, device
         self.precision = mixed_precision(device, precision)  # a block to compute in
         self.max_len, self.length_ratio = model.config.max_len, length_ratio
 
@@ -81,8 +85,9 @@ class Translator:
             build: makes the model of a configuration, such as a subclass of `Transformer`.
 
         Raises:
-            InputError: a file is missing or damaged, or the files do not belong together.
+            InputError: a file is missing or damaged, the files do not belong together, or as in `Translator`.
         """
+        prepare_device(device)
         folder = Path(path)
         if str(path) in SHIPPED and not folder.is_dir():
             folder = shipped(str(path))
