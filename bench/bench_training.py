@@ -23,7 +23,8 @@ from torch_model import torch_stacks
 from transformer_lib.data import Batch, Tokenizer, encode_pairs, load_multi30k, token_batches
 from transformer_lib.model import Transformer, TransformerConfig
 from transformer_lib.positions import SinusoidalPositionalEncoding
-from transformer_lib.recipes import PRESETS
+from transformer_lib.precision import chosen_dtype, mixed_precision
+from transformer_lib.recipes import preset_for
 from transformer_lib.training.config import TrainingConfig, adamw
 from transformer_lib.training.loss import real_targets
 from transformer_lib.training.train_step import LossModule, train_step
@@ -72,7 +73,7 @@ def ours():
 
 def small():
     """The preset `small` and its batches: what the page on counting predicts for three GPUs."""
-    (tokenizer, pairs), preset = encoded(), PRESETS["small"]
+    (tokenizer, pairs), preset = encoded(), preset_for("small", DEVICE)
     ready = there(islice(token_batches(pairs, preset["training"]["batch_tokens"], seed=0), BATCHES))
     size = tokenizer.vocab_size
     return trained(TransformerConfig(size, size, tokenizer.pad_id, **preset["model"]), tokenizer, ready)
@@ -109,8 +110,8 @@ def steps(step, ready: list[Batch], pad: int):
 
 
 def ceiling(size: int = 8192) -> float:
-    """The FLOPs a second of a product of two large bfloat16 matrices: no model can have more."""
-    a, b = torch.randn(2, size, size, device=DEVICE, dtype=torch.bfloat16)
+    """The FLOPs a second of a product of two large matrices, in what the GPU is fast at: no model can have more."""
+    a, b = torch.randn(2, size, size, device=DEVICE, dtype=chosen_dtype(DEVICE))
     times = []
     for _ in range(10):
         start = time.perf_counter()
@@ -151,7 +152,7 @@ def theirs(model: nn.Module, logits, ready: list[Batch], pad: int):
     optimizer = torch.optim.AdamW(model.parameters(), betas=(0.9, 0.98), eps=1e-9, weight_decay=0.01, fused=True)
 
     def step(batch: Batch) -> float:
-        with torch.autocast(DEVICE.type, torch.bfloat16, enabled=DEVICE.type == "cuda"):
+        with mixed_precision(DEVICE):
             scores = logits(batch.source, batch.target[:, :-1]).flatten(0, 1)
             loss = F.cross_entropy(scores, batch.target[:, 1:].flatten(), ignore_index=pad, label_smoothing=SMOOTHING)
         optimizer.zero_grad()

@@ -42,7 +42,7 @@ from torch_model import TorchTransformer
 
 from transformer_lib.data import ParallelCorpus, read_parallel
 from transformer_lib.model import Transformer
-from transformer_lib.recipes import PRESETS, train_translator
+from transformer_lib.recipes import preset_for, train_translator
 from transformer_lib.training.distributed import process_group
 from transformer_lib.translation import Translator
 
@@ -148,9 +148,15 @@ def rounded_products() -> Iterator[None]:
 # --- what that does ----------------------------------------------------------------------------------------------
 
 
+def device() -> str:
+    """Where to train."""
+    return "cuda" if torch.cuda.is_available() else "cpu"
+
+
 def recipe(record: dict, changed: dict[str, Any], steps: int, part: int = 1) -> dict[str, dict]:
     """The preset of the record with a change, for so many updates; of all lengths only one part of so many."""
-    preset = {name: own | changed.get(name, {}) for name, own in PRESETS["small"].items()}
+    preset = preset_for("small", device(), **changed.get("training", {}))
+    preset |= {name: preset[name] | changed.get(name, {}) for name in ("model", "tokenizer")}
     settings = {"seed": record["seed"], "steps": steps} | preset["training"]
     if "cooldown_steps" in settings:
         settings["cooldown_steps"] = min(steps, settings["cooldown_steps"])
@@ -177,8 +183,8 @@ def retrain(
     val = corpus(known, "val")
     preset, build = recipe(record, changed, steps, part), changed.get("build", Transformer)
     products = rounded_products() if bfloat16 else nullcontext()
-    with products, process_group("cuda" if torch.cuda.is_available() else "cpu") as device:
-        train_translator(train, val, preset, run, build=build, resume=True, device=device)
+    with products, process_group(device()) as place:
+        train_translator(train, val, preset, run, build=build, resume=True, device=place)
 
 
 def run_of(name: str, runs: Path) -> Path:
@@ -219,7 +225,7 @@ def variations(
         hypotheses[name] = translations(TRAININGS[name], run, val)
         losses[name] = {"loss": round(min(row["val_loss"] for row in log_of(run)), 3)}
     rows = {name: row | losses[name] for name, row in compared(hypotheses, val.target).items()}
-    what = {"command": record["command"], "preset": PRESETS["small"], "steps": max(1, steps // QUARTER)}
+    what = {"command": record["command"], "preset": preset_for("small", device()), "steps": max(1, steps // QUARTER)}
     return found | {f"{table} in bfloat16" if bfloat16 else table: environment(commit) | what | {"rows": rows}}
 
 

@@ -1,7 +1,11 @@
 """The library on a GPU, or on a pretended one: all tensors in their place, the CPU's numbers, and few waits."""
 
 import copy
+import random
+import re
+import sys
 from functools import partial
+from pathlib import Path
 
 import pytest
 import torch
@@ -10,13 +14,18 @@ from pretended import Gpu
 from reference import PAD, equal, padded_batch, randomise, small_config, small_model
 from torch import Tensor, nn
 
+from transformer_lib.__main__ import _device
 from transformer_lib.cache import KeyValueCache
 from transformer_lib.checks import check_multi_head_attention, check_transformer
-from transformer_lib.data import Tokenizer, encode_pairs, toy_corpus
+from transformer_lib.data import ParallelCorpus, Tokenizer, encode_pairs, token_batches, toy_corpus
 from transformer_lib.decoding import beam_search, greedy_decode, sample_decode
+from transformer_lib.engine import EngineTranslator, load
+from transformer_lib.files import InputError
 from transformer_lib.model import Transformer, TransformerConfig
 from transformer_lib.multi_head import MultiHeadAttention
+from transformer_lib.notebook import Sentences, plan
 from transformer_lib.precision import chosen_dtype, loss_scaler, mixed_precision
+from transformer_lib.recipes import PRESETS, preset_for, train_translator
 from transformer_lib.training import TrainingConfig, loop, train
 from transformer_lib.translation import Translator
 from transformer_lib.variants import DecoderOnly, EncoderOnly, ModernDecoderOnly, mask_tokens
@@ -50,6 +59,8 @@ def gpu(monkeypatch):
     torch._C._set_only_lift_cpu_tensors(pretended)  # so that we see how `torch.tensor(…, device=…)` gets there
     try:
         with Gpu(pretended) as mode:
+            if pretended:
+                monkeypatch.setattr(torch.cuda, "set_sync_debug_mode", mode.set_sync_debug_mode)
             yield mode
     finally:
         torch.__future__.set_swap_module_params_on_conversion(False)
@@ -247,21 +258,32 @@ def actions(gpu):
 def strict(train_step):
     """PyTorch tells who waits on a real GPU; what is done once in the first step, such as loading kernels, may."""
 
-    def step(*arguments):
-        torch.cuda.set_sync_debug_mode("error" if arguments[-1] > 1 else "default")
+    def step(loss, batches, tokens, optimizer, config, number, scaler):
+        torch.cuda.set_sync_debug_mode("error" if number > 1 else "default")
         try:
-            return train_step(*arguments)
+            return train_step(loss, batches, tokens, optimizer, config, number, scaler)
         finally:
             torch.cuda.set_sync_debug_mode("default")
 
     return step
 
 
+prototype = pytest.mark.filterwarnings("ignore:Synchronization debug mode is a prototype")  # as PyTorch says itself
+
+
+@prototype
+def test_a_step_that_waits_is_found(gpu, monkeypatch):
+    plain = loop.train_step
+    monkeypatch.setattr(loop, "train_step", strict(lambda *arguments: plain(*arguments) + plain(*arguments)[0].item()))
+    with pytest.raises(RuntimeError, match="called a synchronizing CUDA operation"):
+        actions(gpu)["a step"](2)
+
+
+@prototype
 @pytest.mark.parametrize("name", WAITS)
 def test_waits(gpu, name, monkeypatch):
     action, counts = actions(gpu)[name], []
-    if not gpu.pretended:
-        monkeypatch.setattr(loop, "train_step", strict(loop.train_step))
+    monkeypatch.setattr(loop, "train_step", strict(loop.train_step))
     for times in (4, 10):
         gpu.reads.clear()
         gpu.writes.clear()
@@ -275,8 +297,8 @@ def test_waits(gpu, name, monkeypatch):
 
 
 @pytest.mark.parametrize(("capability", "dtype"), [
-    ((6, 1), torch.float16), ((7, 5), torch.float16), ((8, 0), torch.bfloat16), ((9, 0), torch.bfloat16),
-    ((12, 0), torch.bfloat16),
+    ((5, 2), torch.float32), ((6, 0), torch.float16), ((6, 1), torch.float32), ((7, 0), torch.float16),
+    ((7, 5), torch.float16), ((8, 0), torch.bfloat16), ((9, 0), torch.bfloat16), ((12, 0), torch.bfloat16),
 ])  # fmt: skip
 def test_a_gpu_computes_in_what_it_is_fast_at(capability, dtype, gpu, monkeypatch):
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda *_: capability)
@@ -285,7 +307,140 @@ def test_a_gpu_computes_in_what_it_is_fast_at(capability, dtype, gpu, monkeypatc
     assert (chosen_dtype("cpu"), chosen_dtype(gpu.device, "fp32")) == (torch.float32, torch.float32)
     translator = Translator(small_model(**SHALLOW), Tokenizer.train(["a dog runs"], 270), device=gpu.device)
     for block in (mixed_precision(gpu.device), translator.precision):
-        assert (block.device, block.fast_dtype, block._enabled) == ("cuda", dtype, True)
+        assert (block.device, block._enabled) == ("cuda", dtype is not torch.float32)
+        assert block.fast_dtype == dtype or not block._enabled
+
+
+EMULATED = [("bf16", None), ("fp16", None), ("bf16", (7, 5)), ("fp16", (6, 1))]
+
+
+@pytest.mark.parametrize(("precision", "capability"), EMULATED)
+def test_who_asks_for_numbers_that_a_processor_emulates_is_told(precision, capability, gpu, monkeypatch, caplog):
+    def asked_with(fast):
+        device, answer = ("cpu", fast) if capability is None else (gpu.device, (9, 0) if fast else capability)
+        monkeypatch.setattr(torch.cuda, "get_device_capability", lambda *_: answer)
+        for name in ("bf16", "fp16"):
+            monkeypatch.setattr(torch.ops.mkldnn, f"_is_mkldnn_{name}_supported", lambda: answer)
+        caplog.clear()
+        model, tokenizer = small_model(**SHALLOW), Tokenizer.train(["a dog runs"], 270)
+        train(model, PAIRS, TrainingConfig(batch_tokens=16, steps=1, precision=precision), device=device)
+        Translator(model, tokenizer, device=device, precision=precision)
+        said = [record.getMessage() for record in caplog.records]
+        train(model, PAIRS, TrainingConfig(batch_tokens=16, steps=1), device=device)
+        Translator(model, tokenizer, device=device)
+        assert len(caplog.records) == len(said)  # what the library chooses is fast
+        return said
+
+    assert asked_with(True) == []
+    assert len(said := asked_with(False)) == 2
+    assert all(f"no instructions for {precision} and emulates them" in line for line in said)
+
+
+# --- other devices ------------------------------------------------------------------------------------------------
+
+
+def folder_of_a_translator(folder):
+    """Where `Translator.from_pretrained` finds one."""
+    tokenizer = Tokenizer.train(["a dog runs", "ein Hund"], 270)
+    sizes = {"source_vocab_size": tokenizer.vocab_size, "target_vocab_size": tokenizer.vocab_size}
+    Translator(Transformer(small_config(**sizes, pad_id=tokenizer.pad_id)), tokenizer).save(folder)
+    return folder
+
+
+ENTRANCES = {
+    "train": lambda device, _: train(small_model(), PAIRS, TrainingConfig(steps=1), device=device),
+    "train_translator": lambda device, folder: train_translator(
+        *[ParallelCorpus(["a"], ["b"])] * 2, preset_for("tiny", "cpu", steps=1), folder / "run", device=device
+    ),
+    "Translator": lambda device, _: Translator(small_model(), Tokenizer.train(["a dog runs"], 270), device=device),
+    "from_pretrained": lambda device, folder: Translator.from_pretrained(folder_of_a_translator(folder), device=device),
+    "load": lambda device, folder: load(folder_of_a_translator(folder), device=device),
+    "EngineTranslator": lambda device, folder: EngineTranslator(folder, device=device),
+}
+
+
+@pytest.mark.parametrize("device", ["mps", "mps:0", "xpu", "meta", "gpu", "CPU", "", torch.device("mps"), None])
+@pytest.mark.parametrize("entrance", ENTRANCES.values(), ids=ENTRANCES)
+@pytest.mark.bad_input
+def test_other_devices_are_refused_in_one_sentence(entrance, device, tmp_path):
+    with pytest.raises(InputError, match=re.escape(f"got the device {device}; expected cpu or cuda") + "[^\\n]+$"):
+        entrance(device, tmp_path)
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("entrance", ENTRANCES.values(), ids=ENTRANCES)
+def test_a_gpu_that_is_not_there_is_refused_in_one_sentence(entrance, tmp_path, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    for device in ("cuda", "cuda:1"):
+        with pytest.raises(InputError, match=f"got the device {device}, but torch finds no GPU"):
+            entrance(device, tmp_path)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    with pytest.raises(InputError, match="got the device cuda:2, but torch finds 2 GPUs"):
+        entrance("cuda:2", tmp_path)
+
+
+def test_on_the_cpu_nothing_is_copied_while_nobody_waits(monkeypatch):
+    """The source of such a copy may be gone before it is read; only CUDA takes care of that."""
+    model, plain, asked = small_model(**SHALLOW), Tensor.to, []
+
+    def to(tensor, *arguments, **options):
+        if sys._getframe(1).f_globals["__name__"].startswith("transformer_lib"):
+            asked.append(options.get("non_blocking", False))
+        return plain(tensor, *arguments, **options)
+
+    monkeypatch.setattr(Tensor, "to", to)
+    train(model, PAIRS, TrainingConfig(batch_tokens=16, steps=1), val_pairs=PAIRS)
+    beam_search(model, padded_batch(), **TOKENS, max_length=4)
+    assert asked
+    assert not any(asked)
+
+
+def test_cudnn_does_not_plan_attention_anew_for_each_shape(gpu, monkeypatch, tmp_path):
+    switch, here = torch.backends.cuda.enable_cudnn_sdp, Path.cwd()
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda *_: "T4")
+    monkeypatch.chdir(tmp_path)
+    corpus = ParallelCorpus(["a"], ["b"])
+    for begin in (
+        lambda: actions(gpu)["a step"](1),
+        lambda: Translator(small_model(**SHALLOW), Tokenizer.train(["a dog runs"], 270), device=gpu.device),
+        lambda: plan(Sentences("multi30k", corpus, corpus, corpus)),
+        lambda: _device(None, None, "auto"),
+    ):
+        switch(True)
+        try:
+            begin()
+            assert not torch.backends.cuda.cudnn_sdp_enabled()
+        finally:
+            switch(True)
+            torch.set_float32_matmul_precision("highest")
+    assert here != tmp_path
+
+
+# --- presets ------------------------------------------------------------------------------------------------------
+
+
+def test_on_a_gpu_a_step_of_the_preset_is_one_batch_of_as_many_tokens():
+    plain = PRESETS["small"]["training"]
+    assert (plain["batch_tokens"], plain["accumulate"]) == (4096, 2)
+    for device in ("cuda", "cuda:1", torch.device("cuda")):
+        assert preset_for("small", device)["training"] == plain | {"batch_tokens": 8192, "accumulate": 1}
+        for own in ({"batch_tokens": 2048}, {"accumulate": 4}):
+            assert preset_for("small", device, **own)["training"] == plain | own
+    for name, preset in PRESETS.items():
+        assert preset_for(name, "cpu") == preset
+        assert preset_for(name, "cpu", seed=3)["training"] == preset["training"] | {"seed": 3}
+        assert preset_for(name, "cuda") == preset or name == "small"
+    assert plain == PRESETS["small"]["training"]
+
+
+def test_an_epoch_of_twice_as_large_batches_has_half_as_many():
+    """So a step has as many tokens, in the mean, and the schedule means the same; on captions as long as Multi30k's."""
+    draw = random.Random(0)
+    lengths = [(round(draw.gauss(16, 5)), round(draw.gauss(16, 6))) for _ in range(29_000)]
+    pairs = [([3] * max(n, 4), [3] * max(m, 4)) for n, m in lengths]
+    few, many = (sum(1 for _ in token_batches(pairs, size, seed=0)) for size in (8192, 4096))
+    assert abs(2 * few / many - 1) < 0.02
 
 
 class Projection(nn.Linear):

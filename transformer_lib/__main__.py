@@ -38,8 +38,8 @@ from transformer_lib.exercises.progress import progress
 from transformer_lib.files import InputError, atomic_write, one_line
 from transformer_lib.loading import function_of, source_of
 from transformer_lib.model import Transformer
-from transformer_lib.precision import PRECISIONS
-from transformer_lib.recipes import PRESETS, goes_on, read_corpus, train_translator, training_data
+from transformer_lib.precision import PRECISIONS, prepare_device
+from transformer_lib.recipes import PRESETS, goes_on, preset_for, read_corpus, train_translator, training_data
 from transformer_lib.training.distributed import is_first_process, process_group
 from transformer_lib.translation import KEPT, TOKENIZERS, Translator, bleu_with, evaluate_bleu, papers_form
 
@@ -80,8 +80,7 @@ def _device(_: click.Context, parameter: click.Parameter, name: str) -> str:
     if name == "cuda" and not torch.cuda.is_available():
         raise InputError("--device cuda, but torch finds no CUDA device: use --device cpu, or install torch for CUDA")
     chosen = ("cuda" if torch.cuda.is_available() else "cpu") if name == "auto" else name
-    if chosen == "cuda":
-        torch.set_float32_matmul_precision("high")  # TF32, for the products that stay in float32
+    prepare_device(chosen, tf32=True)  # for the products that stay in float32
     return chosen
 
 
@@ -104,7 +103,7 @@ _own_model = click.option(
 )
 _precision = click.option(
     "--precision", type=click.Choice(PRECISIONS), default="auto",
-    help="of matrix products (auto: bf16 or fp16 on a GPU, whichever it is fast at; fp32 on a CPU)",
+    help="of matrix products (auto: bf16, fp16 or fp32 on a GPU, the first that it is fast at; fp32 on a CPU)",
 )  # fmt: skip
 _model = _options(
     _own_model,
@@ -155,11 +154,15 @@ def _commands() -> None:
 @click.option("--learning-rate", "peak_lr", type=click.FloatRange(0, 1, min_open=True), help="its peak (preset's)")
 @click.option("--warmup", "warmup_steps", type=_COUNT, help="steps in which the rate rises to its peak (preset's)")
 @click.option("--dropout", type=click.FloatRange(0, 1, max_open=True), help="(preset's)")
-@click.option("--accumulate", type=_COUNT, help="batches in each step (2 with small, else 1)")
+@click.option("--accumulate", type=_COUNT, help="batches in each step (2 with small, on a GPU one of twice the size)")
 @click.option("--cooldown", "cooldown_steps", type=_COUNT, help="let the rate fall to zero over the last N of --steps")
 @click.option("--vocab-size", type=click.IntRange(259), help="tokens at most (600 with tiny, 10000 with small)")
 @click.option("--seed", type=click.IntRange(0, 2**63 - 1), default=0, help="of weights, order and dropout (0)")
-@click.option("--compile", is_flag=True, help="let torch.compile make the steps faster; the first one takes minutes")
+@click.option(
+    "--compile",
+    is_flag=True,
+    help="let torch.compile join operations, for a GPU (on a CPU steps got slower); the first step takes minutes",
+)
 @click.option(
     "--show",
     type=click.IntRange(min=0),
@@ -189,10 +192,9 @@ def _train(
         settings["minutes"] = 30.0
     if not math.isfinite(settings.get("minutes", 0)):
         raise click.BadParameter("expected a finite number", click.get_current_context(), param_hint="--minutes")
-    chosen = PRESETS[preset or ("tiny" if data["corpus"] == "toy" else "small")]
-    chosen = chosen | {
+    chosen = preset_for(preset or ("tiny" if data["corpus"] == "toy" else "small"), device, **settings)
+    chosen |= {
         "model": SIZES if architecture else chosen["model"] | shape,
-        "training": chosen["training"] | settings,
         "tokenizer": chosen["tokenizer"] | tokenizer,
     }
     _LOGGER.setLevel(logging.INFO)
@@ -543,7 +545,10 @@ def _env() -> None:
     """Print versions, device and threads, for a report of a mistake."""
     said = {"tested-transformer": transformer_lib.__version__, "Python": platform.python_version()}
     said |= {"system": platform.platform(), "processor": torch.backends.cpu.get_cpu_capability()}
-    said["GPU"] = torch.cuda.get_device_name() if torch.cuda.is_available() else "none that torch can use"
+    others = [kind for kind in (torch.backends.mps, torch.xpu) if kind.is_available()]
+    said["GPU"] = "one that the course does not use" if others else "none that torch can use"
+    if torch.cuda.is_available():
+        said["GPU"] = torch.cuda.get_device_name()
     said["threads"] = str(torch.get_num_threads())
     for name in ("torch", "numpy", "tokenizers", "safetensors", "sacrebleu", "jaxtyping", "click", "ctranslate2"):
         try:

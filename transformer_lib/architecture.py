@@ -61,8 +61,6 @@ class Architecture(Transformer):
         return self.model(memory.states, target_tokens)
 
 
-
-
 def architecture(name: str) -> Callable[[TransformerConfig], Architecture]:
     """What makes the model of a configuration by a function of yours, for `train_translator` and `from_pretrained`.
 

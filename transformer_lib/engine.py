@@ -18,6 +18,7 @@ from transformer_lib.data import Tokenizer
 from transformer_lib.decoding import Hypothesis
 from transformer_lib.files import InputError, one_line, part_of
 from transformer_lib.model import Transformer
+from transformer_lib.precision import prepare_device
 from transformer_lib.translation import Translator
 
 
@@ -135,11 +136,11 @@ class EngineTranslator(Translator):
         device: where to compute; on the CPU with as many threads as PyTorch.
 
     Raises:
-        InputError: CTranslate2 is not installed, or a file is missing or damaged.
+        InputError: CTranslate2 is not installed, a file is missing or damaged, or `Translator` refuses the device.
     """
 
     def __init__(self, path: str | Path, *, device: str | torch.device = "cpu") -> None:
-        folder, place, engine = Path(path), torch.device(device), _ctranslate2().Translator
+        folder, place, engine = Path(path), prepare_device(device), _ctranslate2().Translator
         if not (folder / "model.bin").is_file():
             raise InputError(f"{folder} holds no model for CTranslate2: name what `export --out` wrote")
         self.tokenizer, self.device = Tokenizer.load(folder / "tokenizer.json"), device

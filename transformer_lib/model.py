@@ -255,7 +255,7 @@ def evaluation(model: nn.Module) -> Iterator[None]:
     for module in training:
         module.training = False
     try:
-        with torch.inference_mode():
+        with torch.no_grad():  # inference mode would let autocast round all weights again for each token
             yield
     finally:
         for module in training:

@@ -85,6 +85,9 @@ class MultiHeadAttention(nn.Module):
             return self.in_projection(query).split(self.widths, dim=-1)
         weights = self.in_projection.weight.split(self.widths)
         biases = [None] * 3 if self.in_projection.bias is None else self.in_projection.bias.split(self.widths)
+        if not key.size(1):  # there are none, or all are in a cache already
+            q = F.linear(query, weights[0], biases[0])
+            return q, *(q.new_empty(*x.shape[:2], width) for x, width in zip((key, value), self.widths[1:]))
         return tuple(F.linear(x, W, b) for x, W, b in zip((query, key, value), weights, biases))
 
     def forward(

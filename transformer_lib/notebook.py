@@ -20,7 +20,8 @@ from transformer_lib.data import ParallelCorpus, load_multi30k, toy_corpus
 from transformer_lib.files import InputError, atomic_path, atomic_write, one_line
 from transformer_lib.loading import NAME, source_of
 from transformer_lib.model import TransformerConfig, evaluation
-from transformer_lib.recipes import PRESETS
+from transformer_lib.precision import prepare_device
+from transformer_lib.recipes import preset_for
 from transformer_lib.translation import KEPT, Attention, Translator
 
 MINUTES = {"T4": 12, "A100": 8, "H100": 8, "B200": 8}  # of the whole training, predicted
@@ -112,15 +113,16 @@ def plan(data: Sentences, mine: str | None = None) -> tuple[str, dict[str, Any],
         device, kind = "cuda", torch.cuda.get_device_name()
         minutes = next((minutes for key, minutes in MINUTES.items() if key in kind), 12)
         print(f"{kind}: the whole training, about {minutes} minutes (predicted)")
-        preset, length, run = PRESETS["small"], WHOLE, Path("runs", name)
+        preset, run = preset_for("small", device, **WHOLE), Path("runs", name)
     else:
         device = "cuda" if torch.cuda.is_available() else "cpu"
         print(f"{device}: a shortened training, about a minute")
-        preset, length, run = PRESETS["tiny"], SHORT, Path(tempfile.mkdtemp(), f"{name}-short")
+        preset, run = preset_for("tiny", device, **SHORT), Path(tempfile.mkdtemp(), f"{name}-short")
+    prepare_device(device, tf32=True)
     if mine:
         atomic_write(run / KEPT, code)
         preset = preset | {"model": SIZES}
-    return device, preset | {"training": preset["training"] | length}, run
+    return device, preset, run
 
 
 def keep(run: Path, kept: Path) -> bool:

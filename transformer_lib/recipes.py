@@ -27,6 +27,7 @@ from transformer_lib.data import (
 from transformer_lib.data.store import held_out_step
 from transformer_lib.files import InputError
 from transformer_lib.model import Transformer, TransformerConfig
+from transformer_lib.precision import mixed_precision, prepare_device
 from transformer_lib.training import TrainingConfig, train
 from transformer_lib.training.distributed import is_first_process
 from transformer_lib.translation import Translator, length_ratio
@@ -55,6 +56,22 @@ PRESETS: dict[str, dict[str, dict]] = {
         "tokenizer": dict(vocab_size=37_000),
     },
 }
+
+CUT = {"batch_tokens", "accumulate"}  # how a step is cut into batches
+
+
+def preset_for(name: str, device: str | torch.device, **training: Any) -> dict[str, dict]:
+    """A preset of `PRESETS` with further settings of its training, as it runs best on a device.
+
+    On a GPU the batches of a step are one, unless `training` has its size or their number: as many tokens a step, and
+    half as many kernels to start where there were two. So the steps are others, and so is the result of a seed.
+    """
+    preset = PRESETS[name]
+    chosen = preset["training"]
+    if torch.device(device).type == "cuda" and "accumulate" in chosen and not CUT & training.keys():
+        chosen = chosen | {"batch_tokens": chosen["batch_tokens"] * chosen["accumulate"], "accumulate": 1}
+    return preset | {"training": chosen | training}
+
 
 OURS = ("toy", "multi30k")
 LARGE = 2**25  # bytes of two text files; larger ones are kept in a store
@@ -179,10 +196,10 @@ def train_translator(
         ValueError: a setting is out of its range.
         KeyboardInterrupt: after Ctrl-C or SIGTERM.
     """
+    prepare_device(device)
     out, settings, sizes = Path(out), TrainingConfig(**preset["training"]), preset["tokenizer"]
     going_on = goes_on(out, resume)
-    place: dict[str, Any] = {"device": device, "precision": settings.precision}
-    start = Translator.from_pretrained(start_from, build=build, **place) if start_from else None
+    start = Translator.from_pretrained(start_from, build=build, device=device) if start_from else None
     tokenizer = Tokenizer.load(out / "tokenizer.json") if going_on else start.tokenizer if start else None
     max_len = start.model.config.max_len if start else preset["model"].get("max_len", TransformerConfig.max_len)
     longest = min(max_len, settings.batch_tokens)
@@ -204,7 +221,8 @@ def train_translator(
     torch.manual_seed(settings.seed)
     both = tokenizer.vocab_size, tokenizer.vocab_size
     config = TransformerConfig(*both, tokenizer.pad_id, **preset["model"])
-    translator = start or Translator(build(config), tokenizer, **place)
+    translator = start or Translator(build(config), tokenizer, device=device)
+    translator.precision = mixed_precision(device, settings.precision)  # `train` warns of one that is slow
     translator.length_ratio = max(translator.length_ratio, length_ratio(_shapes(pairs)))
     if going_on:
         try:

@@ -26,7 +26,7 @@ from transformer_lib.decoding.search import require_beam
 from transformer_lib.decoding.search_state import require_whole
 from transformer_lib.files import InputError, atomic_write, one_line, user_cache
 from transformer_lib.model import Transformer, TransformerConfig, evaluation
-from transformer_lib.precision import mixed_precision
+from transformer_lib.precision import mixed_precision, prepare_device
 from transformer_lib.serialization import load_weights, save_weights
 
 _CUT = "%d of %d translations were cut off; expected an end token before: allow more with max_length (--max-length)"
@@ -48,12 +48,13 @@ class Translator:
     Args:
         model: the model; it is put into evaluation mode and moved to `device`.
         tokenizer: one for both languages.
-        device: where to compute.
+        device: where to compute: "cpu" or "cuda".
         precision: what matrices are multiplied in: "bf16", "fp16", "fp32", or what `chosen_dtype` says for "auto".
         length_ratio: a translation of n tokens gets at most this times n, plus ten; see `length_ratio`.
 
     Raises:
-        InputError: model and tokenizer differ in the sizes of their vocabularies or in `pad_id`.
+        InputError: the device is another, torch does not find it, or model and tokenizer differ in the sizes of their
+            vocabularies or in `pad_id`.
     """
 
     def __init__(
@@ -66,7 +67,8 @@ class Translator:
         length_ratio: float = 2.0,
     ) -> None:
         _require_one_vocabulary(model.config, tokenizer)
-        self.model, self.tokenizer, self.device = model.to(device).eval(), tokenizer, device
+        place = prepare_device(device, precision)
+        self.model, self.tokenizer, self.device = model.to(place).eval(), tokenizer, device
         self.precision = mixed_precision(device, precision)  # a block to compute in
         self.max_len, self.length_ratio = model.config.max_len, length_ratio
 
@@ -88,8 +90,9 @@ class Translator:
             build: makes the model of a configuration, such as a subclass of `Transformer`.
 
         Raises:
-            InputError: a file is missing or damaged, or the files do not belong together.
+            InputError: a file is missing or damaged, the files do not belong together, or as in `Translator`.
         """
+        prepare_device(device)
         folder = Path(path)
         if str(path) in SHIPPED and not folder.is_dir():
             folder = shipped(str(path))

@@ -12,6 +12,7 @@ from torch import Tensor
 from transformer_lib.cache import KeyValueCache
 from transformer_lib.files import InputError
 from transformer_lib.model import Memory, Transformer
+from transformer_lib.precision import to_device
 
 
 def require_whole(name: str, value: Any, most: int | None = None) -> None:
@@ -88,7 +89,7 @@ class SearchState:
         Without `rows` each row stays where it is. The tokens may come from the CPU; nobody waits for the copy.
         """
         if rows is not None and rows != list(range(len(self.sentences))):
-            index = torch.tensor(rows, dtype=torch.long, device="cpu").to(self.tokens.device, non_blocking=True)
+            index = to_device(torch.tensor(rows, dtype=torch.long, device="cpu"), self.tokens.device)
             sentences = [self.sentences[row] for row in rows]
             other_memory = sentences != self.sentences
             self.tokens, self.sentences = self.tokens[index], sentences
@@ -96,7 +97,7 @@ class SearchState:
                 self.cache.select(index, memory=other_memory)
             if self.memory is not None and other_memory:
                 self.memory = Memory(*(part[index] for part in self.memory))
-        last = tokens.to(self.tokens, non_blocking=True)[:, None]  # (rows, 1)
+        last = to_device(tokens.to(self.tokens.dtype), self.tokens.device)[:, None]  # (rows, 1)
         self.tokens = torch.cat([self.tokens, last], dim=1)  # (rows, m + 1)
 
 

@@ -55,7 +55,7 @@ class TrainingConfig:
         weight_decay: AdamW's decay, for matrices only.
         clip_norm: largest norm of the whole gradient; None = no limit.
         precision: what matrices are multiplied in: "bf16", "fp16", "fp32", or what `chosen_dtype` says for "auto".
-        compile: let `torch.compile` make the loss faster; the first step then takes minutes, or needs a C++ compiler.
+        compile: let `torch.compile` join the loss's operations, which is for GPUs; the first step then takes minutes.
         recompute: forget each layer's activations and compute them again in the backward pass: less memory, more time;
             for a `Transformer` only.
         steps: number of steps, counted from the very beginning.

@@ -7,11 +7,14 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
+
+from transformer_lib.precision import prepare_device
 
 
 def rank_and_world_size() -> tuple[int, int]:
@@ -32,6 +35,7 @@ def process_group(device: str) -> Iterator[str]:
         return
     if device == "cuda":
         device = f"cuda:{os.environ['LOCAL_RANK']}"
+    if prepare_device(device).type == "cuda":
         torch.cuda.set_device(device)
     dist.init_process_group("gloo" if device == "cpu" else "nccl")
     try:
@@ -50,7 +54,8 @@ def wrap_for_ddp(module: nn.Module) -> nn.Module:
     if rank_and_world_size()[1] == 1:
         return module
     device = next(module.parameters()).device
-    return DistributedDataParallel(module, device_ids=None if device.type == "cpu" else [device])
+    options: dict[str, Any] = {"broadcast_buffers": False, "gradient_as_bucket_view": True}  # ours are constants
+    return DistributedDataParallel(module, device_ids=None if device.type == "cpu" else [device], **options)
 
 
 def all_reduce_sum(*values: float) -> list[float]:

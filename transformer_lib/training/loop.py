@@ -30,7 +30,7 @@ from transformer_lib.data import Batch, PairStore, token_batches
 from transformer_lib.data.batching import ahead
 from transformer_lib.files import InputError, atomic_write, folder_lock, one_line
 from transformer_lib.model import Transformer, TransformerConfig
-from transformer_lib.precision import loss_scaler
+from transformer_lib.precision import loss_scaler, prepare_device
 from transformer_lib.serialization import save_weights
 from transformer_lib.training.config import TrainingConfig, adamw
 from transformer_lib.training.distributed import all_reduce_sum, is_first_process, rank_and_world_size, wrap_for_ddp
@@ -44,7 +44,13 @@ from transformer_lib.training.state import (
     save_state,
     weights_of,
 )
-from transformer_lib.training.train_step import LossModule, activation_checkpointing, layers_of, train_step
+from transformer_lib.training.train_step import (
+    LossModule,
+    activation_checkpointing,
+    layers_of,
+    memory_for,
+    train_step,
+)
 
 if TYPE_CHECKING:
     from tqdm import tqdm
@@ -173,9 +179,10 @@ class Checkpointer:
         mean = {name: torch.stack([weights[name] for weights in recent]).mean(dim=0) for name in own}
         with other_weights(self.model, mean, own):
             if val_pairs:
-                row["val_loss"] = validation_loss(
-                    self.model, val_pairs, self.config.batch_tokens, self.config.precision
-                )
+                with memory_for("the validation: lower batch_tokens, or take a smaller model"):
+                    row["val_loss"] = validation_loss(
+                        self.model, val_pairs, self.config.batch_tokens, self.config.precision
+                    )
                 if not math.isfinite(row["val_loss"]):
                     raise state.diverged("validation loss", row["val_loss"])
                 is_best = row["val_loss"] < state.best_loss
@@ -383,7 +390,7 @@ def train(
         out: directory for `model.safetensors` (the best on `val_pairs`, or the last without them), `log.jsonl` and
             `state.safetensors`; None = write nothing.
         resume: go on from the state in `out`, if there is one.
-        device: where to compute.
+        device: where to compute: "cpu" or "cuda".
         prepare: called by the first process as soon as no other run can write to `out`, and before this one does.
         report: called by the first process after each validation, with the log so far. Everything is saved then, and
             the model has the weights that were validated.
@@ -397,10 +404,11 @@ def train(
         InputError: a pair does not fit into a batch or the model, has a token that the model lacks or nothing to
             predict, the model has nothing to train, or no layers for `config.recompute`, `out` cannot be written,
             another run is training there, its state does not belong to this run, a loss or a gradient is no longer
-            finite, or the device's memory is too small for a single pair.
+            finite, the device is none of these, or its memory is too small for a single pair or for the optimiser.
         ValueError: there is no pair, `patience` without `val_pairs`, or `average` above 1 without `out`.
         KeyboardInterrupt: after Ctrl-C or SIGTERM.
     """
+    place = prepare_device(device, config.precision)
     if config.patience is not None and not val_pairs:
         raise ValueError("patience waits for a better validation loss: give val_pairs")
     if config.average > 1 and out is None:
@@ -414,8 +422,8 @@ def train(
     _require_usable(val_pairs, config.batch_tokens, model.config)
     steps, patience, pad_id = config.steps or math.inf, config.patience or math.inf, model.config.pad_id
     deadline = time.monotonic() + 60 * (config.minutes or math.inf)
-    read_every = READ_EVERY.get(torch.device(device).type, 1)
-    run = Checkpointer(model, adamw(model.to(device).train(), config), config, first, out)
+    read_every = READ_EVERY.get(place.type, 1)
+    run = Checkpointer(model, adamw(model.to(place).train(), config), config, first, out)
     shown, signals = _progress_bar(config.steps, bar), list[int]()
     with (
         run_lock(out, prepare), activation_checkpointing(model, config.recompute), stop_signals(out, signals), shown,
@@ -426,7 +434,7 @@ def train(
         if config.compile:
             module.compile(dynamic=True)
         loss = wrap_for_ddp(module)
-        made = ahead(_batches(first, pairs_of, config, pad_id, state), pin=torch.device(device).type == "cuda")
+        made = ahead(_batches(first, pairs_of, config, pad_id, state), pin=place.type == "cuda")
         batches = thread.enter_context(closing(made))
         unread: list[tuple[TrainingState, int, Tensor]] = []  # steps whose results the loop has not looked at
         pace, late, stop = _Pace(state, config, deadline), False, False

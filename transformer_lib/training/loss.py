@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from transformer_lib.data import token_batches
 from transformer_lib.model import Transformer, evaluation
-from transformer_lib.precision import mixed_precision
+from transformer_lib.precision import mixed_precision, to_device
 from transformer_lib.training.distributed import all_reduce_sum, rank_and_world_size
 
 Pairs = Sequence[tuple[list[int], list[int]]]
@@ -72,7 +72,7 @@ def validation_loss(model: Transformer, pairs: Pairs, batch_tokens: int, precisi
     rank, world = rank_and_world_size()
     with evaluation(model), mixed_precision(device, precision):
         for batch in islice(token_batches(pairs, batch_tokens, pad_id=pad_id), rank, None, world):
-            source, target = (side.to(device, non_blocking=True) for side in batch)
+            source, target = (to_device(side, device) for side in batch)
             total += translation_loss(model, source, target, reduction="sum")
             count += real_targets(batch.target, pad_id)
     loss, tokens = all_reduce_sum(total.item(), count)

@@ -17,9 +17,9 @@ from torch.optim import Optimizer
 from torch.utils.checkpoint import checkpoint
 
 from transformer_lib.data import Batch
-from transformer_lib.files import InputError
+from transformer_lib.files import InputError, one_line
 from transformer_lib.model import Transformer
-from transformer_lib.precision import mixed_precision
+from transformer_lib.precision import mixed_precision, to_device
 from transformer_lib.training.config import TrainingConfig
 from transformer_lib.training.distributed import gradients_stay, rank_and_world_size
 from transformer_lib.training.loss import translation_loss
@@ -43,6 +43,10 @@ def train_step(
     Returns:
         A tensor (2,) on the model's device. It holds this process's part of the mean loss, in nats per token (the parts
         of all processes add up to it), and the norm that the whole gradient had before it was clipped.
+
+    Raises:
+        InputError: the device's memory is too small for the optimiser; weights and moments may be half of a step ahead.
+        torch.OutOfMemoryError: it is too small for these batches; weights and moments are as they were.
     """
     rank, world = rank_and_world_size()
     device = next(loss.parameters()).device
@@ -51,20 +55,31 @@ def train_step(
     parts = []
     with randomness_of(device, config.seed, step, rank):
         for number, batch in enumerate(batches, start=1):
-            source, target = (side[rank::world].to(device, non_blocking=True) for side in batch)  # this process's rows
+            empty = rank >= len(batch.source)  # no row for this process: it takes part with the first, which counts 0
+            source, target = (to_device(side[:1] if empty else side[rank::world], device) for side in batch)
             with gradients_stay(loss, number < len(batches)):  # they travel once a step, with the last batch
                 with mixed_precision(device, config.precision):
-                    parts.append(loss(source, target) / tokens)
+                    parts.append(loss(source, target) / (math.inf if empty else tokens))
                 scaler.scale(parts[-1] * world).backward()  # `wrap_for_ddp` takes the mean over the processes
-    scaler.unscale_(optimizer)
-    norm = nn.utils.clip_grad_norm_(loss.parameters(), config.clip_norm or math.inf)
-    for group in optimizer.param_groups:
-        group["lr"] = config.learning_rate(step)
-    if not scaler.is_enabled():
-        stay_if_not_finite(optimizer, norm)
-    scaler.step(optimizer)
-    scaler.update()
-    return torch.stack([sum(part.detach() for part in parts), norm])
+    with memory_for("the optimiser, whatever the batch: take a smaller model"):
+        scaler.unscale_(optimizer)
+        norm = nn.utils.clip_grad_norm_(loss.parameters(), config.clip_norm or math.inf)
+        for group in optimizer.param_groups:
+            group["lr"] = config.learning_rate(step)
+        if not scaler.is_enabled():
+            stay_if_not_finite(optimizer, norm)
+        scaler.step(optimizer)
+        scaler.update()
+        return torch.stack([sum(part.detach() for part in parts), norm])
+
+
+@contextmanager
+def memory_for(what: str) -> Iterator[None]:
+    """Inside the block a device that has too little memory is an `InputError`: there is no use in trying again."""
+    try:
+        yield
+    except torch.OutOfMemoryError as error:
+        raise InputError(f"the memory of the device is too small for {what} ({one_line(error):.80})") from error
 
 
 def layers_of(model: nn.Module) -> list[nn.Module]:
