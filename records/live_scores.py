@@ -24,6 +24,56 @@ from transformer_lib.translation import evaluate_bleu
 
 RECORD = ROOT / "records" / "live.json"
 SPLIT = "test_2016_flickr"
+GUESSING = -0.6  # the page says below this score that the model guesses
+OTHERS = """I love you.
+The stock market fell today.
+Ein Mann spielt auf der Straße Gitarre.
+Zwei Hunde laufen am Strand.
+Good morning, how are you?
+What time is it?
+The president signed a new law yesterday.
+The theory of relativity changed physics.
+Please send me the report by Friday.
+We need to talk about the budget.
+Attention is all you need.
+My computer does not start anymore.
+Can you help me?
+To be or not to be, that is the question.
+Once upon a time there was a king who had three daughters.
+The company announced its quarterly results.
+He said that he would come tomorrow.
+I don't know.
+Inflation is expected to rise next year.
+Je t'aime.
+Un homme joue de la guitare dans la rue.
+asdf qwer zxcv
+lorem ipsum dolor sit amet
+犬が芝生を走る。
+<b>A dog</b> <script>alert(1)</script>
+1234567890
+hello
+Hello world!
+The mitochondria is the powerhouse of the cell.
+She had never been so disappointed in her life.
+If it rains tomorrow, we will stay at home.
+Parliament must decide on the directive before the end of the session.
+The defendant was found guilty of all charges.
+Your password has expired.
+Turn left after the second traffic light.
+Water boils at one hundred degrees.
+very very very very very very very very very very
+The gradient of the loss is computed by backpropagation.
+My name is Anna and I am twenty years old.
+Where is the nearest train station?
+Thank you very much for your letter.
+This product is not available in your country.
+Der Hund schläft.
+Die Regierung hat gestern ein neues Gesetz beschlossen.
+There is no evidence for this claim.
+Democracy is the worst form of government, except for all the others.
+I think, therefore I am.
+Love is blind.
+Buy one, get one free!""".splitlines()  # sentences that are no captions, and what else a reader may type
 
 
 def main() -> None:
@@ -44,7 +94,15 @@ def main() -> None:
         write(exact_script, exact=True)
         exact = [answer["translation"] for answer in page(pairs.source, 5, exact_script)]
     translations = [answer["translation"] for answer in wide]
-    rounded = rounded_translator().translate(pairs.source)
+    translator = rounded_translator()
+    best = [translator.n_best(sentence)[0] for sentence in pairs.source]
+    rounded = [translation for _, translation in best]
+    guessed = [score < GUESSING for score, _ in best]
+
+    def bleu_of(choice: bool) -> float:
+        chosen = [number for number, low in enumerate(guessed) if low == choice]
+        return evaluate_bleu([translations[n] for n in chosen], [pairs.target[n] for n in chosen])["bleu"]
+
     scores = evaluate_bleu(translations, pairs.target)
     record = {
         "split": SPLIT,
@@ -57,6 +115,12 @@ def main() -> None:
         "bleu": scores["bleu"],
         "bleu of the shipped translations": evaluate_bleu(stored, pairs.target)["bleu"],
         "signature": scores["signature"],
+        "guessing below": GUESSING,
+        "guessed captions": sum(guessed),
+        "bleu of guessed captions": bleu_of(True),
+        "bleu of the others": bleu_of(False),
+        "other sentences": len(OTHERS),
+        "guessed other sentences": sum(translator.n_best(sentence)[0][0] < GUESSING for sentence in OTHERS),
         "milliseconds": mean(answer["milliseconds"] for answer in wide),
         "milliseconds, greedy": mean(answer["milliseconds"] for answer in greedy),
         "node": subprocess.run(["node", "--version"], capture_output=True, text=True, check=True).stdout.strip(),

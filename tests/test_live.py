@@ -278,6 +278,52 @@ def test_what_the_reader_types_never_becomes_markup():
         assert not re.search(markup_or_code, (STATIC / name).read_text(encoding="utf-8"))
 
 
+def offered(script):
+    return next(ask([{"what": "offered"}], script))
+
+
+def test_each_mistake_shows_in_its_example(weights):
+    mistakes = {mistake["name"]: mistake for mistake in offered(weights["rounded"])["MISTAKES"]}
+    said = {}
+    for name, mistake in mistakes.items():
+        texts, options = [mistake["example"]], mistake["settings"]
+        said[name] = translations(texts, weights["rounded"]) + translations(texts, weights["rounded"], settings=options)
+        assert said[name][0] != said[name][1], name
+    scale, positions, causal, mask = said.values()
+    assert "change places" in mistakes["no positions"]["shows"]
+    assert positions == ["Ein weißer Hund jagt einen schwarzen Hund.", "Ein schwarzer Hund jagt einen weißen Hund."]
+    assert (scale[0].count("roten"), scale[1].count("roten roten") > 1) == (1, True)
+    assert (causal[0].count("Hund"), causal[1].count("Hund")) == (2, 1)
+    assert len(mask[1].split()) > len(mask[0].split())
+
+
+GUESSES = ["I love you.", "The stock market fell today.", "Ein Mann spielt auf der Straße Gitarre.", "Can you help me?",
+           "Attention is all you need.", "犬が芝生を走る。", "Je t'aime.", " ".join(["very"] * 50)]  # fmt: skip
+CAPTIONS = ["A man plays the guitar on the street.", "Two dogs run on the beach.", "A cat sleeps on a chair.",
+            "Two girls are sitting on a bench and eating ice cream."]  # fmt: skip
+
+
+def test_the_page_knows_by_the_score_when_the_model_guesses(weights):
+    known = offered(weights["rounded"])
+    texts = GUESSES + CAPTIONS + [mistake["example"] for mistake in known["MISTAKES"]]
+    requests = [{"what": "search", "text": text, "options": {}} for text in texts]
+    best = [steps[-1][0] for steps in ask(requests, weights["rounded"])]
+    guessed = [one["score"] < known["GUESSING"] or not one["finished"] for one in best]
+    assert guessed == [text in GUESSES for text in texts]
+
+
+def test_what_is_said_of_the_score_is_what_was_measured():
+    record, text = json.loads(RECORD.read_text("utf-8")), (STATIC / "translator_ui.js").read_text("utf-8")
+    said = re.search(r"GUESSING = -([\d.]+)", text)[1]
+    guessed, others = record["guessed captions"], record["guessed other sentences"]
+    assert said == str(-record["guessing below"])
+    assert f"{guessed} of the 1,000 test captions" in text
+    assert f"BLEU of {record['bleu of guessed captions']:.0f} where the others have {record['bleu of the others']:.0f}" in text
+    assert f"{others} of {record['other sentences']} sentences that are no captions" in " ".join(text.replace("//", "").split())
+    (page,) = re.findall(r"book/(\w+)[.]html", text)
+    assert (live.ROOT / "chapters" / f"{page}.md").is_file()
+
+
 def test_the_still_example_of_the_front_page_is_what_the_program_finds(weights):
     page = (live.ROOT / "book" / "index.md").read_text(encoding="utf-8")
     still = page.partition('<div class="live-still">')[2].partition("</div>")[0]

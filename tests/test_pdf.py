@@ -27,10 +27,10 @@ PAGE = """<nav id="id1"></nav><article class="bd-article"><section id="two"><h1 
 <a href="one.html">the page</a> <a href="../genindex.html">index</a> <a href="https://example.org/one.html#x">web</a></p>
 <div class="cell"><details class="hide"><summary><p class="collapsed admonition-title">Checked: it holds</p>
 <p class="expanded admonition-title">Hide code cell source</p></summary><pre>assert True</pre></details></div>
-<div class="cell"><details class="hide"><summary><p>The code</p></summary><pre>plot()</pre></details>
+<div class="cell"><details class="hide not-printed"><summary><p>The code</p></summary><pre>plot()</pre></details>
 <div class="cell_output"><img src="../_images/plot.svg"></div></div>
 <div class="cell"><div class="goes-into">goes into exercises</div>
-<details class="hide"><summary><p>Show the grader of this exercise</p></summary>
+<details class="hide not-printed"><summary><p>Show the grader of this exercise</p></summary>
 <pre>def grade(): ...</pre></details></div>
 <details class="sd-dropdown"><summary>Hint 1</summary><p>Think.</p></details></section></article>"""
 

@@ -13,10 +13,10 @@ from docutils.core import publish_doctree
 from matplotlib.colors import to_hex
 
 
-def shown(url, page="book/02_attention"):
+def shown(url, page="book/02_attention", title="A page"):
     """What a page of the book of this repository gets."""
     app = SimpleNamespace(config=SimpleNamespace(html_title="Book", html_theme_options={"repository_url": url}))
-    context = {"title": "A page", "body": "", "header_buttons": []}
+    context = {"title": title, "body": "", "header_buttons": []}
     doctree = as_section(publish_doctree("Title\n=====\n\nA sentence of more than forty letters, which says much.\n"))
     theme.add_launchers(app, page, "", context, doctree)
     theme.complete_the_page(app, "book/index", "", context, doctree)
@@ -72,6 +72,28 @@ def test_buttons_lead_to_a_repository_on_github_and_nowhere_without_one(url, mon
         assert "replace('book/', 'chapters/')" in template
 
 
+def test_the_front_page_has_the_book_s_title_once():
+    assert shown("", title="Book")["docstitle"] == ""
+    assert "docstitle" not in shown("")
+
+
+def test_the_root_address_has_the_title_and_the_tags_of_the_front_page(tmp_path):
+    tags = shown("https://github.com/Me/mine")["metatags"]
+    (tmp_path / "book").mkdir()
+    page = f"<html><head>{tags}<title>Book</title><meta name='generator'></head><body><meta name='robots'></body></html>"
+    (tmp_path / "book/index.html").write_text(page, encoding="utf-8")
+    config = SimpleNamespace(root_doc="book/index", html_title="Book")
+    builder = SimpleNamespace(get_target_uri=lambda name: f"{name}.html")
+    theme.lead_to_the_front_page(SimpleNamespace(outdir=tmp_path, config=config, builder=builder), None)
+    root = (tmp_path / "index.html").read_text(encoding="utf-8")
+    head = root.partition("</head>")[0]
+    assert 'http-equiv="refresh" content="0; url=book/index.html"' in head
+    assert "<title>Book</title>" in head
+    assert re.findall("<meta (?:property|name)=.*", tags) == re.findall("<meta (?:property|name)=.*", head)
+    assert '<meta name="twitter:card" content="summary_large_image" />' in head
+    assert '<a href="book/index.html">' in root
+
+
 def test_a_page_is_described_by_whole_sentences_of_its_text():
     text = "Title\n=====\n\n.. note:: A box of more than forty letters is not what the page is about.\n\n"
     first = "Attention compares a query with every key. " + "It is a mean of values. " * 8
@@ -84,12 +106,13 @@ def test_a_page_is_described_by_whole_sentences_of_its_text():
 
 def test_checks_and_wrong_code_are_marked():
     """A fold that begins with "Checked", and each block of code that says that it is wrong; nothing else."""
-    folds = [nodes.container(prompt_show=title) for title in ("Checked: they agree", "The code")]
+    titles = ("Checked: they agree", "The code", "Show the graders of both", "Show the model")
+    folds = [nodes.container(prompt_show=title) for title in titles]
     codes = ['def f():\n    """Wrong: it leaks."""', "x = 1  # wrong: 2", "class A(ReferenceModel): pass", "wrong = 1"]
     document = nodes.document(None, None, "", *folds, cell := nodes.container(nb_element="cell_code"))
     cell += [nodes.literal_block(code, code) for code in codes]
     theme.finish_the_cells(None, document, "page")
-    assert [fold["classes"] for fold in folds] == [["checked"], []]
+    assert [fold["classes"] for fold in folds] == [["checked"], ["not-printed"], ["not-printed"], []]
     assert [block["classes"] for block in cell] == [["wrong"], ["wrong"], ["wrong"], []]
 
 

@@ -5,10 +5,13 @@ const path = require("path");
 const readline = require("readline");
 require(path.join(__dirname, "..", "book", "_static", "translator.js"));
 require(path.resolve(process.argv[2]));
+globalThis.document = { currentScript: { src: "file:///" }, querySelectorAll: () => [] }; // a page without a translator
+require(path.join(__dirname, "..", "book", "_static", "translator_ui.js"));
 const { Translator, Model, BOS } = globalThis.TestedTransformer;
 const translator = new Translator(globalThis.TRANSLATOR_FILE);
 
 const ANSWERS = {
+  offered: () => globalThis.LiveTranslator, // what a reader can break, and where it shows
   encode: ({ text }) => translator.source(text),
   decode: ({ tokens }) => translator.tokenizer.decode(tokens),
   translate({ text, options }) {

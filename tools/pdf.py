@@ -26,8 +26,6 @@ WORKS_ON_SCREEN = re.compile(
     re.DOTALL,
 )
 FOLDED = re.compile(r'(?:<div class="goes-into">[^<]*</div>\s*)?<details class="[^"]*\bhide\b.*?</details>', re.DOTALL)
-# What is folded because it draws a picture or a widget, or grades an exercise, is of no use on paper.
-LEFT_OUT = re.compile(r">The code<|>Show (the code of the|how the drawing|the graders? of|what you can change)")
 
 
 def chromium() -> str | None:
@@ -58,7 +56,7 @@ def article(html: str, name: str, level: int, names: list[str]) -> str:
         return f'href="#{other}{"/" * bool(to.fragment)}{to.fragment}"' if other in names else ""
 
     text = WORKS_ON_SCREEN.sub("", html[html.index("<article") : html.index("</article>")] + "</article>")
-    text = FOLDED.sub(lambda fold: "" if LEFT_OUT.search(fold[0]) else fold[0], text)
+    text = FOLDED.sub(lambda fold: "" if "not-printed" in fold[0] else fold[0], text)
     text = text.replace('admonition-title">Show ', 'admonition-title">Not printed: ')
     text = re.sub(r'<span class="(?:n|p|w|nn|nx)">([^<]*)</span>', r"\1", text)  # half of the PDF, and all in black
     text = text.replace('<details class="sd-', '<details open class="sd-').replace("with JavaScript)", "in a browser)")
@@ -76,16 +74,17 @@ def join(site: Path) -> str:
         html = (site / "book" / f"{name}.html").read_text(encoding="utf-8")
         text = article(html, name, level, names)
         title = re.sub("<[^>]*>", "", text[text.index("<h1") : text.index("</h1>")])
-        toc += f'<p class="part">{part}</p>' * bool(part)
+        toc += f'<p class="book-part">{part}</p>' * bool(part)
         toc += f'<p class="level-{level}"><a href="#{name}">{title}</a></p>'
         quoted = unescape(title).replace("\\", "\\\\").replace('"', '\\"')
         running += f'@page sheet-{number} {{ @top-left {{ content: "{quoted}"; }} }}\n'
-        heading = f'<h1 class="part" aria-level="1">{part}</h1>' * bool(part)
+        heading = f'<h1 class="book-part" aria-level="1">{part}</h1>' * bool(part)
         body += f'<div class="sheet" id="{name}" style="page: sheet-{number}">{heading}{text}</div>'
     styles = "".join(re.findall('<link[^>]* rel="stylesheet"[^>]*>', html)).replace("../", "html/")
+    styles += '<link rel="stylesheet" href="html/_static/translator.css">'
     return f"""<!DOCTYPE html>
 <html lang="en" data-theme="light"><head><meta charset="utf-8"><title>{about["title"]}</title>
-{styles}<link rel="stylesheet" href="html/_static/paper.css"><style>{running}</style>
+{styles}<style>{running}</style>
 <script>MathJax = {{options: {{enableMenu: false, enableAssistiveMml: false, processHtmlClass: "math"}}}}</script>
 <script defer src="html/_static/mathjax/tex-mml-chtml.js"></script></head>
 <body><div class="title-page"><h1 aria-level="1">{about["title"]}</h1><p>{about["abstract"]}</p>
@@ -128,6 +127,7 @@ def print_it(browser: Any, page: Path, pdf: Path, limit: float = LIMIT) -> Any:
     """
     tab, unfinished = browser.new_context(offline=True, color_scheme="light").new_page(), pdf.with_suffix(".part")
     with answers_within(limit, "load the page and set its formulas"):
+        tab.emulate_media(media="print")
         tab.goto(page.as_uri(), timeout=0)
         tab.evaluate("() => MathJax.startup.promise.then(() => document.fonts.ready).then(() => null)")
     for _ in range(2):

@@ -1,7 +1,7 @@
 """Draw where the trained translator looks, for the front page, for the readme, and for links to the book.
 
-python tools/picture.py           writes book/_static/look.svg, and the same for dark pages, look-dark.svg
-python tools/picture.py --card    also book/_static/card.png, which a link shows elsewhere; it needs Chromium
+python tools/picture.py    writes book/_static/look.svg, the same for dark pages, look-dark.svg, and card.png with it,
+                           which a link shows elsewhere; that needs Chromium
 
 A line from an English word to a German one is as thick as the attention that the decoder's last layer pays to the
 first when it chooses the second, on average over the heads.
@@ -9,10 +9,13 @@ first when it chooses the second, on average over the heads.
 
 import re
 import sys
+from hashlib import sha256
 from html import escape
 from pathlib import Path
 
 from pdf import chromium
+from PIL import Image
+from PIL.PngImagePlugin import PngInfo
 
 from transformer_lib import Translator
 
@@ -100,6 +103,11 @@ svg {{ flex: none; width: 500px; height: auto; }}
 </div>{}"""
 
 
+def digest(svg: str) -> str:
+    """Names what a card is drawn from; the card keeps it, and so tells whether it is that of this picture."""
+    return sha256(CARD.format(svg).encode()).hexdigest()
+
+
 def write_card(svg: str, file: Path) -> None:
     """What a link to the book shows on other sites, 1200 by 630 pixels."""
     from playwright.sync_api import sync_playwright
@@ -111,11 +119,15 @@ def write_card(svg: str, file: Path) -> None:
         page.set_content(CARD.format(svg))
         page.screenshot(path=file)
         browser.close()
+    drawn_from = PngInfo()
+    drawn_from.add_text("drawn from", digest(svg))
+    Image.open(file).save(file, pnginfo=drawn_from, optimize=True)
 
 
 if __name__ == "__main__":
     svg = look(Translator.from_pretrained(RUN))
     (STATIC / "look.svg").write_text(svg, encoding="utf-8")
     (STATIC / "look-dark.svg").write_text(dark(svg), encoding="utf-8")
-    if "--card" in sys.argv[1:]:
-        write_card(svg, STATIC / "card.png")
+    if not chromium():
+        sys.exit("no Chromium, so card.png is still the old one: install one, or name its path in CHROMIUM; then again")
+    write_card(svg, STATIC / "card.png")

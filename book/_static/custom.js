@@ -1,5 +1,11 @@
 /* Names for what the theme leaves without one, or gives a name that is not the text that one sees. */
 document.addEventListener("DOMContentLoaded", () => {
+  // On a phone each row of a wide table becomes a block, in which each cell has its column's name.
+  for (const table of document.querySelectorAll(".gallery table")) {
+    const names = [...table.querySelectorAll("thead th")].map((name) => name.textContent);
+    for (const cell of table.querySelectorAll("td")) cell.dataset.label = names[cell.cellIndex];
+    table.classList.add("cards");
+  }
   for (const summary of document.querySelectorAll(".bd-sidenav summary"))
     summary.setAttribute("aria-label", "Pages under " + summary.closest("li").querySelector("a").textContent.trim());
   // A long name breaks after a dot, an underscore or a bracket, and not within a word.
@@ -53,3 +59,20 @@ document.addEventListener("DOMContentLoaded", () => {
 document.addEventListener("DOMContentLoaded", () => {
   for (const map of document.querySelectorAll(".you-are-here")) map.open = !matchMedia("(max-width: 720px)").matches;
 });
+
+/* Paper is white: a page that is dark on the screen is printed as a light one. */
+{
+  const page = document.documentElement.dataset;
+  let theme;
+  const paper = () => {
+    theme ??= page.theme;
+    page.theme = "light";
+  };
+  const screen = () => {
+    page.theme = theme ?? page.theme;
+    theme = undefined;
+  };
+  addEventListener("beforeprint", paper);
+  addEventListener("afterprint", screen);
+  matchMedia("print").addEventListener("change", ({ matches }) => (matches ? paper() : screen()));
+}

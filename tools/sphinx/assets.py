@@ -107,9 +107,10 @@ def of_the_theme() -> tuple[str, ...]:
     return tuple(name for name in names if name != ICON_FONT)
 
 
-def style_sheet(folder: Path, names: list[str]) -> str:
-    """The sheets of a rendered book as one, with the theme's basic one and without the icons' font."""
-    text = "\n".join((folder / name).read_text(encoding="utf-8") for name in names)
+def style_sheet(folder: Path, sheets: tuple[tuple[str, str], ...]) -> str:
+    """The sheets of a rendered book, each with its medium, as one; with the theme's basic one, without the icons' font."""
+    texts = [((folder / name).read_text(encoding="utf-8"), medium) for name, medium in sheets]
+    text = "\n".join(f"@media {medium} {{\n{text}\n}}" if medium else text for text, medium in texts)
     text = text.replace('@import "../basic.css";', (folder / "_static/basic.css").read_text(encoding="utf-8"))
     text = cut(text.replace('@charset "UTF-8";', ""), "/*!\n * Font Awesome", "html{--pst-header-height")
     if elsewhere := re.findall(r'@import[^;]*;|url\(["\']?\.\.[^)]*\)', text):
@@ -124,9 +125,9 @@ def script(folder: Path, names: list[str]) -> str:
 
 
 @cache
-def join(folder: Path, sheets: tuple[str, ...], scripts: tuple[str, ...]) -> None:
+def join(folder: Path, sheets: tuple[tuple[str, str], ...], scripts: tuple[str, ...]) -> None:
     """Write book.css and book.js of a rendered book."""
-    (folder / "_static/book.css").write_text(style_sheet(folder, list(sheets)), encoding="utf-8")
+    (folder / "_static/book.css").write_text(style_sheet(folder, sheets), encoding="utf-8")
     (folder / "_static/book.js").write_text(script(folder, list(scripts)), encoding="utf-8")
 
 
@@ -138,9 +139,10 @@ def load_two_files(app: Sphinx, page: str, template: str, context: dict[str, Any
     context["book_script"] = scripts.pop("_static/book.js")
     joined = [name for name in scripts if name != OPTIONS and MATHJAX not in name]
     names = list(of_the_theme())
-    before = [name for name in names if name.endswith(".css")]
+    before = [(name, "") for name in names if name.endswith(".css")]
+    own = [(name, sheet.attributes.get("media", "")) for name, sheet in sheets.items()]
     after = [name for name in names if name.endswith(".js")]
-    join(Path(app.outdir), (*before, *sheets), (*joined, *after))
+    join(Path(app.outdir), (*before, *own), (*joined, *after))
     dropped = {*joined, "_static/book.js"}
     context["script_files"] = [file for file in context["script_files"] if str(file.filename) not in dropped]
 

@@ -22,6 +22,8 @@ ROOT = Path(__file__).resolve().parents[2]
 LIBRARY = "book/api"
 WORDS_PER_MINUTE, LINES_PER_MINUTE = 150, 12
 WRONG = re.compile(r'"""Wrong|# wrong|^class \w+\(ReferenceModel\):', re.MULTILINE)  # code that shows a mistake
+# What is folded because it draws a picture or a widget, or grades an exercise, is of no use on paper.
+NOT_PRINTED = re.compile(r"The code|Show (the code of the|how the drawing|the graders? of|what you can change)")
 
 
 @cache
@@ -96,6 +98,8 @@ def finish_the_cells(app: Sphinx, doctree: nodes.document, page: str) -> None:
         folded["prompt_show"] = re.sub(r"(?<=\d) (?=%)", "\N{NO-BREAK SPACE}", folded["prompt_show"])
         if folded["prompt_show"].startswith("Checked"):
             folded["classes"].append("checked")
+        if NOT_PRINTED.match(folded["prompt_show"]):
+            folded["classes"].append("not-printed")
     for block in doctree.findall(nodes.literal_block):
         if WRONG.search(block.astext()):
             block["classes"].append("wrong")
@@ -212,9 +216,12 @@ def complete_the_page(app: Sphinx, page: str, template: str, context: dict[str, 
             "og:image:alt": "Lines lead from the words of an English sentence to those of its German translation.",
             "twitter:card": "summary_large_image",
         }
-    lines = [f'<meta property="{name}" content="{escape(text, quote=True)}" />' for name, text in tags.items() if text]
+    kinds = ((name, "name" if name.startswith("twitter:") else "property") for name in tags if tags[name])
+    lines = [f'<meta {kind}="{name}" content="{escape(tags[name], quote=True)}" />' for name, kind in kinds]
     lines.append(f'<meta name="description" content="{escape(tags["og:description"] or title, quote=True)}" />')
     context["metatags"] = context.get("metatags", "") + "\n".join(lines)
+    if title == app.config.html_title:
+        context["docstitle"] = ""  # the theme adds it to the title of every page
     if number_of(page):
         context["body"] = context["body"].replace(
             "</h1>", "</h1>" + where_you_are(app, page, doctree) + small_map(page), 1
@@ -259,6 +266,28 @@ def lead_along_the_main_line(
         context[name] = link(found[0]) if found else None
 
 
+# --- the site's own address ---------------------------------------------------------------------------------------
+
+ROOT_PAGE = """<!DOCTYPE html>
+<html lang="en"><head><meta charset="utf-8" />
+<meta http-equiv="refresh" content="0; url={address}" />
+{head}
+<link rel="icon" href="_static/favicon.svg" type="image/svg+xml" /></head>
+<body><p><a href="{address}">{title}</a></p></body></html>
+"""
+
+
+def lead_to_the_front_page(app: Sphinx, error: Exception | None) -> None:
+    """Give the address of the site, which only leads on, the title and the description of the page that it leads to."""
+    if error is None:
+        address = app.builder.get_target_uri(app.config.root_doc)
+        front = Path(app.outdir, address).read_text(encoding="utf-8").partition("</head>")[0]
+        named = r'<title>.*?</title>|<meta (?:property="og:|name="(?:twitter:|description"|viewport"))[^>]*>'
+        head, title = "\n".join(re.findall(named, front)), escape(app.config.html_title)
+        page = ROOT_PAGE.format(address=address, head=head, title=title)
+        Path(app.outdir, "index.html").write_text(page, encoding="utf-8")
+
+
 # --- the figures -------------------------------------------------------------------------------------------------
 
 
@@ -296,5 +325,6 @@ def setup(app: Sphinx) -> dict[str, bool]:
     app.connect("html-page-context", stack_the_panels)
     app.connect("html-page-context", lead_along_the_main_line)
     app.connect("build-finished", darken_the_ink)
+    app.connect("build-finished", lead_to_the_front_page)
     app.connect("html-page-context", add_launchers, priority=502)  # after the theme's own buttons
     return {"parallel_read_safe": True, "parallel_write_safe": True}
