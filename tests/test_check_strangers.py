@@ -941,7 +941,8 @@ def test_a_model_that_raises_is_told_with_the_place_and_without_a_cause():
     names = {}
     exec(source, names)
     (finding,) = decoder_findings(
-        lambda vocab, pad: Adapted(decoders.Decoder(vocab, pad), names["call"]), "batch independence").values()
+        lambda vocab, pad: Adapted(decoders.Decoder(vocab, pad), names["call"]), "batch independence"
+    ).values()
     assert (finding.verdict, finding.cause, finding.case) == ("fail", "", "")
     assert finding.evidence.endswith("at line 2 of code without a file, in call")
     assert "likely" not in str(finding)

@@ -108,7 +108,7 @@ def of_the_theme() -> tuple[str, ...]:
 
 
 def style_sheet(folder: Path, sheets: tuple[tuple[str, str], ...]) -> str:
-    """The sheets of a rendered book, each with its medium, as one; with the theme's basic one, without the icons' font."""
+    """The sheets of a rendered book, each with its medium, as one: the theme's basic one too, the icon font not."""
     texts = [((folder / name).read_text(encoding="utf-8"), medium) for name, medium in sheets]
     text = "\n".join(f"@media {medium} {{\n{text}\n}}" if medium else text for text, medium in texts)
     text = text.replace('@import "../basic.css";', (folder / "_static/basic.css").read_text(encoding="utf-8"))
