@@ -74,5 +74,6 @@ document.addEventListener("DOMContentLoaded", () => {
   };
   addEventListener("beforeprint", paper);
   addEventListener("afterprint", screen);
-  matchMedia("print").addEventListener("change", ({ matches }) => (matches ? paper() : screen()));
+  const print = matchMedia("print"); // some browsers tell it this way, and later
+  print.addEventListener("change", () => (print.matches ? paper() : screen()));
 }
