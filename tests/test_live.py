@@ -318,8 +318,13 @@ def test_what_is_said_of_the_score_is_what_was_measured():
     guessed, others = record["guessed captions"], record["guessed other sentences"]
     assert said == str(-record["guessing below"])
     assert f"{guessed} of the 1,000 test captions" in text
-    assert f"BLEU of {record['bleu of guessed captions']:.0f} where the others have {record['bleu of the others']:.0f}" in text
-    assert f"{others} of {record['other sentences']} sentences that are no captions" in " ".join(text.replace("//", "").split())
+    assert (
+        f"BLEU of {record['bleu of guessed captions']:.0f} where the others have {record['bleu of the others']:.0f}"
+        in text
+    )
+    assert f"{others} of {record['other sentences']} sentences that are no captions" in " ".join(
+        text.replace("//", "").split()
+    )
     (page,) = re.findall(r"book/(\w+)[.]html", text)
     assert (live.ROOT / "chapters" / f"{page}.md").is_file()
 

@@ -80,7 +80,9 @@ def test_the_front_page_has_the_book_s_title_once():
 def test_the_root_address_has_the_title_and_the_tags_of_the_front_page(tmp_path):
     tags = shown("https://github.com/Me/mine")["metatags"]
     (tmp_path / "book").mkdir()
-    page = f"<html><head>{tags}<title>Book</title><meta name='generator'></head><body><meta name='robots'></body></html>"
+    page = (
+        f"<html><head>{tags}<title>Book</title><meta name='generator'></head><body><meta name='robots'></body></html>"
+    )
     (tmp_path / "book/index.html").write_text(page, encoding="utf-8")
     config = SimpleNamespace(root_doc="book/index", html_title="Book")
     builder = SimpleNamespace(get_target_uri=lambda name: f"{name}.html")
