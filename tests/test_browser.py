@@ -284,6 +284,8 @@ def test_a_mistake_brings_its_sentence_and_leaves_the_reader_s(tab, viewport):
     assert said().endswith("Ein Mann spielt auf der Straße Gitarre.")
     page.get_by_label("no positions").click()
     assert said() == "Changed: Ein schwarzer Hund jagt einen weißen Hund."
+    page.get_by_label("padded by 20 tokens").click()
+    said()
     tokens = page.locator(".live-token")
     assert min(tokens.evaluate_all("all => all.map(one => one.offsetLeft - one.parentElement.offsetLeft)")) >= 0
     below = "document.querySelector('.live-scroll').getBoundingClientRect().top"
