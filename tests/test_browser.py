@@ -329,3 +329,72 @@ def test_the_keyboard_s_place_can_be_seen(tab):
         if not seen:
             unseen.append(name)
     assert unseen == []
+
+
+# --- paper, and the translator -----------------------------------------------------------------------------------
+
+PRINTED = """() => {
+  const colour = getComputedStyle(document.querySelector("article p")).color.match(/[0-9]+/g).map(Number);
+  return {
+    dark: Math.max(...colour) < 100, title: getComputedStyle(document.querySelector("article h1")).display,
+    shut: [...document.querySelectorAll("details.sd-dropdown")].filter(fold => !fold.lastElementChild.checkVisibility())
+      .length,
+    of_no_use: [...document.querySelectorAll("details.not-printed")].filter(fold => fold.checkVisibility()).length,
+  };
+}"""
+
+
+@pytest.mark.parametrize("name", ["attention", "masks"])
+def test_a_dark_page_is_printed_on_white_with_hints_and_solutions_open(tab, name, tmp_path):
+    page = tab.open(contents(name)[0], LAPTOP, "dark")
+    page.wait_for_function("document.documentElement.dataset.theme === 'dark'")
+    page.evaluate("addEventListener('beforeprint', () => { window.theme = document.documentElement.dataset.theme; })")
+    page.pdf(path=tmp_path / "page.pdf")
+    assert page.evaluate("[window.theme, document.documentElement.dataset.theme]") == ["light", "dark"]
+    page.emulate_media(media="print")
+    page.wait_for_function("document.documentElement.dataset.theme === 'light'")
+    assert page.evaluate(PRINTED) == {"dark": True, "title": "block", "shut": 0, "of_no_use": 0}
+    page.emulate_media(media="screen")
+    page.wait_for_function("document.documentElement.dataset.theme === 'dark'")
+
+
+@pytest.mark.parametrize("viewport", [PHONE, LAPTOP], ids=["phone", "laptop"])
+def test_a_mistake_brings_its_sentence_and_leaves_the_reader_s(tab, viewport):
+    page = tab.open(next(name for name in PAGES if "_live." in name), viewport)
+    status, sentence = page.locator(".live-status"), page.locator(".live-form input")
+
+    def said():
+        page.wait_for_function("/^(Translated|Changed)/.test(document.querySelector('.live-status').textContent)")
+        return status.text_content()
+
+    page.locator(".live-translator > button").click()
+    assert said().endswith("Ein Mann spielt auf der Straße Gitarre.")
+    page.get_by_label("no positions").click()
+    assert said() == "Changed: Ein schwarzer Hund jagt einen weißen Hund."
+    page.get_by_label("padded by 20 tokens").click()
+    said()
+    tokens = page.locator(".live-token")
+    assert min(tokens.evaluate_all("all => all.map(one => one.offsetLeft - one.parentElement.offsetLeft)")) >= 0
+    below = "document.querySelector('.live-scroll').getBoundingClientRect().top"
+    assert page.evaluate(f"{below} - document.querySelector('.live-target').getBoundingClientRect().bottom") < 400
+    sentence.fill("I love you.")
+    page.get_by_label("nothing: as it was trained").click()
+    said()
+    assert page.locator(".live-guess").is_visible()
+    page.get_by_label("no positions").click()
+    said()
+    assert sentence.input_value() == "I love you."
+    page.get_by_role("button", name="where it does").click()
+    assert said() == "Changed: Ein schwarzer Hund jagt einen weißen Hund."
+    assert page.locator(".live-guess").is_hidden()
+    sentence.fill("very " * 90)
+    page.get_by_role("button", name="Translate", exact=True).click()
+    assert status.text_content().startswith("Please write a shorter sentence: this one has ")
+    assert tab.complaints == []
+
+
+def test_on_a_phone_a_wide_table_s_cells_have_their_column_s_name(tab):
+    cells = tab.open("book/gallery.html", PHONE).locator("table.cards td")
+    names = cells.evaluate_all("all => all.slice(0, 5).map(cell => cell.dataset.label)")
+    assert names == ["Mistake", "What happens", "Number", "Caught by", "Shown in"]
+    assert max(cells.evaluate_all("all => all.map(cell => cell.getBoundingClientRect().right)")) <= PHONE["width"]
