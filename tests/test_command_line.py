@@ -706,6 +706,17 @@ def test_env_prints_versions_device_and_threads():
     assert said["threads"] == str(torch.get_num_threads())
 
 
+@pytest.mark.parametrize(("backend", "said"), [
+    (None, "none that torch can use"), ("backends.mps", "one that the course does not use"),
+    ("xpu", "one that the course does not use"), ("cuda", "Tesla T4"),
+])  # fmt: skip
+def test_env_names_the_gpu_or_says_that_the_course_does_not_use_it(backend, said, monkeypatch):
+    for name in ("backends.mps", "xpu", "cuda"):
+        monkeypatch.setattr(f"torch.{name}.is_available", lambda there=name == backend: there)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "Tesla T4")
+    assert re.search(f"^GPU +{said}$", run("env")[1], re.MULTILINE)
+
+
 # --- as a part of something larger ---
 
 

@@ -8,15 +8,18 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch.nn.utils.rnn import pad_sequence
 
-from transformer_lib.cache import KeyValueCache
+from transformer_lib.cache import KeysAndValues, KeyValueCache
 from transformer_lib.data import Tokenizer, load_multi30k, toy_corpus
 from transformer_lib.decoding import Hypothesis, beam_search, greedy_decode
 from transformer_lib.decoding.sampling import sample_decode
 from transformer_lib.decoding.search_state import SearchState, best_tokens
 from transformer_lib.files import InputError
 from transformer_lib.model import Memory, Transformer, TransformerConfig
+from transformer_lib.multi_head import MultiHeadAttention
+from transformer_lib.variants.grouped_attention import GroupedQueryAttention
 
 PAD, BOS, EOS = 0, 1, 2
 TOKENS = {"bos_id": BOS, "eos_id": EOS}
@@ -164,6 +167,18 @@ def test_memory_is_projected_once_a_sentence_and_not_copied_within_it(monkeypatc
     assert [rows for rows, keys in projected if keys] == [5]  # all others are queries alone
     assert max(rows for rows, _ in projected) > 5
     assert set(copies) == {True, False}
+
+
+@pytest.mark.parametrize("attention", [MultiHeadAttention, functools.partial(GroupedQueryAttention, num_groups=2)])
+def test_a_cached_token_makes_its_query_and_neither_keys_nor_values_of_the_memory(attention, monkeypatch):
+    layer, memory, cache, made = attention(16, 4).double(), torch.randn(2, 5, 16).double(), KeysAndValues(), []
+    first, second = torch.randn(2, 2, 1, 16).double()
+    layer(first, memory, memory, cache=cache)
+    linear = F.linear
+    monkeypatch.setattr(F, "linear", lambda *x: made.append(len(x[1])) or linear(*x))
+    answer = layer(second, memory[:, :0], memory[:, :0], cache=cache)[0]
+    assert made == [16, 16]  # the query, and what is made of what the heads found
+    torch.testing.assert_close(answer, layer(second, memory, memory)[0], rtol=0, atol=1e-13)
 
 
 @pytest.mark.parametrize("use_cache", [True, False])

@@ -1,8 +1,11 @@
 """The library on a GPU, or on a pretended one: all tensors in their place, the CPU's numbers, and few waits."""
 
 import copy
+import json
 import random
 import re
+import shutil
+import subprocess
 import sys
 from functools import partial
 from pathlib import Path
@@ -12,6 +15,7 @@ import torch
 import torch.nn.functional as F
 from pretended import Gpu
 from reference import PAD, equal, padded_batch, randomise, small_config, small_model
+from small import ENVIRONMENT
 from torch import Tensor, nn
 
 from transformer_lib.__main__ import _device
@@ -291,6 +295,29 @@ def test_waits(gpu, name, monkeypatch):
         counts.append((gpu.reads.copy(), gpu.writes.copy()))
     for few, many, bound in zip(*counts, WAITS[name], strict=True):
         assert (many - few).total() <= 6 * bound, many - few
+
+
+ASKED = {  # of a GPU, by one layer on each side: reads and writes that wait, kernels that start, casts among these
+    "a step, fp32": (0, 0, 169, 1),
+    "a step, bf16": (0, 0, 243, 75),
+    "a step, fp16": (0, 0, 247, 78),
+    "a token, fp32": (2, 0, 33, 0),
+    "a token, fp16": (2, 0, 40, 7),  # the weights were cast with the first token
+    "what is known": (3, 2, 4, 1),
+}
+
+
+def test_what_a_gpu_is_asked_to_do(tmp_path):
+    """By torch's own autocast and autograd, which the GPU above cannot have. Where fewer will do, lower the numbers."""
+    compiler = shutil.which("c++")
+    if not compiler or sys.platform != "linux" or torch.version.cuda or not torch.__version__.startswith("2.13."):
+        pytest.skip("needs a C++ compiler and torch 2.13 for CPUs, on Linux")
+    source, guard, home = Path(__file__).with_name("fake_cuda.cpp"), tmp_path / "guard.so", Path(torch.__file__).parent
+    places = [f"-I{home / 'include'}", f"-L{home / 'lib'}", f"-Wl,-rpath,{home / 'lib'}", "-ltorch_cpu", "-lc10"]
+    subprocess.run([compiler, "-shared", "-fPIC", "-std=c++20", source, *places, "-o", guard], check=True)
+    command = [sys.executable, source.with_suffix(".py"), guard]
+    found = json.loads(subprocess.run(command, env=ENVIRONMENT, stdout=subprocess.PIPE, check=True).stdout)
+    assert {name: tuple(counts.values()) for name, counts in found.items()} == ASKED
 
 
 # --- precision ----------------------------------------------------------------------------------------------------

@@ -403,6 +403,27 @@ def test_every_process_draws_its_own_dropout(monkeypatch):
         assert (abs(parts[0] - parts[1]) > 1e-6) == different
 
 
+@pytest.mark.parametrize("world", [2, 5])
+def test_more_processes_than_rows(world, monkeypatch):
+    """Together they find the gradient and the loss of one, and none is without a row, which a kernel may refuse."""
+    whole, config, seen = Batch(*(side[:3] for side in batch())), replace(CONFIG, clip_norm=None), []
+
+    def step(rank, world):
+        monkeypatch.setattr("transformer_lib.training.train_step.rank_and_world_size", lambda: (rank, world))
+        torch.manual_seed(0)
+        model = small_model().train()
+        loss = LossModule(model)
+        loss.register_forward_pre_hook(lambda _, sides: seen.append(len(sides[0])))
+        parts = [whole, Batch(*(side[:1] for side in whole))]
+        part = train_step(loss, parts, 20, adamw(model, config), config, step=1)[0]
+        return [part * world, *(parameter.grad for parameter in model.parameters())]  # DDP takes the mean of gradients
+
+    shares = [step(rank, world) for rank in range(world)]
+    for expected, *found in zip(step(0, 1), *shares, strict=True):
+        equal(sum(found) / world, expected, 1e-12)
+    assert min(seen) == 1
+
+
 def test_the_log_and_the_files(tmp_path, monkeypatch):
     """A row's training loss is the mean over the tokens since the row before; `tokens` counts real targets."""
     out, model, each = tmp_path / "runs" / "first", fresh_model(dropout=0.2), fresh_model(dropout=0.2)
@@ -695,6 +716,47 @@ def test_memory_that_is_too_small_halves_the_batches_and_takes_the_same_steps(mo
     limit = 0
     with pytest.raises(InputError, match="memory of the device is too small: lower batch_tokens"):
         train(models[1], PAIRS, CONFIG)
+
+
+PLACES = {  # of an error in the first step, and whether to take the batch in parts can help
+    "forward": (LossModule, "forward", True),
+    "backward": (torch.Tensor, "backward", True),
+    "unscaling": (torch.amp.GradScaler, "unscale_", False),
+    "the norm": (nn.utils, "clip_grad_norm_", False),
+    "the step": (torch.optim.AdamW, "step", False),
+    "the scale": (torch.amp.GradScaler, "update", False),
+}
+
+
+@pytest.mark.parametrize("precision", ["fp32", "fp16"])
+@pytest.mark.parametrize(("owner", "name", "helps"), PLACES.values(), ids=PLACES)
+def test_too_little_memory_is_tried_again_in_forward_and_backward_only(owner, name, helps, precision, monkeypatch):
+    """A second step would unscale again what is unscaled, and find half of the moments."""
+    plain, calls, config = getattr(owner, name), [], replace(CONFIG, precision=precision, steps=2)
+    expected, model = fresh_model().double(), fresh_model().double()
+    train(expected, PAIRS, config)
+
+    def fail_once(*arguments, **options):
+        calls.append(arguments)
+        if len(calls) == 1:
+            raise error
+        return plain(*arguments, **options)
+
+    monkeypatch.setattr(owner, name, fail_once)
+    error = torch.OutOfMemoryError("CUDA out of memory")
+    if helps:
+        train(model, PAIRS, config)
+        for a, b in zip(model.parameters(), expected.parameters(), strict=True):
+            equal(a, b, 1e-9)
+    else:
+        with pytest.raises(InputError, match=r"memory of the device is too small for the optimiser.*smaller model"):
+            train(model, PAIRS, config)
+        assert len(calls) == 1
+    calls.clear()
+    error = RuntimeError("something else")
+    with pytest.raises(RuntimeError, match=r"^something else$"):
+        train(fresh_model(), PAIRS, config)
+    assert len(calls) == 1
 
 
 def test_an_overflow_in_float16_costs_one_step_and_half_of_the_scale_also_if_a_run_is_resumed(tmp_path, monkeypatch):
