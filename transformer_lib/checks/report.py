@@ -213,7 +213,7 @@ _TORCH, _PYTHON = Path(torch.__file__).parent, Path(os.__file__).parent
 _EXAMPLES = {"reference_model.py", "bugs.py", "cached_decoder.py"}  # models that stand beside the suite
 
 
-def place(error: BaseException) -> str:
+def raised_at(error: BaseException) -> str:
     """Where a model raised, the innermost place that is neither torch's, Python's nor the suite's: ", at FILE:LINE"."""
 
     def own(path: Path) -> bool:
@@ -247,7 +247,7 @@ def _finding(thing: Any, entry: Property) -> Finding:
     except NotApplicable as reason:
         return Finding(name, "not applicable", thing.words(str(reason)))
     except Exception as error:
-        words = one_line(error) + place(error)
+        words = one_line(error) + raised_at(error)
         if entry.refusable and is_refusal(error):
             return Finding(name, "not applicable", f"the model refuses what this needs: {words}")
         return Finding(

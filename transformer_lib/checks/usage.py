@@ -32,7 +32,7 @@ from transformer_lib.checks.report import (
     NotApplicable,
     Outcome,
     Property,
-    place,
+    raised_at,
     register_property,
 )
 from transformer_lib.checks.sight import causality, present_seen, source_sensitivity, tokens_are_told_apart
@@ -249,7 +249,7 @@ def every_dtype(model: ModelUnderTest) -> Outcome:
                 logits = [model.logits(module, *inputs).float() for inputs in batches]
                 used = model.uses(module) if dtype else {}
         except Exception as error:
-            words = f"{name} does not run: {one_line(error)}{place(error)}"
+            words = f"{name} does not run: {one_line(error)}{raised_at(error)}"
             if dtype:
                 return False, words
             found.append(words)  # who casts by hand need not run there
@@ -257,7 +257,7 @@ def every_dtype(model: ModelUnderTest) -> Outcome:
         for part in ("extend", "generate") if dtype in (torch.float64, torch.bfloat16) else ("extend",):
             errors = [error for key, error in used.items() if part in key and key in usual and error is not None]
             for error in (error for error in errors if not isinstance(error, InFloat32)):
-                why = f"{name} raises {one_line(error)}{place(error)}"
+                why = f"{name} raises {one_line(error)}{raised_at(error)}"
                 words = "its cache stays in float32, so the model runs in no other dtype"
                 cause = "a cache, or a mask beside it, is made without dtype="
                 return False, f"{words}: {why}" if "type" in str(error) else f"with `{part}`, {why}", cause
