@@ -473,14 +473,13 @@ def test_the_mean_of_the_last_checkpoints_is_validated_and_kept(average, cuts, t
 
 def test_a_validation_writes_five_times_the_weights(tmp_path, monkeypatch):
     """The best weights, those for later means, each once, and the state: weights and two moments."""
-    written, save_file = [], state_files.save_file
+    written, save_file = [], serialization.save_file
 
     def counted(tensors, path, **options):
         written.append(sum(value.nbytes for value in tensors.values()))
         save_file(tensors, path, **options)
 
-    for module in (serialization, state_files):
-        monkeypatch.setattr(module, "save_file", counted)
+    monkeypatch.setattr(serialization, "save_file", counted)
     size = sum(parameter.nbytes for parameter in fresh_model().parameters())
     train(fresh_model(), PAIRS, replace(CONFIG, steps=9, average=9), out=tmp_path)
     assert sum(written[1:]) <= 3 * 5.02 * size  # after three validations; the moments have a few numbers besides
