@@ -30,7 +30,6 @@ from transformer_lib.serialization import load_weights
 from transformer_lib.training import TrainingConfig, inverse_sqrt_schedule, train, translation_loss
 from transformer_lib.training import loop as training
 from transformer_lib.training import loss as loss_module
-from transformer_lib.training import state as state_files
 from transformer_lib.training.config import adamw
 from transformer_lib.training.loss import validation_loss
 from transformer_lib.training.state import save_state
