@@ -8,6 +8,7 @@ import json
 import math
 import shutil
 from itertools import groupby
+from numbers import Integral
 from pathlib import Path
 from typing import Any
 
@@ -168,13 +169,21 @@ class EngineTranslator(Translator):
     def _search(
         self, sources: list[list[int]], max_length: int | None, use_cache: bool, **options: Any
     ) -> list[list[Hypothesis]]:
+        beam: int = options["beam_size"]
+        longest = self.max_len
+        if not isinstance(beam, Integral) or beam < 1:
+            raise ValueError(f"beam_size must be a whole number, at least 1; got {beam!r}")
+        if max_length is not None and not (isinstance(max_length, Integral) and 1 <= max_length <= longest):
+            raise ValueError(f"max_length must be from 1 to the model's {longest}; got {max_length!r}")
+        if not 0 <= options["length_penalty"] <= 50:
+            raise ValueError(f"length_penalty must be from 0 to 50; got {options['length_penalty']}")
         found: list[Any] = []
         for length, same in groupby(sources, key=len):
             found += self._engine.translate_batch(
                 [[self._names[token] for token in source] for source in same],
-                **options, num_hypotheses=options["beam_size"],
-                patience=2 if options["beam_size"] > 1 else 1, max_input_length=0, return_end_token=True,
-                max_decoding_length=max_length or min(math.ceil(self.length_ratio * length) + 10, self.max_len),
+                **options, num_hypotheses=beam, patience=2 if beam > 1 else 1,
+                max_input_length=0, return_end_token=True,
+                max_decoding_length=max_length or min(math.ceil(self.length_ratio * length) + 10, longest),
                 suppress_sequences=[[self._names[self.tokenizer.pad_id]]], return_scores=True,
             )  # fmt: skip
         return [self._ranked(each) for each in found]

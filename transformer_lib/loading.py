@@ -42,8 +42,8 @@ def read(path: str | Path) -> Source:
     try:
         data = Path(path).read_bytes()
         decode_source(data)
-        tree = compile(data, str(Path(path).resolve()), "exec", ast.PyCF_ONLY_AST, dont_inherit=True)
-        return Source(data, tree, compile(tree, str(Path(path).resolve()), "exec", dont_inherit=True))
+        tree = ast.parse(data, name := str(Path(path).resolve()))
+        return Source(data, tree, compile(tree, name, "exec", dont_inherit=True))
     except SyntaxError as error:
         raise InputError(f"{path}, line {error.lineno or 1}: {error.msg}; mend this line first") from error
     except UnicodeDecodeError as error:

@@ -235,17 +235,12 @@ class Transformer(nn.Module):
         self, tokens: Int[Tensor, "batch length"], embedding: nn.Embedding, offset: int = 0
     ) -> Float[Tensor, "batch length d_model"]:
         """What enters a stack: rows of the embedding times √d_model, plus the positions from `offset` on."""
-        x = look_up(embedding, tokens) * math.sqrt(self.config.d_model)  # (batch, length, d_model)
+        try:
+            x = embedding(tokens) * math.sqrt(self.config.d_model)  # (batch, length, d_model)
+        except IndexError as error:  # on a CPU; a GPU would have to wait to be asked
+            got = f"{int(tokens.min())} to {int(tokens.max())}"
+            raise ValueError(f"expected token ids from 0 to {embedding.num_embeddings - 1}; got {got}") from error
         return self.dropout(self.positions(x, offset=offset))
-
-
-def look_up(embedding: nn.Embedding, tokens: Int[Tensor, "batch length"]) -> Float[Tensor, "batch length d_model"]:
-    """The rows of an embedding. On a CPU an id that it lacks is a ValueError; a GPU would have to wait to be asked."""
-    try:
-        return embedding(tokens)
-    except IndexError as error:
-        got = f"{int(tokens.min())} to {int(tokens.max())}"
-        raise ValueError(f"expected token ids from 0 to {embedding.num_embeddings - 1}; got {got}") from error
 
 
 @contextmanager

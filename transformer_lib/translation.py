@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict
+from numbers import Integral
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,14 +23,13 @@ from torch.nn.utils.rnn import pad_sequence
 from transformer_lib.data import Tokenizer
 from transformer_lib.data.corpora import is_blank
 from transformer_lib.decoding import Hypothesis, beam_search
-from transformer_lib.decoding.search import require_beam
-from transformer_lib.decoding.search_state import require_whole
 from transformer_lib.files import InputError, atomic_write, one_line, user_cache
 from transformer_lib.model import Transformer, TransformerConfig, evaluation
 from transformer_lib.precision import mixed_precision, prepare_device
 from transformer_lib.serialization import load_weights, save_weights
 
 _CUT = "%d of %d translations were cut off; expected an end token before: allow more with max_length (--max-length)"
+_NO_TEXT = "expected a sentence, a string; got %.60s"
 KEPT = "architecture.py"  # the copy of the file of a model of your own, in the directory of a run
 _LINE_ENDS = re.compile("[ \\t-\\r\\x1c-\\x1e\\x85\\u2028\\u2029]+")  # spaces of other kinds are letters, and stay
 
@@ -170,9 +170,11 @@ class Translator:
         if isinstance(sentences, str):
             raise TypeError(f"expected a list of sentences; got one string, {sentences!r}")
         for text in (sentences := list(sentences)):
-            _require_text(text)
-        require_whole("batch_size", batch_size)
-        self._require_search(beam_size, length_penalty, max_length)
+            if not isinstance(text, str):
+                raise TypeError(_NO_TEXT % repr(text))
+        for name, size in (("batch_size", batch_size), ("beam_size", beam_size)):
+            if not isinstance(size, Integral) or size < 1:
+                raise ValueError(f"{name} must be a whole number, at least 1; got {size!r}")
         spoken = [n for n, text in enumerate(sentences) if not is_blank(text)]
         tokens = dict(zip(spoken, self._encode([sentences[n] for n in spoken])))
         answers, unfinished = [""] * len(sentences), 0
@@ -189,17 +191,14 @@ class Translator:
             warnings.warn(_CUT % (unfinished, len(spoken)), stacklevel=2)
         return answers
 
-    def _require_search(self, beam_size: int, length_penalty: float, max_length: int | None) -> None:
-        """Refuse what no search can be asked for, whoever searches."""
-        require_beam(beam_size, length_penalty)
-        if max_length is not None:
-            require_whole("max_length", max_length, self.max_len)
-
     def _search(
         self, sources: list[list[int]], max_length: int | None, use_cache: bool, **options: Any
     ) -> list[list[Hypothesis]]:
         """The hypotheses for each source, best first, with `options` for `beam_search`."""
-        limits = [max_length or min(math.ceil(self.length_ratio * len(own)) + 10, self.max_len) for own in sources]
+        limits = [
+            min(math.ceil(self.length_ratio * len(own)) + 10, self.max_len) if max_length is None else max_length
+            for own in sources
+        ]
         rows = [torch.tensor(source) for source in sources]
         source = pad_sequence(rows, batch_first=True, padding_value=self.tokenizer.pad_id)  # (sentences, n)
         options |= {"bos_id": self.tokenizer.bos_id, "eos_id": self.tokenizer.eos_id, "use_cache": use_cache}
@@ -228,8 +227,7 @@ class Translator:
             TypeError: the sentence is no string.
             ValueError: the sentence is blank, or as in `translate`.
         """
-        _require_text(sentence, blank=False)
-        self._require_search(beam_size, length_penalty, max_length)
+        _require_sentence(sentence)
         (found,) = self._search(
             self._encode([sentence]), max_length, use_cache, beam_size=beam_size, length_penalty=length_penalty
         )
@@ -255,7 +253,7 @@ class Translator:
             TypeError: the sentence is no string.
             ValueError: the sentence is blank.
         """
-        _require_text(sentence, blank=False)
+        _require_sentence(sentence)
         _cross_attentions(self.model)
         model, bos, eos = self.model, self.tokenizer.bos_id, self.tokenizer.eos_id
         tokens = self._encode([sentence])
@@ -284,11 +282,11 @@ class Translator:
         return ["<eos>" if token == eos else self.tokenizer.decode([token]).strip() or "␣" for token in tokens]
 
 
-def _require_text(text: Any, *, blank: bool = True) -> None:
-    """Refuse what is no string, and, unless it may be, a blank one."""
+def _require_sentence(text: Any) -> None:
+    """Refuse what is no string, or a blank one."""
     if not isinstance(text, str):
-        raise TypeError(f"expected a sentence, a string; got {text!r:.60}")
-    if not blank and is_blank(text):
+        raise TypeError(_NO_TEXT % repr(text))
+    if is_blank(text):
         raise ValueError("expected a sentence; got a blank one")
 
 

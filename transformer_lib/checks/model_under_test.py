@@ -353,8 +353,11 @@ class ModelUnderTest(UnderTest):
             return errors
         *others, tokens = self.inputs(2)
         wide = any(p.dtype == torch.float64 for p in module.parameters())
-        for sizes in ((1, 1, 1), (3, 1, 1), (2, 2)) if module.extend else ():
-            cache, start, error = None, 0, None
+        for sizes in ((1, 1, 1), (3, 1, 1), (2, 2)):
+            if module.extend is None:
+                break
+            error: Exception | None = None
+            cache, start = None, 0
             try:
                 with LowerPrecision() as lower:
                     for size in sizes:

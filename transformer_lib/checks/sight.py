@@ -293,8 +293,8 @@ def positions_matter(model: ModelUnderTest) -> Outcome:
             repeated = model(*beside(model.tokens(1, 1, side=-1).expand(1, length), side=-1))[0]
             moves.append(max(heard, *(max_difference(*both) for both in itertools.pairwise(repeated[-5:]))))
             if moves[-1] <= model.tolerance and not model.has("whole"):  # a causal mask tells further layers of order
-                logits = model(*beside(rows, side=-1))[:, -1]
-                moves[-1] = min(max_difference(swapped, logits[0]) for swapped in logits[2:])
+                last = model(*beside(rows, side=-1))[:, -1]
+                moves[-1] = min(max_difference(swapped, last[0]) for swapped in last[2:])
                 deeper += moves[-1] > model.tolerance
     outcome = model.more_than_rounding(moves, "the least that swapping two tokens moves what should hear it is")
     if outcome[0] and deeper:

@@ -248,8 +248,8 @@ def every_dtype(model: ModelUnderTest) -> Outcome:
             with torch.autocast("cpu", torch.bfloat16, enabled=dtype is None):
                 logits = [model.logits(module, *inputs).float() for inputs in batches]
                 used = model.uses(module) if dtype else {}
-        except Exception as error:
-            words = f"{name} does not run: {one_line(error)}{raised_at(error)}"
+        except Exception as raised:
+            words = f"{name} does not run: {one_line(raised)}{raised_at(raised)}"
             if dtype:
                 return False, words
             found.append(words)  # who casts by hand need not run there

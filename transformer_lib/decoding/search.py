@@ -5,19 +5,13 @@
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from numbers import Integral
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from transformer_lib.decoding.search_state import (
-    DAMAGED,
-    SearchState,
-    best_tokens,
-    length_limits,
-    require_finite,
-    require_whole,
-)
+from transformer_lib.decoding.search_state import DAMAGED, SearchState, best_tokens, length_limits, require_finite
 from transformer_lib.files import InputError
 from transformer_lib.model import Transformer, evaluation
 
@@ -144,13 +138,6 @@ class _Beam:
         return []
 
 
-def require_beam(beam_size: int, length_penalty: float) -> None:
-    """Raise a ValueError that names the first of them that is out of its range."""
-    require_whole("beam_size", beam_size)
-    if not 0 <= length_penalty <= 50:  # a million tokens to the power of 50 are still a float
-        raise ValueError(f"length_penalty must be from 0 to 50; got {length_penalty}")
-
-
 def beam_search(
     model: Transformer,
     source: Int[Tensor, "batch n"],
@@ -176,7 +163,10 @@ def beam_search(
     Raises:
         ValueError: beam_size is below 1, or length_penalty is not from 0 to 50.
     """
-    require_beam(beam_size, length_penalty)
+    if not isinstance(beam_size, Integral) or beam_size < 1:
+        raise ValueError(f"beam_size must be a whole number, at least 1; got {beam_size!r}")
+    if not 0 <= length_penalty <= 50:  # a million tokens to the power of 50 are still a float
+        raise ValueError(f"length_penalty must be from 0 to 50; got {length_penalty}")
     limits = length_limits(model, source, bos_id, eos_id, max_length)
     beams = [_Beam(beam_size, length_penalty, limit, eos_id) for limit in limits]
     if not beams:

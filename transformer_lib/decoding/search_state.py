@@ -12,15 +12,6 @@ from torch import Tensor
 from transformer_lib.cache import KeyValueCache
 from transformer_lib.files import InputError
 from transformer_lib.model import Memory, Transformer
-from transformer_lib.precision import to_device
-
-
-def require_whole(name: str, value: Any, most: int | None = None) -> None:
-    """Raise a ValueError unless a value is a whole number from 1 on, and at most the model's limit, if there is one."""
-    whole = isinstance(value, Integral) and not isinstance(value, bool)
-    if not whole or value < 1 or (most is not None and value > most):
-        wanted = "at least 1" if most is None else f"from 1 to the model's {most}"
-        raise ValueError(f"{name} must be {'' if whole else 'a whole number '}{wanted}; got {value!r}")
 
 
 def length_limits(
@@ -46,7 +37,8 @@ def length_limits(
     if len(limits) != source.size(0):
         raise ValueError(f"expected a max_length for each of {source.size(0)} sentences; got {len(limits)}")
     for limit in limits:
-        require_whole("max_length", limit, config.max_len)
+        if not isinstance(limit, Integral) or not 1 <= limit <= config.max_len:
+            raise ValueError(f"max_length must be from 1 to the model's {config.max_len}; got {limit!r}")
     return limits
 
 
@@ -88,8 +80,9 @@ class SearchState:
 
         Without `rows` each row stays where it is. The tokens may come from the CPU; nobody waits for the copy.
         """
+        device, is_gpu = self.tokens.device, self.tokens.is_cuda
         if rows is not None and rows != list(range(len(self.sentences))):
-            index = to_device(torch.tensor(rows, dtype=torch.long, device="cpu"), self.tokens.device)
+            index = torch.tensor(rows, dtype=torch.long, device="cpu").to(device, non_blocking=is_gpu)
             sentences = [self.sentences[row] for row in rows]
             other_memory = sentences != self.sentences
             self.tokens, self.sentences = self.tokens[index], sentences
@@ -97,7 +90,7 @@ class SearchState:
                 self.cache.select(index, memory=other_memory)
             if self.memory is not None and other_memory:
                 self.memory = Memory(*(part[index] for part in self.memory))
-        last = to_device(tokens.to(self.tokens.dtype), self.tokens.device)[:, None]  # (rows, 1)
+        last = tokens.to(self.tokens, non_blocking=is_gpu)[:, None]  # (rows, 1)
         self.tokens = torch.cat([self.tokens, last], dim=1)  # (rows, m + 1)
 
 

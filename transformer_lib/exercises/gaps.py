@@ -420,7 +420,8 @@ def as_in_the_formula(mine: ModuleType, layer: nn.Module, x: Tensor, memory: Ten
     with torch.no_grad():
         for seed, vector in enumerate(vector for norm in norms for vector in norm.parameters()):
             vector.copy_(random(*vector.shape, seed=seed))
-    calls, result = calls_of(mine, layer, *([x] if memory is None else [x, memory]))
+    given = [x] if memory is None else [x, memory]
+    calls, result = calls_of(mine, layer, *given)
     wanted = ["self-attention", "attention to the memory", "feed-forward"][:: 2 if memory is None else 1]
     order = [
         "feed-forward"
@@ -433,7 +434,7 @@ def as_in_the_formula(mine: ModuleType, layer: nn.Module, x: Tensor, memory: Ten
     for kind, (name, _, (query, *others), _) in zip(order, calls):
         if kind == "self-attention" and not all(torch.equal(query, other) for other in others[:2]):
             raise Wrong(f"{name} is not given one tensor as queries, keys and values; in self-attention it is one")
-        if kind == "attention to the memory" and not all(torch.equal(memory, other) for other in others[:2]):
+        if kind == "attention to the memory" and not all(torch.equal(given[-1], other) for other in others[:2]):
             raise Wrong(f"{name} should get the memory as it comes from the encoder, as keys and as values")
     if len(norms) != len(calls):
         raise Wrong(f"it makes {len(norms)} norms; each of its {len(calls)} sub-layers has one of its own")

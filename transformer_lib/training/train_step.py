@@ -85,7 +85,7 @@ def memory_for(what: str) -> Iterator[None]:
 def layers_of(model: nn.Module) -> list[nn.Module]:
     """The layers of a `Transformer`, or an InputError if a model has none that are known."""
     try:
-        return [*model.encoder.layers, *model.decoder.layers]  # type: ignore[union-attr, list-item]
+        return [*model.encoder.layers, *model.decoder.layers]  # type: ignore[union-attr, misc]
     except AttributeError as error:
         got = f"got {type(model).__name__}: leave recompute out, or call torch.utils.checkpoint in the model"
         raise InputError(f"recompute=True expects the encoder and decoder layers of a Transformer; {got}") from error

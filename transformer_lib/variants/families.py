@@ -16,7 +16,7 @@ from transformer_lib.cache import KeyValueCache
 from transformer_lib.decoding.sampling import require_sampling_parameters, sampler
 from transformer_lib.decoding.search_state import SearchState, require_finite
 from transformer_lib.masks import causal_mask, padding_mask
-from transformer_lib.model import Encoder, TransformerConfig, evaluation, look_up
+from transformer_lib.model import Encoder, TransformerConfig, evaluation
 from transformer_lib.positions import LearnedPositionalEncoding
 
 
@@ -40,7 +40,11 @@ class _OneStack(nn.Module):
             nn.init.normal_(module.weight, std=config.d_model**-0.5)  # as large as the positions
 
     def _embed(self, tokens: Int[Tensor, "batch n"], offset: int = 0) -> Float[Tensor, "batch n d_model"]:
-        x = look_up(self.embedding, tokens)  # (batch, n, d_model)
+        try:
+            x = self.embedding(tokens)  # (batch, n, d_model)
+        except IndexError as error:  # on a CPU; a GPU would have to wait to be asked
+            got = f"{int(tokens.min())} to {int(tokens.max())}"
+            raise ValueError(f"expected token ids from 0 to {self.embedding.num_embeddings - 1}; got {got}") from error
         if self.positions is not None:
             x = self.positions(x, offset=offset)
         return self.dropout(self.embedding_norm(x))
