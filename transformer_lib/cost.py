@@ -231,7 +231,7 @@ class Gpu(NamedTuple):
 
 
 GPUS = {"T4": Gpu(65e12, 320e9), "A100": Gpu(312e12, 1555e9), "H100": Gpu(989e12, 3350e9), "B200": Gpu(2250e12, 8000e9)}
-UTILISATION, START = 0.3, 5e-6  # assumed: the share of the peak that products reach; the seconds to start an operation
+UTILISATION, START = 0.3, 20e-6  # assumed: the share of the peak that products reach; seconds to start an operation
 
 
 def predicted_seconds(operations: list[Operation], gpu: Gpu) -> float:

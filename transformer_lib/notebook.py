@@ -25,7 +25,7 @@ from transformer_lib.precision import prepare_device
 from transformer_lib.recipes import preset_for
 from transformer_lib.translation import KEPT, Attention, Translator
 
-MINUTES = {"T4": 12, "A100": 8, "H100": 8, "B200": 8}  # of the whole training, predicted
+MINUTES = {"T4": 9, "A100": 7, "H100": 7, "B200": 7}  # of the whole training, predicted
 WHOLE: dict[str, float] = {"steps": 12_000}  # at most: the preset stops when ten validations in a row were no better
 SHORT: dict[str, float] = {"steps": 240, "warmup_steps": 80, "evaluate_every": 60, "batch_tokens": 1024}
 
@@ -112,7 +112,7 @@ def plan(data: Sentences, mine: str | None = None) -> tuple[str, dict[str, Any],
     name = f"{data.name}-{hashlib.sha256(code).hexdigest()[:8] if mine else 'library'}"
     if torch.cuda.is_available() and data.name != "toy":
         device, kind = "cuda", torch.cuda.get_device_name()
-        minutes = next((minutes for key, minutes in MINUTES.items() if key in kind), 12)
+        minutes = next((minutes for key, minutes in MINUTES.items() if key in kind), 9)
         print(f"{kind}: the whole training, about {minutes} minutes (predicted)")
         preset, run = preset_for("small", device, **WHOLE), Path("runs", name)
     else:
