@@ -602,7 +602,7 @@ def test_check_tells_each_verdict_and_then_the_faults_and_writes_files(mine, tmp
     assert passed.pop("too long raises") == "not applicable"
     assert set(passed.values()) == {"pass"}
     told = err.removeprefix("a module that talks\n")
-    assert run(*command, "--json", tmp_path / "found.json") == (1, told, "")
+    assert run(*command, "--json", tmp_path / "found.json") == (1, told, "a module that talks\n")
     assert json.loads((tmp_path / "found.json").read_text("utf-8")) == found
     verdicts, _, faults = told.partition("\n\n")
     assert "fail           logits not probabilities: " in verdicts
@@ -654,7 +654,7 @@ def test_check_counts_the_steps_of_a_training(mine, monkeypatch):
     monkeypatch.setattr(sys, "stdout", terminal)
     monkeypatch.setattr(sys, "stderr", terminal)
     assert command_line.main(["check", f"{mine}:good"]) == 0
-    lines = terminal.getvalue().split("\n")
+    lines = terminal.getvalue().removeprefix("a module that talks\n").split("\n")
     assert "\rlearns: 1100 training steps, " in lines[0]
     assert [line.rpartition("\r")[2] for line in lines] == wanted.split("\n")
 

@@ -38,6 +38,15 @@ BOS, EOS = 1, 2
 TOKENS = {"bos_id": BOS, "eos_id": EOS}
 PAIRS = [([3 + i, 4 + i, 5, EOS][i % 3 :], [BOS, *range(3, 5 + i % 4), EOS]) for i in range(7)]
 SHALLOW = {"num_encoder_layers": 1, "num_decoder_layers": 1, "norm_first": True}
+
+
+def untrained():
+    """A small model, and a tokenizer that belongs to it."""
+    tokenizer = Tokenizer.train(["a dog runs", "ein Hund"], 270)
+    sizes = {"source_vocab_size": tokenizer.vocab_size, "target_vocab_size": tokenizer.vocab_size}
+    return Transformer(small_config(**SHALLOW, **sizes, pad_id=tokenizer.pad_id)), tokenizer
+
+
 WAITS = {  # how often host and GPU wait for each other, at most: the host reads from the GPU, the host writes to it
     "a step": (0, 0),  # but for a look every ten steps
     "a step in float16": (0, 0),
@@ -332,7 +341,7 @@ def test_a_gpu_computes_in_what_it_is_fast_at(capability, dtype, gpu, monkeypatc
     assert chosen_dtype(gpu.device) is chosen_dtype("cuda") is dtype
     assert loss_scaler(gpu.device).is_enabled() == (dtype is torch.float16)
     assert (chosen_dtype("cpu"), chosen_dtype(gpu.device, "fp32")) == (torch.float32, torch.float32)
-    translator = Translator(small_model(**SHALLOW), Tokenizer.train(["a dog runs"], 270), device=gpu.device)
+    translator = Translator(*untrained(), device=gpu.device)
     for block in (mixed_precision(gpu.device), translator.precision):
         assert (block.device, block._enabled) == ("cuda", dtype is not torch.float32)
         assert block.fast_dtype == dtype or not block._enabled
@@ -349,7 +358,7 @@ def test_who_asks_for_numbers_that_a_processor_emulates_is_told(precision, capab
         for name in ("bf16", "fp16"):
             monkeypatch.setattr(torch.ops.mkldnn, f"_is_mkldnn_{name}_supported", lambda: answer)
         caplog.clear()
-        model, tokenizer = small_model(**SHALLOW), Tokenizer.train(["a dog runs"], 270)
+        model, tokenizer = untrained()
         train(model, PAIRS, TrainingConfig(batch_tokens=16, steps=1, precision=precision), device=device)
         Translator(model, tokenizer, device=device, precision=precision)
         said = [record.getMessage() for record in caplog.records]
@@ -368,9 +377,7 @@ def test_who_asks_for_numbers_that_a_processor_emulates_is_told(precision, capab
 
 def folder_of_a_translator(folder):
     """Where `Translator.from_pretrained` finds one."""
-    tokenizer = Tokenizer.train(["a dog runs", "ein Hund"], 270)
-    sizes = {"source_vocab_size": tokenizer.vocab_size, "target_vocab_size": tokenizer.vocab_size}
-    Translator(Transformer(small_config(**sizes, pad_id=tokenizer.pad_id)), tokenizer).save(folder)
+    Translator(*untrained()).save(folder)
     return folder
 
 
@@ -379,7 +386,7 @@ ENTRANCES = {
     "train_translator": lambda device, folder: train_translator(
         *[ParallelCorpus(["a"], ["b"])] * 2, preset_for("tiny", "cpu", steps=1), folder / "run", device=device
     ),
-    "Translator": lambda device, _: Translator(small_model(), Tokenizer.train(["a dog runs"], 270), device=device),
+    "Translator": lambda device, _: Translator(*untrained(), device=device),
     "from_pretrained": lambda device, folder: Translator.from_pretrained(folder_of_a_translator(folder), device=device),
     "load": lambda device, folder: load(folder_of_a_translator(folder), device=device),
     "EngineTranslator": lambda device, folder: EngineTranslator(folder, device=device),
@@ -430,7 +437,7 @@ def test_cudnn_does_not_plan_attention_anew_for_each_shape(gpu, monkeypatch, tmp
     corpus = ParallelCorpus(["a"], ["b"])
     for begin in (
         lambda: actions(gpu)["a step"](1),
-        lambda: Translator(small_model(**SHALLOW), Tokenizer.train(["a dog runs"], 270), device=gpu.device),
+        lambda: Translator(*untrained(), device=gpu.device),
         lambda: plan(Sentences("multi30k", corpus, corpus, corpus)),
         lambda: _device(None, None, "auto"),
     ):

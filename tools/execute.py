@@ -21,6 +21,7 @@ from concurrent.futures import ThreadPoolExecutor
 from copy import deepcopy
 from functools import cache
 from pathlib import Path
+from threading import Lock
 
 import lock
 import nbformat
@@ -37,6 +38,7 @@ REPRODUCIBLE = {
     "https_proxy": "http://127.0.0.1:9",  # nobody listens there: nor may it differ where there is a network
 }
 CLOCK = re.compile(r"\d+:\d\d<\d+:\d\d, +\S+/s|[\d,]+ tokens/s|\d+ min left")  # what a progress bar reads from it
+ONE_PARSES = Lock()  # Python 3.11 counts the depth of a syntax tree for all threads at once
 PATIENCE = 600  # seconds that a busy machine may need to start a kernel, or to hand over an output
 FIGURES = """\
 # Figures are vector graphics; book/matplotlibrc says how they look.
@@ -144,7 +146,8 @@ def execute(chapter: Path) -> str:
     if notebook_path(chapter).exists():
         keep_times(notebook, nbformat.read(notebook_path(chapter), as_version=4))
     _store(chapter, notebook)
-    lock.update(ROOT, {line(chapter): f"{inputs(chapter)} {outputs(notebook)}"})
+    with ONE_PARSES:
+        lock.update(ROOT, {line(chapter): f"{inputs(chapter)} {outputs(notebook)}"})
     return ""
 
 

@@ -414,11 +414,13 @@ def _check(factory: str, sizes: tuple[int, int], as_json: str | None, as_junit: 
     """  # noqa: D301, for click \b means: leave these lines as they are
     options |= {"source_vocab_size": sizes[0], "target_vocab_size": sizes[1]}
     out = sys.stderr if "-" in (as_json, as_junit) else sys.stdout
-    with redirect_stdout(sys.stderr), _tell_progress(out) as told:
-        if factory.startswith("hf:"):
-            report = check_configuration(factory.removeprefix("hf:"), **told, **options)
-        else:
-            report = _run_suite(factory, options["family"] or "encoder-decoder", told | options)
+    with redirect_stdout(sys.stderr):
+        build = None if factory.startswith("hf:") else function_of(factory)  # what it prints comes before the progress
+        with _tell_progress(out) as told:
+            if build is None:
+                report = check_configuration(factory.removeprefix("hf:"), **told, **options)
+            else:
+                report = _run_suite(factory, build, options["family"] or "encoder-decoder", told | options)
     click.echo("\n".join(["", *report.fault_lines, report.summary] if report.faults else [report.summary]), file=out)
     for file, text in ((as_json, report.to_json()), (as_junit, report.to_junit())):
         if file == "-":
@@ -430,9 +432,8 @@ def _check(factory: str, sizes: tuple[int, int], as_json: str | None, as_junit: 
     return 0 if report.holds else 1
 
 
-def _run_suite(factory: str, family: str, options: dict[str, Any]) -> Report:
+def _run_suite(factory: str, build: Callable[..., Any], family: str, options: dict[str, Any]) -> Report:
     """The suite's report on a factory of somebody's; an InputError if it cannot be run."""
-    build = function_of(factory)
     try:
         return check_transformer(build, **options | {"family": family})
     except (Exception, SystemExit) as error:

@@ -214,7 +214,7 @@ def attended(translator: Translator, sentence: str) -> Attention | None:
 
 def pack(run: Path, kept: Path | None = None) -> Path:
     """Put what `translate --model` needs into one file, in the folder `kept` or in this one; in Colab download it."""
-    path = (kept or Path()).absolute() / f"{run.name}.zip"
+    path = (kept or Path()) / f"{run.name}.zip"
     with atomic_path(path) as part, ZipFile(part, "w") as packed:
         for file in sorted(run.iterdir()):
             if file.is_file() and not file.name.startswith((".", "state", "recent")):

@@ -80,7 +80,8 @@ class SearchState:
 
         Without `rows` each row stays where it is. The tokens may come from the CPU; nobody waits for the copy.
         """
-        device, is_gpu = self.tokens.device, self.tokens.is_cuda
+        device = self.tokens.device
+        is_gpu = device.type == "cuda"  # elsewhere a copy must be there before it is read
         if rows is not None and rows != list(range(len(self.sentences))):
             index = torch.tensor(rows, dtype=torch.long, device="cpu").to(device, non_blocking=is_gpu)
             sentences = [self.sentences[row] for row in rows]

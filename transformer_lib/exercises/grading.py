@@ -68,8 +68,10 @@ def expect(what: str, found: Any, right: Any, wrong: Mapping[str, Any] = {}, tol
             raise Wrong(f"{what} should be boolean; its dtype is {found.dtype}")
         if right.dtype == torch.bool:
             raise Wrong(f"{what}: {(found != right).sum().item()} of its {right.numel()} values are wrong")
-        kind = "" if found.is_floating_point() else f", in {found.dtype} instead of {right.dtype}"
-        raise Wrong(f"{what}: wrong by up to {(found.double() - right.double()).abs().max().item():.2g}{kind}")
+        error = (found.double() - right.double()).abs().max().item()
+        rounded = found.dtype != right.dtype and (error < 1e-4 or not found.is_floating_point())
+        kind = f", in {found.dtype} instead of {right.dtype}" if rounded else ""
+        raise Wrong(f"{what}: wrong by up to {error:.2g}{kind}")
     if isinstance(found, list) and isinstance(right, list) and len(found) == len(right) > 10:
         found, right = next((a, b) for a, b in zip(found, right) if a != b)
     told = (f"{value:.4g}" if isinstance(value, float) else f"{value!r:.80}" for value in (right, found))

@@ -38,7 +38,8 @@ def translation_loss(
         reduction: "mean" or "sum", over real tokens.
 
     Returns:
-        A scalar, in nats; 0 if there is no real target, also for "mean": such a share of a batch changes no weight.
+        A scalar, in nats; 0 if there is no real target, even for "mean", so that such a share of a batch changes
+        no weight.
 
     Raises:
         ValueError: `reduction` is neither "mean" nor "sum"; or, on a CPU, a token is not in its vocabulary.
