@@ -125,10 +125,15 @@ def script(folder: Path, names: list[str]) -> str:
 
 
 @cache
-def join(folder: Path, sheets: tuple[tuple[str, str], ...], scripts: tuple[str, ...]) -> None:
-    """Write book.css and book.js of a rendered book."""
-    (folder / "_static/book.css").write_text(style_sheet(folder, sheets), encoding="utf-8")
-    (folder / "_static/book.js").write_text(script(folder, list(scripts)), encoding="utf-8")
+def join_at_the_end(app: Sphinx, sheets: tuple[tuple[str, str], ...], scripts: tuple[str, ...]) -> None:
+    """Write book.css and book.js of a rendered book when all that they are made of is there."""
+
+    def join(app: Sphinx, error: Exception | None) -> None:
+        folder = Path(app.outdir)
+        (folder / "_static/book.css").write_text(style_sheet(folder, sheets), encoding="utf-8")
+        (folder / "_static/book.js").write_text(script(folder, list(scripts)), encoding="utf-8")
+
+    app.connect("build-finished", join, priority=900)  # other extensions write their sheets there
 
 
 def load_two_files(app: Sphinx, page: str, template: str, context: dict[str, Any], doctree: nodes.document) -> None:
@@ -142,7 +147,7 @@ def load_two_files(app: Sphinx, page: str, template: str, context: dict[str, Any
     before = [(name, "") for name in names if name.endswith(".css")]
     own = [(name, sheet.attributes.get("media", "")) for name, sheet in sheets.items()]
     after = [name for name in names if name.endswith(".js")]
-    join(Path(app.outdir), (*before, *own), (*joined, *after))
+    join_at_the_end(app, (*before, *own), (*joined, *after))
     dropped = {*joined, "_static/book.js"}
     context["script_files"] = [file for file in context["script_files"] if str(file.filename) not in dropped]
 
@@ -175,6 +180,6 @@ def setup(app: Sphinx) -> dict[str, bool]:
     app.add_css_file("book.css")
     app.add_js_file("book.js")
     app.connect("html-page-context", load_two_files, priority=900)  # after all that adds files
-    app.connect("build-finished", drop_what_no_page_loads)
+    app.connect("build-finished", drop_what_no_page_loads, priority=950)
     app.connect("build-finished", write_the_words)
-    return {"parallel_read_safe": True, "parallel_write_safe": True}
+    return {"parallel_read_safe": True, "parallel_write_safe": False}

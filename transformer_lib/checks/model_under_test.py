@@ -392,7 +392,7 @@ class ModelUnderTest(UnderTest):
 
     @property
     def only_read(self) -> bool:
-        """Whether nothing says that it is trained: the adapter has a cache or `generate`, and no `loss`."""
+        """Whether nothing says that it is trained, because the adapter has a cache or `generate`, and no `loss`."""
         return self.adapter is not None and bool(self.adapter.extend or self.adapter.generate) and not self.adapter.loss
 
     @cached_property
@@ -406,7 +406,7 @@ class ModelUnderTest(UnderTest):
 
     @cached_property
     def shortest(self) -> int:
-        """How many tokens the shortest sentence has that the model reads: 2, if it refuses one."""
+        """How many tokens the shortest sentence has that the model reads, which is 2 if it refuses one."""
         try:
             self(*self.inputs(2, 1, 1))
         except Exception as error:
