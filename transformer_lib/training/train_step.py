@@ -46,7 +46,7 @@ def train_step(
 
     Raises:
         InputError: the device's memory is too small for the optimiser; weights and moments may be half of a step ahead.
-        torch.OutOfMemoryError: it is too small for these batches; weights and moments are as they were.
+            If it is too small for these batches, PyTorch's own error leaves weights and moments as they were.
     """
     rank, world = rank_and_world_size()
     device = next(loss.parameters()).device
