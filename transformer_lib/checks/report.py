@@ -214,7 +214,7 @@ _EXAMPLES = {"reference_model.py", "bugs.py", "cached_decoder.py"}  # models tha
 
 
 def raised_at(error: BaseException) -> str:
-    """Where a model raised, the innermost place that is neither torch's, Python's nor the suite's: ", at FILE:LINE"."""
+    """Where a model raised, as ", at", file and line: the innermost place outside of torch, Python and the suite."""
 
     def own(path: Path) -> bool:
         python = _PYTHON in path.parents and "site-packages" not in path.parts
