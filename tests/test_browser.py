@@ -49,7 +49,7 @@ class Tab:
 
     def __init__(self, browser):
         self.page = browser.new_context(offline=True, reduced_motion="reduce").new_page()
-        self.page.set_default_timeout(0)  # a busy machine takes its time
+        self.page.set_default_timeout(120_000)  # a busy machine takes its time; a dead button does not take for ever
         self.complaints = []
         self.page.on("console", lambda message: message.type in ("error", "warning") and self.complain(message.text))
         self.page.on("pageerror", lambda error: self.complain(str(error)))
