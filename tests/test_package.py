@@ -3,6 +3,7 @@
 import ast
 import inspect
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -75,13 +76,18 @@ def test_the_oldest_versions_are_the_lower_bounds():
 
 
 def test_a_wheel_installs_into_a_clean_environment(tmp_path):
-    """Only what the library depends on is lent to that environment, so that no network is needed."""
+    """Made from the source distribution. Only what the library depends on is lent to that environment: no network."""
     tree, environment = tmp_path / "tree", tmp_path / "environment"
     tree.mkdir()
-    for name in ("transformer_lib", "tools", "chapters", "book", "records", "pyproject.toml", "README.md", "LICENSE"):
+    names = ["transformer_lib", "tools", "chapters", "book", "records", "pyproject.toml", "README.md", "LICENSE"]
+    for name in [*names, "MANIFEST.in"]:
         (shutil.copytree if (ROOT / name).is_dir() else shutil.copy)(ROOT / name, tree / name)
     pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
-    subprocess.run([*pip, "wheel", "--no-deps", "--no-build-isolation", "-w", tmp_path, tree], check=True)
+    archive = "import sys, backend; backend.build_sdist(sys.argv[1])"
+    environ = os.environ | {"PYTHONPATH": str(tree / "tools")}
+    subprocess.run([sys.executable, "-c", archive, tmp_path], cwd=tree, env=environ, check=True, capture_output=True)
+    (source,) = tmp_path.glob("*.tar.gz")
+    subprocess.run([*pip, "wheel", "--no-deps", "--no-build-isolation", "-w", tmp_path, source], check=True)
     (wheel,) = tmp_path.glob("tested_transformer-*.whl")
     venv.create(environment, symlinks=True)
     python = environment / "bin" / "python"
