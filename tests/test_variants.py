@@ -12,7 +12,7 @@ from small import nonsense
 from torch import nn
 
 from transformer_lib.cache import KeyValueCache
-from transformer_lib.decoding import beam_search
+from transformer_lib.decoding import beam_search, sample_decode
 from transformer_lib.decoding.search_state import SearchState
 from transformer_lib.files import InputError
 from transformer_lib.layers import EncoderLayer, FeedForward
@@ -388,6 +388,20 @@ def test_a_text_is_drawn_with_temperature_top_k_and_top_p(writer):
     assert torch.equal(model.generate(prompt[:1], 9, seed=0, top_k=1), greedy)
     again = model.generate(prompt, 1, seed=0, **options)[:, 2]
     assert torch.equal(drawn, again)
+
+
+def test_one_seed_draws_the_tokens_of_sample_decode(monkeypatch):
+    """Where both have the same logits, row by row, until each sentence has all its tokens."""
+    logits = torch.randn(3, V, generator=torch.Generator().manual_seed(0))
+    logits[:, 2] = -math.inf  # no sentence ends
+    monkeypatch.setattr(SearchState, "logits", lambda self: logits[self.sentences])
+    options = {"seed": 7, "temperature": 0.7, "top_k": 9, "top_p": 0.9}
+    texts = DecoderOnly(small_config()).generate(torch.full((3, 1), 1), 6, **options)[:, 1:].tolist()
+    theirs = sample_decode(
+        Transformer(small_config()), padded_batch((2, 2, 2)), bos_id=1, eos_id=2, max_length=6, **options
+    )
+    assert texts == theirs
+    assert len({*map(tuple, texts)}) == 3  # each row draws for itself
 
 
 def test_dropout_acts_while_training_only_and_what_was_written_can_be_trained_on():
