@@ -384,7 +384,7 @@ def test_a_mistake_brings_its_sentence_and_leaves_the_reader_s(tab, viewport):
     page.get_by_label("no positions").click()
     said()
     assert sentence.input_value() == "I love you."
-    page.get_by_role("button", name="where it does").click()
+    page.get_by_role("button", name="Try “A white dog").click()
     assert said() == "Changed: Ein schwarzer Hund jagt einen weißen Hund."
     assert page.locator(".live-guess").is_hidden()
     sentence.fill("very " * 90)

@@ -131,11 +131,12 @@ class Live {
   }
 
   // What one sees of the chosen mistake, beside the sentence in which one sees it.
-  explain(text) {
+  explain(text, same) {
     const { example, shows } = this.mistake;
     if (!this.full) return;
+    const here = same ? "It does not show in this sentence. " : "It shows in this sentence, too. ";
     this.shows.replaceChildren(...(text === example ? [shows] :
-      example ? ["It may not show in this sentence. ", this.example(example, `Try “${example}”, where it does`)] : []));
+      example ? [here, this.example(example, `Try “${example}”`)] : []));
   }
 
   // --- One translation ---
@@ -143,15 +144,14 @@ class Live {
   async run(force = []) {
     const text = this.input.value, run = (this.current = {});
     this.stop.hidden = true;
-    if (!/\P{White_Space}/u.test(text)) return this.finish("Please type a sentence.");
+    if (!/\P{White_Space}/u.test(text)) return this.refuse("Please type a sentence.");
     this.source = this.translator.source(text);
     if (this.source.length > LONGEST) {
-      return this.finish(`Please write a shorter sentence: this one has ${this.source.length} tokens, ` +
+      return this.refuse(`Please write a shorter sentence: this one has ${this.source.length} tokens, ` +
         `and the page takes at most ${LONGEST}; a caption has about 15.`);
     }
     const settings = { ...this.mistake.settings, off: [...this.off] };
     const changed = this.mistake !== INTACT || this.off.size > 0 || force.length > 0;
-    this.explain(text);
     this.guess.hidden = true;
     this.stop.hidden = false;
     this.status.textContent = "Translating …";
@@ -177,7 +177,13 @@ class Live {
     this.guess.hidden = changed || (this.hypotheses[0].score > GUESSING && this.hypotheses[0].finished);
     this.show();
     const same = changed && translation === this.reference;
+    this.explain(text, same);
     this.finish(`${changed ? (same ? "Changed, with the same result" : "Changed") : "Translated"}: ${translation}`);
+  }
+
+  refuse(message) {
+    this.output.hidden = this.guess.hidden = true; // they are those of another sentence
+    this.finish(message);
   }
 
   finish(message) {
