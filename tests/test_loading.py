@@ -37,6 +37,7 @@ def as_before(tmp_path, monkeypatch):
     """In an empty folder; the path of imports, and what is imported, as before."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.delitem(sys.modules, "mine", raising=False)  # another test may have left one
     modules = dict(sys.modules)
     yield
     for name in sys.modules.keys() - modules.keys():
