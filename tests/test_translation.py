@@ -138,7 +138,9 @@ def test_an_answer_is_one_line(monkeypatch, answer):
     assert translator().translate(["a dog runs", "a cat sleeps"]) == ["eins zwei"] * 2
 
 
-@pytest.mark.parametrize(("name", "value"), [("batch_size", 0), ("batch_size", -1), ("beam_size", 0)])
+@pytest.mark.parametrize(
+    ("name", "value"), [("batch_size", 0), ("batch_size", -1), ("beam_size", 0), ("max_length", 0)]
+)
 def test_sizes_are_positive(name, value):
     """A negative batch size must not answer everything with nothing."""
     for text in ("a dog runs", " "):

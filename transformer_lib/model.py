@@ -238,9 +238,14 @@ class Transformer(nn.Module):
         try:
             x = embedding(tokens) * math.sqrt(self.config.d_model)  # (batch, length, d_model)
         except IndexError as error:  # on a CPU; a GPU would have to wait to be asked
-            got = f"{int(tokens.min())} to {int(tokens.max())}"
-            raise ValueError(f"expected token ids from 0 to {embedding.num_embeddings - 1}; got {got}") from error
+            raise unknown_ids(tokens, embedding) from error
         return self.dropout(self.positions(x, offset=offset))
+
+
+def unknown_ids(tokens: Int[Tensor, "batch length"], embedding: nn.Embedding) -> ValueError:
+    """What to raise when an embedding lacks some of these tokens."""
+    got = f"{int(tokens.min())} to {int(tokens.max())}"
+    return ValueError(f"expected token ids from 0 to {embedding.num_embeddings - 1}; got {got}")
 
 
 @contextmanager

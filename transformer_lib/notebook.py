@@ -112,7 +112,7 @@ def plan(data: Sentences, mine: str | None = None) -> tuple[str, dict[str, Any],
     name = f"{data.name}-{hashlib.sha256(code).hexdigest()[:8] if mine else 'library'}"
     if torch.cuda.is_available() and data.name != "toy":
         device, kind = "cuda", torch.cuda.get_device_name()
-        minutes = next((minutes for key, minutes in MINUTES.items() if key in kind), 9)
+        minutes = next((minutes for key, minutes in MINUTES.items() if key in kind), MINUTES["T4"])
         print(f"{kind}: the whole training, about {minutes} minutes (predicted)")
         preset, run = preset_for("small", device, **WHOLE), Path("runs", name)
     else:

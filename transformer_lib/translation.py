@@ -175,6 +175,8 @@ class Translator:
         for name, size in (("batch_size", batch_size), ("beam_size", beam_size)):
             if not isinstance(size, Integral) or size < 1:
                 raise ValueError(f"{name} must be a whole number, at least 1; got {size!r}")
+        if max_length is not None and not (isinstance(max_length, Integral) and 1 <= max_length <= self.max_len):
+            raise ValueError(f"max_length must be from 1 to the model's {self.max_len}; got {max_length!r}")
         spoken = [n for n, text in enumerate(sentences) if not is_blank(text)]
         tokens = dict(zip(spoken, self._encode([sentences[n] for n in spoken])))
         answers, unfinished = [""] * len(sentences), 0

@@ -16,7 +16,7 @@ from transformer_lib.cache import KeyValueCache
 from transformer_lib.decoding.sampling import require_sampling_parameters, sampler
 from transformer_lib.decoding.search_state import SearchState, require_finite
 from transformer_lib.masks import causal_mask, padding_mask
-from transformer_lib.model import Encoder, TransformerConfig, evaluation
+from transformer_lib.model import Encoder, TransformerConfig, evaluation, unknown_ids
 from transformer_lib.positions import LearnedPositionalEncoding
 
 
@@ -43,8 +43,7 @@ class _OneStack(nn.Module):
         try:
             x = self.embedding(tokens)  # (batch, n, d_model)
         except IndexError as error:  # on a CPU; a GPU would have to wait to be asked
-            got = f"{int(tokens.min())} to {int(tokens.max())}"
-            raise ValueError(f"expected token ids from 0 to {self.embedding.num_embeddings - 1}; got {got}") from error
+            raise unknown_ids(tokens, self.embedding) from error
         if self.positions is not None:
             x = self.positions(x, offset=offset)
         return self.dropout(self.embedding_norm(x))
