@@ -1,5 +1,6 @@
 """The way from chapters to modules and notebooks: each kind of drift must be found, with the command that mends it."""
 
+import ast
 import os
 import re
 import shutil
@@ -14,6 +15,7 @@ import lock
 import nbformat
 import pages
 import pytest
+import reach
 import sync
 from small import ROOT
 
@@ -76,7 +78,8 @@ def project(template, tmp_path, monkeypatch):
         monkeypatch.setattr(tool, "ROOT", folder)
     monkeypatch.setattr(pages, "problems", list)  # it has no pages with tables
     assert check.problems() == []
-    execute._module.cache_clear()
+    reach._module.cache_clear()
+    reach._leads_to.cache_clear()
     return folder
 
 
@@ -118,6 +121,64 @@ DRIFT = {
     "tag added": (lambda at: change_cell(at, 2, tags=["nbval-skip"]), "other cells"),
     "notebook renamed": (lambda at: (at / NOTEBOOK).rename(at / "book/x.ipynb"), "missing(?s:.*)x.ipynb belongs to no"),
 }
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "reached"),
+    [
+        ("total", "whole", False),  # a name that only the function knows
+        ("total = ", "whole = ", True),  # but now another one is returned
+        ("a + b", "a - b", True),
+        ("OTHER = 1", "OTHER = 2", False),
+        ("STEP = 1", "STEP = 2", True),  # by way of _helper
+        ("entries.append", "entries.remove", True),  # a decorator of ours runs when the module is loaded
+        ("def entered(): return 1", "def entered(): return 2", True),
+    ],
+)
+def test_a_page_follows_the_definitions_that_it_reaches(tmp_path, old, new, reached):
+    code = """
+from functools import cache
+STEP = 1
+OTHER = 1
+entries = []
+def enter(function): entries.append(function)
+@enter
+def entered(): return 1
+@cache
+def not_used(): return OTHER
+def _helper(a, b):
+    total = a + b
+    return total + STEP
+def add(a, b): return _helper(a, b)
+"""
+    (tmp_path / "transformer_lib").mkdir()
+    module = tmp_path / "transformer_lib/adding.py"
+
+    def fingerprint(text):
+        module.write_text(text)
+        reach._module.cache_clear()
+        reach._leads_to.cache_clear()
+        return reach.reached(tmp_path, [ast.parse("from transformer_lib.adding import add")])
+
+    changed = code.replace(old, new)
+    assert changed != code
+    assert (fingerprint(changed) != fingerprint(code)) == reached
+
+
+def test_names_that_differ_are_not_taken_for_one_another():
+    """Numbered by their order, two names of a function stay two, and a name of an exception is none of them."""
+    for one, other in (
+        ("def f(a):\n x = a\n y = 2\n return x", "def f(a):\n x = a\n y = 2\n return y"),
+        (
+            "def f():\n x = 1\n try: g()\n except E as e: h(e)\n return x",
+            "def f():\n x = 1\n try: g()\n except E as e: h(x)\n return x",
+        ),
+        ("def f():\n global x\n x = 1", "def f():\n x = 1"),
+    ):
+        trees = [ast.parse(text).body[0] for text in (one, other)]
+        for tree in trees:
+            reach._rename(tree)
+        assert ast.dump(trees[0]) != ast.dump(trees[1])
 
 
 @pytest.mark.parametrize("drift", DRIFT)

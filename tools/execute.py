@@ -4,8 +4,8 @@ python tools/execute.py                   bring every notebook up to date
 python tools/execute.py --all             run every chapter
 python tools/execute.py chapters/NN.md …  run these chapters
 
-Outputs follow from the chapter's code, from the code of the modules that it imports, and from the files that its
-front matter names (`reads:`, patterns from the repository's root). A chapter is run when one of these has changed.
+Outputs follow from the chapter's code, from the definitions of our package that it reaches, and from the files that
+its front matter names (`reads:`, patterns from the repository's root). A chapter is run when one of these has changed.
 What else has changed (prose, comments, docstrings, captions) is put around the stored outputs. On one machine, the
 same chapter gives the same notebook byte for byte; a notebook that would not change is left as it is. What they follow
 from, and the outputs themselves, have fingerprints in book/outputs.lock.
@@ -19,13 +19,13 @@ import re
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from copy import deepcopy
-from functools import cache
 from pathlib import Path
 from threading import Lock
 
 import lock
 import nbformat
-from export import PACKAGE, ROOT, chapters, digest, read
+from export import ROOT, chapters, digest, read
+from reach import code_of, reached
 
 REPRODUCIBLE = {
     "OMP_NUM_THREADS": "1",
@@ -66,50 +66,12 @@ def read_chapter(chapter: Path) -> nbformat.NotebookNode:
     return notebook
 
 
-def code_of(source: str) -> ast.Module:
-    """The syntax tree of a cell or module without its docstrings; a line of IPython's own counts as a comment."""
-    lines = ["" if line.lstrip().startswith(("%", "!")) else line for line in source.splitlines()]
-    tree = ast.parse("\n".join(lines))
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef) and ast.get_docstring(node) is not None:
-            node.body = node.body[1:]
-    return tree
-
-
-def imported(tree: ast.Module) -> set[Path]:
-    """The modules of our package that this code imports, directly or through one another."""
-    found: set[Path] = set()
-    waiting = [tree]
-    while waiting:
-        for node in ast.walk(waiting.pop()):
-            if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == PACKAGE:
-                names = [node.module or ""] + [f"{node.module}.{alias.name}" for alias in node.names]
-            elif isinstance(node, ast.Import):
-                names = [alias.name for alias in node.names if alias.name.split(".")[0] == PACKAGE]
-            else:
-                continue
-            for name in names:
-                folder = ROOT / name.replace(".", "/")
-                file = folder / "__init__.py" if folder.is_dir() else folder.with_suffix(".py")
-                if file.exists() and file not in found:
-                    found.add(file)
-                    waiting.append(_module(file)[0])
-    return found
-
-
-@cache
-def _module(file: Path) -> tuple[ast.Module, str]:
-    """The code of a module of our package, and its fingerprint."""
-    tree = code_of(file.read_text(encoding="utf-8"))
-    return tree, digest(ast.dump(tree))
-
-
 def inputs(chapter: Path) -> str:
     """A fingerprint of all that a chapter's outputs follow from: its code, its imports, the files that it reads."""
     notebook = read(chapter)
     cells = [code_of(cell.source) for cell in notebook.cells if cell.cell_type == "code"]
     parts = [ast.dump(cell) for cell in cells]
-    parts += [_module(file)[1] for file in sorted(set().union(*map(imported, cells)))]
+    parts += reached(ROOT, cells)
     style = []
     if "matplotlib" in "".join(parts):
         parts.append(FIGURES)

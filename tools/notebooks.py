@@ -19,10 +19,11 @@ from pathlib import Path
 from typing import Any
 
 import nbformat
-from execute import FIGURES, code_of, notebook_path
+from execute import FIGURES, notebook_path
 from export import PACKAGE, ROOT, chapters
 from pybtex.database import parse_file
 from pybtex.richtext import Text
+from reach import code_of
 
 sys.path.append(str(ROOT / "tools/sphinx"))
 
