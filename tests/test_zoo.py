@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 import transformers
+from small import ROOT
 from transformers import AutoConfig, LlamaConfig
 
 from transformer_lib.__main__ import main
@@ -25,6 +26,17 @@ RIGHT = {
 }  # fmt: skip
 ASKED = {"causality", "cache one by one", "cache in chunks", "cache reordered"}
 WROTE = {"generated tokens are the most probable"}  # Marian's, with weights drawn at random, repeat one token
+
+
+def test_the_front_page_shows_what_the_record_has():
+    shown = re.search(r"```console\n(.+?)```", (ROOT / "book/index.md").read_text(encoding="utf-8"), re.DOTALL)[1]
+    found = json.loads((ROOT / "records/zoo.json").read_text())["models"]["decoder roberta"]["seeds"]["0"]
+    name = "generated tokens are the most probable"
+    assert f"fail {name}: {found['failed'][name]}" in " ".join(shown.split())
+    counts = (
+        f"{found['passed'] + 1} pass, {len(found['failed'])} fail"  # the command asks one property more than `make zoo`
+    )
+    assert counts in shown
 
 
 @pytest.mark.parametrize("name", RIGHT)

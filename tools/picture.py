@@ -1,7 +1,7 @@
 """Draw where the trained translator looks, for the front page, for the readme, and for links to the book.
 
-python tools/picture.py    writes book/_static/look.svg, the same for dark pages, look-dark.svg, and card.png with it,
-                           which a link shows elsewhere; that needs Chromium
+python tools/picture.py    writes book/_static/look.svg, the same for dark pages, look-dark.svg, look.html with five
+                           more sentences to choose from, and card.png, which a link shows elsewhere; that needs Chromium
 
 A line from an English word to a German one is as thick as the attention that the decoder's last layer pays to the
 first when it chooses the second, on average over the heads.
@@ -23,6 +23,13 @@ ROOT = Path(__file__).resolve().parent.parent
 RUN = ROOT / "records" / "multi30k-en-de"
 STATIC = ROOT / "book" / "_static"
 SENTENCE = "A man plays the guitar on the street."
+OTHERS = [
+    "A white dog is chasing a black dog.",
+    "A woman in a red dress is dancing.",
+    "An old man is reading a newspaper.",
+    "Three children play in the snow.",
+    "A little girl is riding a bicycle.",
+]
 LEAST = 0.1  # thinner lines are left out
 WIDTH, STEP, TOP, BOX, WORD = 400, 36, 40, 92, 28
 DARK = {"text-base": "#e6edf3", "encoder": "#c9a84c", "decoder": "#a79cf0", "weight": "#d98cc6"}
@@ -34,12 +41,14 @@ STYLE = """
 .look .target { fill: var(--role-decoder, #6a5acd); }
 .look rect { fill: none; stroke: var(--role-encoder, #8c6d1f); stroke-width: 1.5; }
 .look g rect { fill: transparent; stroke: var(--role-decoder, #6a5acd); stroke-width: 2; }
-.look path { fill: none; stroke: var(--role-weight, #b5509c); opacity: 0.75; }
+.look path { fill: none; stroke: var(--role-weight, #b5509c); opacity: 0.75; stroke-dasharray: 1; }
 .look:has(g:hover) g:not(:hover) path { opacity: 0.1; }
 .look g:hover path { opacity: 1; }
 @media (prefers-reduced-motion: no-preference) {
   .look g { animation: look 0.6s backwards; }
+  .look g path { animation: grow 0.6s backwards; animation-delay: inherit; }
   @keyframes look { from { opacity: 0; } }
+  @keyframes grow { from { stroke-dashoffset: 1; } }
 }
 """
 
@@ -63,7 +72,7 @@ def drawing(source: list[str], target: list[str], weights: list[list[float]]) ->
         for start, weight in zip(left, row):
             if weight >= LEAST:
                 bend = f"M{BOX + 2},{start:g} C{BOX + 83},{start:g} {end - 82},{y:g} {end - 1},{y:g}"
-                lines.append(f'<path d="{bend}" stroke-width="{14 * weight:.1f}"/>')
+                lines.append(f'<path pathLength="1" d="{bend}" stroke-width="{14 * weight:.1f}"/>')
         parts.append(f'<g style="animation-delay: {0.3 + 0.35 * number:.2f}s">{word(text, end, y, "de")}')
         parts += [*lines, "</g>"]
     said = f"Lines lead from the words of “{' '.join(source)}” to those of “{' '.join(target)}”, its translation."
@@ -79,11 +88,23 @@ def drawing(source: list[str], target: list[str], weights: list[list[float]]) ->
     )
 
 
-def look(translator: Translator) -> str:
-    """The drawing of the sentence and its translation, without the tokens that end them."""
-    seen = translator.attention(SENTENCE)
+def look(translator: Translator, sentence: str = SENTENCE) -> str:
+    """The drawing of a sentence and its translation, without the tokens that end them."""
+    seen = translator.attention(sentence)
     weights = seen.weights[-1].mean(dim=0)[:-1, :-1].tolist()
     return drawing(seen.source[:-1], seen.target[:-1], weights)
+
+
+def choice(translator: Translator) -> str:
+    """The drawings of six sentences, of which the reader chooses one; they share the style of the first."""
+    chips, drawings = [], []
+    for number, sentence in enumerate([SENTENCE, *OTHERS], start=1):
+        checked = " checked" if number == 1 else ""
+        chips.append(f'<input type="radio" name="caption" id="caption-{number}"{checked}>')
+        chips.append(f'<label for="caption-{number}" lang="en">{escape(sentence)}</label>')
+        drawings.append(look(translator, sentence).replace(STYLE if number > 1 else "", ""))
+    return "\n".join(["<fieldset class=\"looks\">", "<legend>Choose a caption</legend>", *chips,
+                      '<div class="pictures">', *drawings, "</div>", "</fieldset>", ""])  # fmt: skip
 
 
 def dark(svg: str) -> str:
@@ -125,7 +146,9 @@ def write_card(svg: str, file: Path) -> None:
 
 
 if __name__ == "__main__":
-    svg = look(Translator.from_pretrained(RUN))
+    translator = Translator.from_pretrained(RUN)
+    svg = look(translator)
+    (STATIC / "look.html").write_text(choice(translator), encoding="utf-8")
     (STATIC / "look.svg").write_text(svg, encoding="utf-8")
     (STATIC / "look-dark.svg").write_text(dark(svg), encoding="utf-8")
     if not chromium():
