@@ -222,14 +222,13 @@ def grade_multi_head(mine: ModuleType) -> None:
 @gap(4, "sinusoidal_table")
 def grade_sinusoidal_table(mine: ModuleType) -> None:
     """Sines in even channels, cosines in odd ones, and the speeds of the paper."""
-    n, d = 5, 6
+    n, d = 5, 4
     right = sinusoidal_table(n, d)
     position = torch.arange(n).double()[:, None]
     every = position * 10000.0 ** (-torch.arange(d).double() / d)
     pairs = position * 10000.0 ** (-torch.arange(0, d, 2).double() / d)
     slow = position * 10000.0 ** (-torch.arange(0, d, 2).double() * 2 / d)
     inverse = position * 10000.0 ** (torch.arange(0, d, 2).double() / d)
-    whole = position * 10000.0 ** (-torch.arange(0, d, 2) // d).double()
     thousand = position * 1000.0 ** (-torch.arange(0, d, 2).double() / d)
 
     def turns(angle: Tensor) -> Tensor:
@@ -256,7 +255,6 @@ def grade_sinusoidal_table(mine: ModuleType) -> None:
             "positions count from 1: the first one is 0": sinusoidal_table(n, d, start=1),
             "the angles are multiplied by 10000^(2i/d); divide by it": turns(inverse),
             "the exponent is twice what it should be: channel 2i takes 2i / d_model": turns(slow),
-            "the exponent is a whole number: divide by d_model with / and not with //": turns(whole),
             "the base is 1000; it should be 10000": turns(thousand),
             "the exponent is half of what it should be: channel 2i takes 2i / d_model": turns(
                 position * 10000.0 ** (-torch.arange(0, d, 2).double() / 2 / d)
