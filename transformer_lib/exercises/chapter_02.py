@@ -3,7 +3,6 @@
 """The graders of chapter 02."""
 
 import torch
-from torch import Tensor
 
 from transformer_lib.attention import scaled_dot_product_attention
 from transformer_lib.exercises import Answer, Checks, close

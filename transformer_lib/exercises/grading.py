@@ -30,8 +30,8 @@ GAPS: dict[str, Gap] = {}
 RAW = {  # what an error of Python or PyTorch says, and what it comes from
     "before Module.__init__() call": "__init__ should begin with super().__init__()",
     "view size is not compatible": "view cannot join axes that a transpose has moved: use flatten or reshape",
-    "tuple' object has no attribute": "a tuple stands where one tensor is needed: attention returns two, take the first",
-    "must be Tensor, not tuple": "a tuple stands where one tensor is needed: attention returns two, take the first",
+    "tuple' object has no attribute": "a tuple stands where a tensor is needed: attention returns two, take the first",
+    "must be Tensor, not tuple": "a tuple stands where a tensor is needed: attention returns two, take the first",
 }
 
 
