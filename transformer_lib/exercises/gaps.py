@@ -140,7 +140,7 @@ def grade_split_heads(mine: ModuleType) -> None:
         {
             "tokens are mixed: cut each token's vector first, then move the heads to the front": x.view(2, 2, 3, 4),
             "the heads stand behind the tokens: expected (batch, heads, length, d_k)": x.view(2, 3, 2, 4),
-            "head 0 has every second number of a token instead of the first four": x.view(2, 3, 4, 2).permute(
+            "the first head has every second number of a token instead of the first four": x.view(2, 3, 4, 2).permute(
                 0, 3, 1, 2
             ),
             "the last two axes are the wrong way round: expected (batch, heads, length, d_k)": x.view(
