@@ -13,7 +13,7 @@ from importlib import resources
 from pathlib import Path
 from types import ModuleType
 
-from transformer_lib.exercises.grading import GAPS, Gap, Wrong
+from transformer_lib.exercises.grading import GAPS, Gap, Unfinished, Wrong
 from transformer_lib.files import InputError, atomic_write, one_line
 from transformer_lib.loading import NAME, load, read
 
@@ -142,10 +142,13 @@ def grade_part(part: Gap, mine: ModuleType) -> str:
     except NotImplementedError as error:
         own = f"chapter {part.chapter}: write {part.name}"
         return "not attempted" if str(error) in ("", own) else f"not attempted: it needs another part first, {error}"
+    except Unfinished as step:
+        return f"not attempted: {step}"
     except Wrong as error:
         return f"failed: {error}"
     except (Exception, SystemExit) as error:
-        return f"failed: it raised {one_line(error)}"
+        first = "before Module.__init__() call" in str(error)  # PyTorch's words
+        return f"failed: it raised {one_line(error)}" + first * ": begin __init__ with super().__init__()"
     return "passed"
 
 
@@ -157,10 +160,12 @@ def of_chapter(chapter: int) -> str:
         verdicts = grade_file(NAME, chapter)[chapter]
     except InputError as error:
         return f"failed: {error}"
+    passed = [name for name, said in verdicts.items() if said == "passed"]
     for name, said in verdicts.items():
         if said != "passed":
             verdict, _, why = said.partition(": ")
-            return f"{verdict}: {name}" + (why and f": {why}")
+            before = f" (passed: {', '.join(passed)})" if passed else ""
+            return f"{verdict}: {name}" + (why and f": {why}") + before
     return "passed"
 
 
