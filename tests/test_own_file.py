@@ -144,7 +144,7 @@ def test_of_several_parts_those_that_pass_are_named_beside_the_next(tmp_path, mo
     text = own_file.template(5).replace(empty, own["LayerNorm"])
     Path("my_transformer.py").write_text(text, encoding="utf-8")
     grade("6-1")
-    assert capsys.readouterr().out == "06-1: not attempted: FeedForward (passed: LayerNorm)\n"
+    assert capsys.readouterr().out == "06-1: not attempted: FeedForward; passed: LayerNorm\n"
 
 
 def test_the_command_line_starts_and_grades_it(tmp_path, monkeypatch, capsys):

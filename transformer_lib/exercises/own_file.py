@@ -20,8 +20,8 @@ from types import ModuleType
 import torch
 from torch import nn
 
-from transformer_lib.exercises.grading import GAPS, Gap, Unfinished, Wrong
-from transformer_lib.files import InputError, atomic_write, one_line
+from transformer_lib.exercises.grading import GAPS, Gap, Unfinished, Wrong, in_words
+from transformer_lib.files import InputError, atomic_write
 from transformer_lib.loading import NAME, load, read
 
 HEADING = re.compile(r"^# ---- (?:Chapter (\d+)|Given).*$", re.MULTILINE)
@@ -154,8 +154,7 @@ def grade_part(part: Gap, mine: ModuleType) -> str:
     except Wrong as error:
         return f"failed: {error}"
     except (Exception, SystemExit) as error:
-        first = "before Module.__init__() call" in str(error)  # PyTorch's words
-        return f"failed: it raised {one_line(error)}" + first * ": begin __init__ with super().__init__()"
+        return f"failed: {in_words(error, mine)}"
     return "passed"
 
 
@@ -167,12 +166,11 @@ def of_chapter(chapter: int) -> str:
         verdicts = grade_file(NAME, chapter)[chapter]
     except InputError as error:
         return f"failed: {error}"
-    passed = [name for name, said in verdicts.items() if said == "passed"]
     for name, said in verdicts.items():
         if said != "passed":
             verdict, _, why = said.partition(": ")
-            before = f" (passed: {', '.join(passed)})" if passed else ""
-            return f"{verdict}: {name}" + (why and f": {why}") + before
+            passed = ", ".join(other for other, word in verdicts.items() if word == "passed")
+            return f"{verdict}: {name}" + (why and f": {why}") + (passed and f"; passed: {passed}")
     return "passed"
 
 
