@@ -20,8 +20,8 @@ from types import ModuleType
 import torch
 from torch import nn
 
-from transformer_lib.exercises.grading import GAPS, Gap, Unfinished, Wrong
-from transformer_lib.files import InputError, atomic_write, one_line
+from transformer_lib.exercises.grading import GAPS, Gap, Unfinished, Wrong, in_words
+from transformer_lib.files import InputError, atomic_write
 from transformer_lib.loading import NAME, load, read
 
 HEADING = re.compile(r"^# ---- (?:Chapter (\d+)|Given).*$", re.MULTILINE)
