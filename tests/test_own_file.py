@@ -65,7 +65,7 @@ def test_an_empty_file_is_not_attempted(tmp_path):
 
 def test_what_needs_a_wrong_part_names_that_part(tmp_path):
     (mine := tmp_path / "mine.py").write_text(
-        SOLUTION.replace("// num_heads).transpose(1, 2)", "// num_heads)"), "utf-8"
+        SOLUTION.replace("(num_heads, -1)).transpose(1, 2)", "(num_heads, -1))"), "utf-8"
     )
     found = own_file.grade_file(mine)
     assert found[3]["split_heads"].startswith("failed")

@@ -35,7 +35,14 @@ from transformer_lib.positions import sinusoidal_table
 def grade_attention(mine: ModuleType) -> None:
     """Output and weights, with and without a mask, an empty row among them."""
     q, k, v = random(2, 3, 4, 9), random(2, 3, 5, 9, seed=1), random(2, 3, 5, 6, seed=2)
-    answer = mine.attention(q, k, v, None)
+    try:
+        answer = mine.attention(q, k, v, None)
+    except RuntimeError as error:
+        mine.attention(q[0, 0], k[0, 0], v[0, 0], None)  # if that fails too, its error is told
+        raise Wrong(
+            "it runs for (length, width), but not with a batch and heads in front: .T turns all axes round, "
+            "k.transpose(-2, -1) swaps the last two"
+        ) from error
     if not isinstance(answer, tuple | list) or len(answer) != 2:
         raise Wrong("it should return two things, the output and the weights")
     dots = q @ k.transpose(-2, -1)
@@ -53,11 +60,21 @@ def grade_attention(mine: ModuleType) -> None:
             "the scores are divided by the root of the number of keys, not of d_k": (dots / 5**0.5).softmax(dim=-1),
             "the softmax runs over the queries; it should run over the keys, the last axis": (dots / 3).softmax(dim=-2),
             "there is no softmax: the weights are the scores": dots / 3,
+            "the scores are divided by 8, which is the root of d_k only where d_k is 64": (dots / 8).softmax(dim=-1),
             "the two results are the wrong way round: the output comes first": (dots / 3).softmax(dim=-1) @ v,
             "the softmax is taken first and divided by the root of d_k afterwards": dots.softmax(dim=-1) / 3,
         },
     )
     expect("the output without a mask", answer[0], (dots / 3).softmax(dim=-1) @ v)
+    try:
+        grade_masked_attention(mine, q, k, v)
+    except Wrong as wrong:
+        raise Wrong(f"right without a mask; with one: {wrong}") from wrong
+
+
+def grade_masked_attention(mine: ModuleType, q: Tensor, k: Tensor, v: Tensor) -> None:
+    """The second step: a mask, and a query that may attend to nothing."""
+    dots = q @ k.transpose(-2, -1)
     mask = torch.rand(2, 1, 4, 5, generator=torch.Generator().manual_seed(3)) < 0.6
     mask[..., 0], mask[..., 4] = True, False
     low, plain = (dots / 3).masked_fill(~mask, -math.inf), (dots / 3).softmax(dim=-1)
@@ -95,7 +112,9 @@ def grade_attention(mine: ModuleType) -> None:
     q = q.requires_grad_()
     output, weights = mine.attention(q, k, v, mask)
     if weights[0, 0, 1].isnan().any():
-        raise Wrong("a query that may attend to nothing gets NaN: a softmax of nothing but minus infinity")
+        raise Wrong(
+            "a query that may attend to nothing gets NaN: its scores are minus infinity, or its exponentials sum to 0"
+        )
     expect(
         "what a query gets that may attend to nothing",
         weights[0, 0, 1],
@@ -121,7 +140,7 @@ def grade_split_heads(mine: ModuleType) -> None:
         {
             "tokens are mixed: cut each token's vector first, then move the heads to the front": x.view(2, 2, 3, 4),
             "the heads stand behind the tokens: expected (batch, heads, length, d_k)": x.view(2, 3, 2, 4),
-            "head 0 has every second number of a token instead of the first four": x.view(2, 3, 4, 2).permute(
+            "the first head has every second number of a token instead of the first four": x.view(2, 3, 4, 2).permute(
                 0, 3, 1, 2
             ),
             "the last two axes are the wrong way round: expected (batch, heads, length, d_k)": x.view(
@@ -161,6 +180,8 @@ def grade_multi_head(mine: ModuleType) -> None:
     d_k = d_model // num_heads
     torch.manual_seed(0)
     layer = mine.MultiHeadAttention(d_model, num_heads)
+    if not isinstance(layer, nn.Module):
+        raise Wrong("it should be an nn.Module: class MultiHeadAttention(nn.Module)")
     x = torch.ones(1, 1, d_model).double()
     answer = filled(layer, 1 / d_model)(x, x, x)
     if not isinstance(answer, Tensor):
@@ -175,7 +196,12 @@ def grade_multi_head(mine: ModuleType) -> None:
     filled(layer, 1 / d_model)
     # Every projection now gives the mean of its input, in every channel, so a score is known.
     keys, values = torch.stack([x[0, 0], 0 * x[0, 0]])[None], torch.stack([x[0, 0], 0 * x[0, 0]])[None]
-    scale = layer(x, keys, values)[0, 0, 0].logit().item()
+    try:
+        scale = layer(x, keys, values)[0, 0, 0].logit().item()
+    except RuntimeError as error:
+        raise Wrong(
+            "with 1 query and 2 keys it raises: make the queries from query, the keys from key, the values from value"
+        ) from error
     expect(
         "the size of the scores inside the layer",
         scale,
@@ -203,13 +229,20 @@ def grade_sinusoidal_table(mine: ModuleType) -> None:
     pairs = position * 10000.0 ** (-torch.arange(0, d, 2).double() / d)
     slow = position * 10000.0 ** (-torch.arange(0, d, 2).double() * 2 / d)
     inverse = position * 10000.0 ** (torch.arange(0, d, 2).double() / d)
+    thousand = position * 1000.0 ** (-torch.arange(0, d, 2).double() / d)
 
     def turns(angle: Tensor) -> Tensor:
         return torch.stack([angle.sin(), angle.cos()], dim=-1).flatten(1)
 
+    try:
+        table = mine.sinusoidal_table(n, d)
+    except RuntimeError as error:
+        if "size of tensor a" in str(error):
+            raise Wrong("positions times speeds: one is a column, the other a row; is a [:, None] missing?") from error
+        raise
     expect(
         "the table",
-        mine.sinusoidal_table(n, d),
+        table,
         right,
         {
             "sines stand in the first half and cosines in the second: they should alternate": torch.cat(
@@ -222,6 +255,7 @@ def grade_sinusoidal_table(mine: ModuleType) -> None:
             "positions count from 1: the first one is 0": sinusoidal_table(n, d, start=1),
             "the angles are multiplied by 10000^(2i/d); divide by it": turns(inverse),
             "the exponent is twice what it should be: channel 2i takes 2i / d_model": turns(slow),
+            "the base is 1000; it should be 10000": turns(thousand),
             "the exponent is half of what it should be: channel 2i takes 2i / d_model": turns(
                 position * 10000.0 ** (-torch.arange(0, d, 2).double() / 2 / d)
             ),

@@ -2,6 +2,7 @@
 
 """What the graders of the reader's own parts have in common: what is right, and which wrong answer was given."""
 
+import traceback
 from collections.abc import Callable, Mapping
 from types import ModuleType
 from typing import Any, NamedTuple
@@ -10,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from transformer_lib.checks.report import Report
+from transformer_lib.files import one_line
 
 
 class Wrong(Exception):
@@ -25,6 +27,12 @@ class Gap(NamedTuple):
 
 
 GAPS: dict[str, Gap] = {}
+RAW = {  # what an error of Python or PyTorch says, and what it comes from
+    "before Module.__init__() call": "__init__ should begin with super().__init__()",
+    "view size is not compatible": "view cannot join axes that a transpose has moved: use flatten or reshape",
+    "tuple' object has no attribute": "a tuple stands where a tensor is needed: attention returns two, take the first",
+    "must be Tensor, not tuple": "a tuple stands where a tensor is needed: attention returns two, take the first",
+}
 
 
 def gap(chapter: int, name: str) -> Callable[[Callable[[ModuleType], None]], Callable[[ModuleType], None]]:
@@ -35,6 +43,14 @@ def gap(chapter: int, name: str) -> Callable[[Callable[[ModuleType], None]], Cal
         return grader
 
     return register
+
+
+def in_words(error: BaseException, mine: ModuleType) -> str:
+    """What an error that a part raised comes from, if that is known, and the line of the file that raised it."""
+    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == mine.__file__]
+    place = f" (line {lines[-1]})" if lines else ""
+    known = [words for raw, words in RAW.items() if raw in str(error)]
+    return known[0] + place if known else f"it raised {one_line(error)}{place}"
 
 
 def same(found: Any, right: Any, tolerance: float) -> bool:

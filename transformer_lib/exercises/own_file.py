@@ -20,8 +20,8 @@ from types import ModuleType
 import torch
 from torch import nn
 
-from transformer_lib.exercises.grading import GAPS, Gap, Wrong
-from transformer_lib.files import InputError, atomic_write, one_line
+from transformer_lib.exercises.grading import GAPS, Gap, Wrong, in_words
+from transformer_lib.files import InputError, atomic_write
 from transformer_lib.loading import NAME, load, read
 
 HEADING = re.compile(r"^# ---- (?:Chapter (\d+)|Given).*$", re.MULTILINE)
@@ -152,7 +152,7 @@ def grade_part(part: Gap, mine: ModuleType) -> str:
     except Wrong as error:
         return f"failed: {error}"
     except (Exception, SystemExit) as error:
-        return f"failed: it raised {one_line(error)}"
+        return f"failed: {in_words(error, mine)}"
     return "passed"
 
 
@@ -167,7 +167,8 @@ def of_chapter(chapter: int) -> str:
     for name, said in verdicts.items():
         if said != "passed":
             verdict, _, why = said.partition(": ")
-            return f"{verdict}: {name}" + (why and f": {why}")
+            passed = ", ".join(other for other, word in verdicts.items() if word == "passed")
+            return f"{verdict}: {name}" + (why and f": {why}") + (passed and f"; passed: {passed}")
     return "passed"
 
 

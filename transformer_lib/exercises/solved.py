@@ -32,11 +32,10 @@ def attention(q, k, v, mask=None):
 def split_heads(x, num_heads):
     """Cut the query (or key, or value) of each token into one part for each head.
 
-    x: (batch, length, d_model). Returns (batch, num_heads, length, d_k), where d_k = d_model / num_heads: head 0 has
-    the first d_k numbers of each token, head 1 the next d_k, and so on.
+    x: (batch, length, d_model). Returns (batch, num_heads, length, d_k), where d_k = d_model / num_heads: the first
+    head has the first d_k numbers of each token, the second head the next d_k, and so on.
     """
-    batch, length, d_model = x.shape
-    return x.view(batch, length, num_heads, d_model // num_heads).transpose(1, 2)
+    return x.unflatten(2, (num_heads, -1)).transpose(1, 2)
 
 
 def merge_heads(x):
