@@ -1,4 +1,4 @@
-# Generated from chapters/08_data.md and 1 more: edit it there and `make export`, or here and `make sync`.
+# Generated from chapters/08b_bucketing.md: edit it there and `make export`, or here and `make sync`.
 
 """Batches of token ids: sentences of nearly equal length, padded on the right."""
 

@@ -975,25 +975,35 @@ def grade_beam_search(mine: ModuleType) -> None:
         raise Wrong("it should return a list of token ids; it returns a tensor")
     if found == right:
         return  # the wrong ones take time
+    endless = [Bigrams(6, seed, 0.7).requires_grad_(False) for seed in range(5)]
+    for model in endless:
+        model.table[..., 2] -= 40  # the end token is never chosen
+    tried = [(model, size) for model in endless for size in (1, 2, 3)]
+    answers = [mine.beam_search(model, source, 1, 2, 6, size, 0.0) for model, size in tried]
+    first = [search(model, source, 6, size, 0.0) for model, size in tried]
     expect(
-        "the translation by one of 15 test models, whose weights are random,",
-        found,
-        right,
+        "step 1: the translation by a test model that never ends",
+        answers,
+        first,
         {
-            "it is greedy: only one beginning is kept": all_of(
-                lambda model, size, alpha: search(model, source, 6, 1, 1.0)
-            ),
-            "scores are not divided by length ** length_penalty, or the search ends with the first end": all_of(
-                lambda model, size, _: search(model, source, 6, size, 0.0)
-            ),
-            "length_penalty is always 1": all_of(lambda model, size, _: search(model, source, 6, size, 1.0)),
-            "the end token is not counted in the length": all_of(
-                lambda model, size, alpha: search(model, source, 6, size, alpha, eos=0)
-            ),
-            "a finished hypothesis gives its slot away; it should keep it": all_of(
-                lambda model, size, alpha: search(model, source, 6, size, alpha, keeps=False)
-            ),
-            "bos_id is part of the result": [[1, *tokens] for tokens in right],
-            "eos_id is part of the result": [[*tokens, 2] if len(tokens) < 6 else tokens for tokens in right],
+            "step 1: it is greedy: only one beginning is kept": [search(m, source, 6, 1, 0.0) for m, _ in tried],
+            "step 1: bos_id is part of the result": [[1, *tokens] for tokens in first],
         },
     )
+    slots = all(a == b for a, b, (_, _, alpha) in zip(found, right, cases) if alpha == 0)
+    step = "steps 1 and 2 are right; now step 3: " if slots else "step 1 is right; now step 2: "
+    wrong = {
+        "scores are not divided by length ** length_penalty, or the search ends with the first end": all_of(
+            lambda model, size, _: search(model, source, 6, size, 0.0)
+        ),
+        "length_penalty is always 1": all_of(lambda model, size, _: search(model, source, 6, size, 1.0)),
+        "the end token is not counted in the length": all_of(
+            lambda model, size, alpha: search(model, source, 6, size, alpha, eos=0)
+        ),
+        "a finished hypothesis gives its slot away; it should keep it": all_of(
+            lambda model, size, alpha: search(model, source, 6, size, alpha, keeps=False)
+        ),
+        "eos_id is part of the result": [[*tokens, 2] if len(tokens) < 6 else tokens for tokens in right],
+    }
+    what = "the translation by one of 15 test models, whose weights are random,"
+    expect(step + what, found, right, {step + sentence: value for sentence, value in wrong.items()})

@@ -1,4 +1,4 @@
-# Generated from chapters/09_training.md and 1 more: edit it there and `make export`, or here and `make sync`.
+# Generated from chapters/09b_settings.md: edit it there and `make export`, or here and `make sync`.
 
 """How to train: the settings of a run, its learning rate, its optimiser."""
 

@@ -1,4 +1,4 @@
-# Generated from chapters/09_training.md and 3 more: edit it there and `make export`, or here and `make sync`.
+# Generated from chapters/09b_settings.md and 2 more: edit it there and `make export`, or here and `make sync`.
 
 """One step of the training: over one or more batches, by one or more processes."""
 
