@@ -33,7 +33,7 @@ from transformer_lib.checks.model_under_test import FAMILIES
 from transformer_lib.data import read_lines
 from transformer_lib.data.corpora import is_blank
 from transformer_lib.engine import export, load
-from transformer_lib.exercises import classroom, own_file
+from transformer_lib.exercises import classroom, own_file, try_parts
 from transformer_lib.exercises.progress import progress
 from transformer_lib.files import InputError, atomic_write, one_line
 from transformer_lib.loading import function_of, source_of
@@ -524,6 +524,18 @@ def _grade(file: str, as_json: str | None, as_csv: str | None, seconds: int) -> 
         report = {"schema": 1, "course": transformer_lib.__version__, "file": file, "parts": parts}
         atomic_write(as_json, json.dumps(report, indent=1, ensure_ascii=False) + "\n")
     return int("failed" in [row[2] for row in rows])
+
+
+@_commands.command("try")
+@click.argument("file", default=own_file.NAME, metavar="[FILE]", type=_Name())
+@click.argument("sentence", required=False)
+@click.option(
+    "--without", metavar="NAME", help="with a mistake: scale, heads, positions, …; `--without help` lists all"
+)
+@click.option("--chapter", type=click.IntRange(2, 10), help="your parts up to this one only, and what it shows")
+def _try(file: str, sentence: str | None, **options: Any) -> None:
+    """Translate with the parts of my_transformer.py, or of FILE, in the translator that comes with the course."""
+    try_parts(sentence, file=file if file != own_file.NAME else None, **options)
 
 
 @_commands.command("progress")

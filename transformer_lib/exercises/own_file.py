@@ -5,13 +5,20 @@
 from __future__ import annotations
 
 import ast
+import io
+import math
 import re
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
+from contextlib import redirect_stdout
 from importlib import resources
 from pathlib import Path
 from types import ModuleType
+
+import torch
+from torch import nn
 
 from transformer_lib.exercises.grading import GAPS, Gap, Wrong
 from transformer_lib.files import InputError, atomic_write, one_line
@@ -190,3 +197,69 @@ def grade_file(path: str | Path, chapter: int | None = None) -> dict[int, dict[s
         if chapter in (None, part.chapter):
             found.setdefault(part.chapter, {})[part.name] = verdict(part)
     return found
+
+
+_PASSED: dict[tuple[Path, bytes, str], bool] = {}  # by a file, its content, and a part: what was graded already
+
+
+def passed(path: str | Path, chapter: int = 10) -> list[str]:
+    """The parts of a file that pass, of the chapters up to this one. Each is graded once, until the file changes.
+
+    Raises:
+        InputError: the file cannot be read or run.
+    """
+    file, data = Path(path).resolve(), read(path).data
+    asked = [part for part in gaps() if part.chapter <= chapter]
+    if any((file, data, part.name) not in _PASSED for part in asked):
+        with redirect_stdout(io.StringIO()), torch.random.fork_rng(devices=[]):  # what it prints, it printed before
+            mine = load(path)
+            for part in asked:
+                if (file, data, part.name) not in _PASSED:
+                    _PASSED[file, data, part.name] = grade_part(part, mine) == "passed"
+    return [part.name for part in asked if _PASSED[file, data, part.name]]
+
+
+def joined(path: str | Path, names: Sequence[str]) -> ModuleType:
+    """A file, run anew, with these parts of its own; all others are the solution's, and each calls the others.
+
+    Raises:
+        InputError: the file cannot be read or run.
+    """
+    with redirect_stdout(io.StringIO()):
+        mine = load(path) if names else ModuleType("solution")
+    for name, value in (("math", math), ("torch", torch), ("nn", nn)):  # what the solution uses
+        vars(mine).setdefault(name, value)
+    for _, name, code in parts():
+        if name not in names and not (name == "build" and hasattr(mine, name)):
+            exec(compile(code, f"the solution's {name}", "exec"), vars(mine))
+    return mine
+
+
+def yours(names: Sequence[str], chapter: int = 10) -> str:
+    """One line that says which of the parts up to a chapter are the reader's, and which the course's."""
+    others = [part.name for part in gaps() if part.chapter <= chapter and part.name not in names]
+    if not names:
+        return f"Yours: nothing yet; the course's: {', '.join(others)}."
+    return f"Yours: {', '.join(names)}. The course's: {', '.join(others) or 'nothing' + ' else' * (chapter < 10)}."
+
+
+def with_parts(file: str | Path | None = None, *, chapter: int = 10) -> ModuleType:
+    """Your parts that pass, and the solution's in the place of the others; prints which are yours.
+
+    Args:
+        file: my_transformer.py in the present folder; if it is not there or cannot be run, all parts are the
+            solution's, and a line says why.
+        chapter: parts of later chapters are not graded, and are the solution's.
+
+    Returns:
+        A module, in which each part calls the others. Its `yours` is the list of your parts.
+    """
+    names: list[str] = []
+    try:
+        names = passed(file or NAME, chapter) if file or Path(NAME).exists() else []
+    except InputError as error:
+        print(f"{error}.")
+    print(yours(names, chapter))
+    module = joined(file or NAME, names)
+    module.yours = names  # type: ignore[attr-defined]
+    return module

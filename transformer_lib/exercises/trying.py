@@ -1,0 +1,654 @@
+# Generated from chapters/00b_sources.md: edit it there and `make export`, or here and `make sync`.
+
+"""The parts that the reader has written, at work in the translator that comes with the course, whole or spoilt."""
+
+from __future__ import annotations
+
+import copy
+import math
+import warnings
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from functools import cache
+from itertools import permutations, product
+from pathlib import Path
+from types import ModuleType
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils.rnn import pad_sequence
+
+from transformer_lib.architecture import Architecture
+from transformer_lib.exercises import own_file
+from transformer_lib.exercises.grading import same
+from transformer_lib.files import InputError, one_line
+from transformer_lib.layers import FeedForward
+from transformer_lib.loading import NAME
+from transformer_lib.model import Transformer, evaluation
+from transformer_lib.multi_head import MultiHeadAttention
+from transformer_lib.translation import Attention, Translator
+
+SENTENCE = "A man is playing guitar on the street."
+DOGS = "A white dog is chasing a black dog."
+LAYERS = ("EncoderLayer", "DecoderLayer")
+
+
+class Unfit(Exception):
+    """Why a part cannot take the weights of the translator."""
+
+
+# ---- Weights find their place ------------------------------------------------------------------------------------
+
+
+def _matrices(module: nn.Module) -> tuple[list[nn.Parameter], list[nn.Parameter]]:
+    """The matrices of a module and its vectors, each in the order in which they are made."""
+    every = list(module.parameters())
+    return [p for p in every if p.dim() > 1], [p for p in every if p.dim() < 2]
+
+
+def _pour(parameters: list[nn.Parameter], numbers: Tensor) -> None:
+    """Cut a row of numbers among parameters, each in its own shape."""
+    with torch.no_grad():
+        for parameter, part in zip(parameters, numbers.split([p.numel() for p in parameters])):
+            parameter.copy_(part.view(parameter.shape))
+
+
+class Projections(NamedTuple):
+    """What a multi-head attention has learned: of queries, keys and values (3, heads, d_k, …), and of the output."""
+
+    into: Tensor  # (3, h, d_k, d_model)
+    bias: Tensor  # (3, h, d_k)
+    out: Tensor  # (d_model, h, d_k)
+    out_bias: Tensor  # (d_model,)
+
+    @classmethod
+    def of(cls, module: MultiHeadAttention) -> Projections:
+        """Those of the library's."""
+        h = module.num_heads
+        into, out = module.in_projection, module.out_projection
+        return cls(
+            into.weight.detach().unflatten(0, (3, h, -1)), into.bias.detach().view(3, h, -1),
+            out.weight.detach().unflatten(1, (h, -1)), out.bias.detach(),
+        )  # fmt: skip
+
+    def widened(self) -> Projections:
+        """The same without biases: a token has a channel more for each head, the first of which holds 1."""
+        _, h, d_k, d_model = self.into.shape
+        into, out = torch.zeros(3, h, d_k + 1, d_model + h), torch.zeros(d_model + h, h, d_k + 1)
+        into[:, :, :d_k, :d_model], into[:, :, :d_k, d_model] = self.into, self.bias
+        into[0] *= math.sqrt((d_k + 1) / d_k)  # the scores are divided by the root of the new width
+        into[2, 0, d_k, d_model] = 1.0  # a value that is 1 for every token carries the bias of the output
+        out[:d_model, :, :d_k], out[:d_model, 0, d_k] = self.out, self.out_bias
+        return Projections(into, torch.zeros(3, h, d_k + 1), out, torch.zeros(d_model + h))
+
+
+class Layout(NamedTuple):
+    """In which order the numbers of a multi-head attention stand in its parameters."""
+
+    axes: tuple[int, ...]  # of (role, head, d_k, d_model)
+    roles: tuple[int, ...]  # of queries, keys, values
+    place: int  # how many of the roles stand before the output projection
+    out: tuple[int, ...]  # of (d_model, head, d_k)
+
+    def pour(self, module: nn.Module, weights: Projections) -> None:
+        """Write the weights into a module."""
+        matrices, vectors = _matrices(module)
+        into, bias = weights.into[list(self.roles)], weights.bias[list(self.roles)]
+        rows = into.permute(self.axes).flatten().split(into.numel() // 3)
+        out = weights.out.permute(self.out).flatten()
+        _pour(matrices, torch.cat([*rows[: self.place], out, *rows[self.place :]]))
+        axes = [axis for axis in self.axes if axis < 3]
+        rows = bias.permute(axes).flatten().split(bias.numel() // 3)
+        _pour(vectors, torch.cat([*rows[: self.place], weights.out_bias, *rows[self.place :]])) if vectors else None
+
+    @classmethod
+    def every(cls) -> Iterator[Layout]:
+        """All that there are, the usual ones first."""
+        axes = sorted(permutations(range(4)), key=lambda axes: (axes[0] != 0, axes))
+        for roles, own, place, out in product(
+            permutations(range(3)),
+            axes,
+            (3, 0, 1, 2),
+            [(0, 1, 2), (1, 2, 0), (1, 0, 2), (0, 2, 1), (2, 0, 1), (2, 1, 0)],
+        ):
+            if own[0] == 0 or place in (0, 3):
+                yield cls(own, roles, place, out)
+
+
+class Widened(nn.Module):
+    """A part without biases, made wider: one more channel of each token is 1, so a matrix holds the biases, too."""
+
+    def __init__(self, kind: Callable[..., nn.Module], sizes: tuple[int, ...], width: int) -> None:
+        super().__init__()
+        self.sizes, self.width, self.more = sizes, width, sizes[0] - width
+        with torch.random.fork_rng(devices=[]):
+            self.part = kind(*sizes).eval()
+        for vector in _matrices(self.part)[1]:
+            nn.init.zeros_(vector)
+
+    def forward(self, *given: Any, **named: Any) -> Tensor:
+        """As the part, (batch, length, width)."""
+        return self.part(*map(self._wide, given), **{k: self._wide(v) for k, v in named.items()})[..., : self.width]
+
+    def _wide(self, x: Any) -> Any:
+        if not isinstance(x, Tensor) or x.dtype == torch.bool:
+            return x
+        constant = torch.zeros(*x.shape[:-1], self.more).to(x)
+        constant[..., 0] = 1.0
+        return torch.cat([x, constant], dim=-1)
+
+
+def _attention_with(kind: Callable[..., nn.Module]) -> Callable[[nn.Module, Projections], nn.Module]:
+    """What gives a multi-head attention of a kind its weights: by the layout whose answers are the library's."""
+    wanted, h, d = MultiHeadAttention(6, 2), 2, 6
+    with torch.no_grad():
+        for parameter in wanted.parameters():
+            parameter.copy_(torch.randn(parameter.shape, generator=torch.Generator().manual_seed(parameter.numel())))
+        x, y, z = (torch.randn(1, n, d, generator=torch.Generator().manual_seed(n)) for n in (3, 4, 5))
+        z = z[:, :4]
+        right, weights = wanted(x, y, z)[0], Projections.of(wanted)
+        part = _fresh(kind, d, h)
+        bare = sum(vector.numel() for vector in _matrices(part)[1]) != 4 * d
+        if bare:
+            part, weights = Widened(kind, (d + h, h), d), weights.widened()
+        inner = part.part if isinstance(part, Widened) else part
+        for layout in Layout.every():
+            layout.pour(inner, weights)
+            if same(part(x, y, z), right, 1e-4):
+                break
+        else:
+            raise Unfit("no order of its weights gives the answers of the library's")
+
+    def give(module: nn.Module, weights: Projections) -> nn.Module:
+        if bare:
+            _, h, d_k, d = weights.into.shape
+            module, weights = Widened(kind, (d + h, h), d), weights.widened()
+        layout.pour(module.part if isinstance(module, Widened) else module, weights)
+        return module
+
+    return give
+
+
+def _fresh(kind: Callable[..., nn.Module], *sizes: int) -> nn.Module:
+    """A new part, in evaluation mode; the caller's random numbers stay as they are."""
+    with torch.random.fork_rng(devices=[]):
+        return kind(*sizes).eval()
+
+
+def _network_with(kind: Callable[..., nn.Module]) -> Callable[[nn.Module, FeedForward], nn.Module]:
+    """What gives a feed-forward network of a kind its weights."""
+
+    def pour(module: nn.Module, maps: list[tuple[Tensor, Tensor]], order: tuple[int, ...], turned: tuple) -> None:
+        matrices, vectors = _matrices(module)
+        chosen = [maps[i] for i in order]
+        _pour(matrices, torch.cat([(W.T if turn else W).flatten() for (W, _), turn in zip(chosen, turned)]))
+        for vector in vectors:
+            _pour([vector], next(b for _, b in maps if b.numel() == vector.numel()))
+
+    def maps_of(module: FeedForward) -> list[tuple[Tensor, Tensor]]:
+        return [(linear.weight.detach(), linear.bias.detach()) for linear in (module.linear1, module.linear2)]
+
+    def widened(maps: list[tuple[Tensor, Tensor]]) -> list[tuple[Tensor, Tensor]]:
+        (W1, b1), (W2, b2) = maps
+        d_ff, d = W1.shape
+        first, second = torch.zeros(d_ff + 1, d + 1), torch.zeros(d + 1, d_ff + 1)
+        first[:d_ff, :d], first[:d_ff, d], first[d_ff, d] = W1, b1, 1.0
+        second[:d, :d_ff], second[:d, d_ff] = W2, b2
+        return [(first, torch.zeros(d_ff + 1)), (second, torch.zeros(d + 1))]
+
+    wanted = FeedForward(4, 6)
+    with torch.no_grad():
+        for parameter in wanted.parameters():
+            parameter.copy_(torch.randn(parameter.shape, generator=torch.Generator().manual_seed(parameter.numel())))
+        x = torch.randn(1, 5, 4, generator=torch.Generator().manual_seed(0))
+        right, maps, part = wanted(x), maps_of(wanted), _fresh(kind, 4, 6)
+        bare = sorted(vector.numel() for vector in _matrices(part)[1]) != [4, 6]
+        if bare:
+            part, maps = Widened(kind, (5, 7), 4), widened(maps)
+        for order, turned in product(((0, 1), (1, 0)), product((False, True), repeat=2)):
+            pour(part.part if isinstance(part, Widened) else part, maps, order, turned)
+            if same(part(x), right, 1e-4):
+                break
+        else:
+            raise Unfit("no order of its weights gives the answers of the library's")
+
+    def give(module: nn.Module, theirs: FeedForward) -> nn.Module:
+        own = maps_of(theirs)
+        if bare:
+            d_ff, d = own[0][0].shape
+            module, own = Widened(kind, (d + 1, d_ff + 1), d), widened(own)
+        pour(module.part if isinstance(module, Widened) else module, own, order, turned)
+        return module
+
+    return give
+
+
+def _norm_with(module: nn.Module, theirs: nn.Module) -> None:
+    """Give a norm its factors and offsets: the parameters that begin as ones and as zeros."""
+    with torch.no_grad():
+        for parameter in module.parameters():
+            parameter.copy_(theirs.weight if bool((parameter == 1).all()) else theirs.bias)
+
+
+class Kinds(NamedTuple):
+    """The classes of a module's parts, as they were before one was spoilt."""
+
+    layers: tuple[type, ...]
+    attention: type
+    network: type
+    norms: tuple[type, ...]
+
+    @classmethod
+    def of(cls, space: ModuleType) -> Kinds:
+        """Those of a module."""
+        layers = tuple(getattr(space, name) for name in LAYERS)
+        return cls(layers, space.MultiHeadAttention, space.FeedForward, (space.LayerNorm, nn.LayerNorm))
+
+
+def called(model: nn.Module, kinds: Kinds, *tokens: Tensor) -> list[tuple[str, nn.Module]]:
+    """The layers and parts of a model in the order of their first calls, with their names."""
+    names = {module: name for name, module in model.named_modules()}
+    seen: dict[nn.Module, None] = {}
+    hooks = [
+        module.register_forward_pre_hook(lambda module, _: seen.setdefault(module))
+        for module in names
+        if isinstance(module, (*kinds.layers, kinds.attention, kinds.network, *kinds.norms))
+    ]
+    try:
+        with evaluation(model):
+            model(*tokens)
+    finally:
+        for hook in hooks:
+            hook.remove()
+    return [(names[module], module) for module in seen]
+
+
+def _put(model: nn.Module, name: str, old: nn.Module, new: nn.Module) -> None:
+    """Let one part of a model stand in for another, whose hooks it takes over."""
+    if new is not old:
+        new._forward_hooks, new._forward_pre_hooks = old._forward_hooks, old._forward_pre_hooks
+        parent, _, last = name.rpartition(".")
+        setattr(model.get_submodule(parent), last, new)
+
+
+def _layer_with(
+    model: nn.Module, order: list[tuple[str, nn.Module]], layer: str, theirs: nn.Module, kinds: Kinds, give: list
+) -> None:
+    """Give the parts of a layer their weights, in the order in which they are called."""
+    inside = [(name, part) for name, part in order if name.startswith(f"{layer}.")]
+    names = [name for name in ("self_attention", "cross_attention", "feed_forward") if hasattr(theirs, name)]
+    attentions = [(name, part) for name, part in inside if isinstance(part, kinds.attention)]
+    networks = [(name, part) for name, part in inside if isinstance(part, kinds.network)]
+    norms = [part for _, part in inside if isinstance(part, kinds.norms)]
+    if (len(attentions), len(networks), len(norms)) != (len(names) - 1, 1, len(names)):
+        raise Unfit(f"{layer} has not the parts of the library's layer")
+    for (name, part), own in zip(attentions, names):
+        _put(model, name, part, give[0](part, Projections.of(getattr(theirs, own))))
+    _put(model, *networks[0], give[1](networks[0][1], theirs.feed_forward))
+    for norm, own in zip(norms, names):
+        _norm_with(norm, getattr(theirs, f"{own}_norm"))
+
+
+def give_weights(model: nn.Module, library: Transformer, kinds: Kinds, *tokens: Tensor) -> None:
+    """Give a model made of the reader's parts and the course's the weights of the library's.
+
+    Args:
+        model: called as model(source, target).
+        library: the trained one.
+        kinds: the classes of its parts.
+        tokens: source and target that it is called with.
+
+    Raises:
+        Unfit: no way to do so gives the answers of the library's.
+    """
+    give = [_attention_with(kinds.attention), _network_with(kinds.network)]
+    order, placed = called(model, kinds, *tokens), set[str]()
+    for kind, stack in zip(kinds.layers, (library.encoder, library.decoder)):
+        own = [name for name, part in order if isinstance(part, kind)]
+        if len(own) != len(stack.layers):
+            raise Unfit(f"it calls {len(own)} layers of a kind; the translator has {len(stack.layers)}")
+        for name, theirs in zip(own, stack.layers):
+            _layer_with(model, order, name, theirs, kinds, give)
+            placed.add(name)
+    last = [(name, part) for name, part in order
+            if isinstance(part, kinds.norms) and not any(name.startswith(f"{layer}.") for layer in placed)]  # fmt: skip
+    if len(last) != 2:
+        raise Unfit(f"{len(last)} norms follow its stacks; the translator has one after each")
+    for (name, norm), stack in zip(last, (library.encoder, library.decoder)):
+        _norm_with(norm, stack.norm)
+        placed.add(name)
+    rest = [(name, own) for name, own in model.named_parameters() if not any(name.startswith(f"{p}.") for p in placed)]
+    _tables_with(model, rest, library, tokens)
+
+
+def _tables_with(model: nn.Module, rest: list, library: Transformer, tokens: tuple[Tensor, ...]) -> None:
+    """Give what remains, embeddings and output projection, the table that the translator has for all of them."""
+    table = library.output_projection.weight.detach()  # (V, d_model), that of the embeddings, too
+    size, width = table.shape
+    tables = [own for _, own in rest if own.numel() == table.numel()]
+    for name, own in rest:
+        if own.numel() not in (table.numel(), size):
+            raise Unfit(f"the translator has nothing for its {name}, of shape {tuple(own.shape)}")
+        if own.numel() == size:
+            nn.init.zeros_(own)
+    with evaluation(library):
+        right = library(*tokens)
+    for scales in product((1.0, math.sqrt(width)), repeat=len(tables)):
+        with evaluation(model):
+            for own, scale in zip(tables, scales):
+                own.copy_(scale * (table if own.size(0) == size else table.T))
+            if agree(model(*tokens), right):
+                return
+    raise Unfit("with the translator's weights it gives other answers")
+
+
+def agree(found: Any, right: Tensor) -> bool:
+    """Whether logits are the right ones, but for the rounding of float32."""
+    return same(found, right, 1e-3 * right.abs().max().item())
+
+
+# ---- Mistakes ----------------------------------------------------------------------------------------------------
+
+
+class Break(NamedTuple):
+    """A mistake that spoils one part on request."""
+
+    name: str
+    chapter: int
+    parts: tuple[str, ...]  # whose place spoilt ones take
+    words: str  # what is wrong
+    spoil: Callable[[Any, Kinds], Any]  # from the part to the spoilt one
+    sentence: str = SENTENCE
+
+
+def _one_row(x: Tensor, *_: Any) -> Tensor:
+    """The numbers of all heads of a sentence, cut anew without moving the heads behind the tokens."""
+    return x.reshape(x.size(0), x.size(2), -1)
+
+
+def _no_residual(layer: type, kinds: Kinds) -> type:
+    """A layer in which x is taken away again from what a sub-layer returns."""
+
+    def hooks(part: nn.Module, entered: list[Tensor]) -> None:
+        if isinstance(part, kinds.norms):
+            part.register_forward_pre_hook(lambda _, given: entered.append(given[0]))
+        elif isinstance(part, (kinds.attention, kinds.network)):
+            part.register_forward_hook(lambda _, __, made: made - entered[-1])
+
+    return _hooked(layer, hooks)
+
+
+def _no_first_norm(layer: type, kinds: Kinds) -> type:
+    """A layer in which the norm that is called first returns what it is given."""
+
+    def hooks(part: nn.Module, done: list[nn.Module]) -> None:
+        if isinstance(part, kinds.norms):
+            part.register_forward_hook(
+                lambda own, given, made: given[0] if own is (done or done.append(own) or done)[0] else made
+            )
+
+    return _hooked(layer, hooks)
+
+
+def _hooked(layer: type, hooks: Callable[[nn.Module, list], None]) -> type:
+    """A class of layers whose parts get hooks, with a list for each layer to remember things in."""
+
+    def init(self: nn.Module, *given: Any, **named: Any) -> None:
+        layer.__init__(self, *given, **named)
+        memory: list[Any] = []
+        for part in [*self.modules()][1:]:
+            hooks(part, memory)
+
+    return type(layer.__name__, (layer,), {"__init__": init})
+
+
+class _Reads(nn.Module):
+    """A model that reads other tokens than it is given."""
+
+    def __init__(self, model: nn.Module, tokens: Tensor) -> None:
+        super().__init__()
+        self.model, self.tokens = model, tokens
+
+    def forward(self, source: Tensor, _: Tensor) -> Tensor:
+        """The logits for the tokens of its own."""
+        return self.model(source, self.tokens)
+
+
+def _unshifted(step: Callable[..., float], _: Kinds) -> Callable[..., float]:
+    """A training step whose model reads the tokens that it is to predict."""
+    return lambda model, optimizer, source, target, *rest: step(
+        _Reads(model, target[:, 1:]), optimizer, source, target, *rest
+    )
+
+
+def _gives_slots_away(_: Any, kinds: Kinds) -> Callable[..., list[int]]:
+    """The solution's search, in which a finished hypothesis gives its slot away."""
+    space: dict[str, Any] = {"torch": torch}
+    (code,) = (code for _, name, code in own_file.parts() if name == "beam_search")
+    exec(code.replace("beam_size - len(finished)", "beam_size"), space)
+    return space["beam_search"]
+
+
+BREAKS = {
+    own.name: own
+    for own in (
+        Break("scale", 2, ("attention",), "no division by √d_k",
+            lambda part, _: lambda q, k, v, mask=None: part(q * math.sqrt(q.size(-1)), k, v, mask)),
+        Break("heads", 3, ("split_heads",), "one head for all", lambda part, _: lambda x, _: part(x, 1)),
+        Break("merge", 3, ("merge_heads",), "heads merged without the transpose", lambda part, _: _one_row),
+        Break("positions", 4, ("sinusoidal_table",), "no positions",
+            lambda part, _: lambda *sizes: torch.zeros_like(part(*sizes)), DOGS),
+        Break("padding", 5, ("padding_mask",), "no padding mask",
+            lambda part, _: lambda *given: torch.ones_like(part(*given)), "A woman is cooking in the kitchen."),
+        Break("causal", 5, ("causal_mask",), "no causal mask",
+            lambda part, _: lambda *given: torch.ones_like(part(*given))),
+        Break("residual", 6, LAYERS, "no residual connection", _no_residual),
+        Break("norm", 6, LAYERS, "without the first norm of each layer", _no_first_norm),
+        Break("shift", 9, ("training_step",), "no shift: the model reads what it should predict", _unshifted),
+        Break("slots", 10, ("beam_search",), "a finished hypothesis gives its slot away", _gives_slots_away),
+    )
+}  # fmt: skip
+
+
+# ---- At work -----------------------------------------------------------------------------------------------------
+
+
+@cache
+def translator() -> Translator:
+    """The one that comes with the course."""
+    return Translator.from_pretrained("multi30k-en-de")
+
+
+class Trial:
+    """A model of some of the reader's parts and the course's, with the weights of the translator.
+
+    Args:
+        file: the reader's.
+        names: the parts that are taken from it.
+        mistake: spoils a part; the weights are those of `whole`.
+        whole: the same without it.
+
+    Raises:
+        Unfit: the weights do not fit.
+    """
+
+    def __init__(
+        self, file: Path, names: Iterable[str], mistake: Break | None = None, whole: Trial | None = None
+    ) -> None:
+        library = translator()
+        self.file, self.names, self.used = file, list(names), whole is None
+        self.space = own_file.joined(file, self.names)
+        self.kinds = Kinds.of(self.space)
+        for name in mistake.parts if mistake else ():
+            setattr(self.space, name, self._noted(mistake.spoil(getattr(self.space, name), self.kinds)))
+        config = library.model.config
+        with torch.random.fork_rng(devices=[]):
+            self.model = self.space.Transformer(
+                config.source_vocab_size, config.target_vocab_size, config.pad_id, d_model=config.d_model,
+                num_heads=config.num_heads, d_ff=config.d_ff, num_layers=config.num_encoder_layers,
+                dropout=config.dropout,
+            ).eval()  # fmt: skip
+        if whole is None:
+            give_weights(self.model, library.model, self.kinds, *example())
+        else:
+            _take_weights(self.model, whole.model)
+        self.translator = Translator(Architecture(self.model, config), library.tokenizer)
+
+    def _noted(self, part: Any) -> Any:
+        """A spoilt part that notes when it is used."""
+        if isinstance(part, type):
+            used = lambda own, *given, **named: (setattr(self, "used", True), part.__init__(own, *given, **named))[1]  # noqa: E731
+            return type(part.__name__, (part,), {"__init__": used})
+
+        def noted(*given: Any, **named: Any) -> Any:
+            self.used = True
+            return part(*given, **named)
+
+        return noted
+
+    def translate(self, sentences: list[str]) -> list[str]:
+        """By the library's search, in one batch."""
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # a spoilt model may never end
+            return self.translator.translate(sentences, use_cache=False)
+
+
+def _take_weights(model: nn.Module, whole: nn.Module) -> None:
+    """Give a model the weights of one that is made alike."""
+    for name, part in whole.named_modules():
+        if isinstance(part, Widened):
+            old = model.get_submodule(name)
+            _put(model, name, old, Widened(type(old), part.sizes, part.width))
+    with torch.no_grad():
+        for name, own in whole.named_parameters():
+            model.get_parameter(name).copy_(own)
+
+
+@cache
+def example() -> tuple[Tensor, Tensor]:
+    """Two sentences and the beginnings of their translations, padded: what a model is tried on."""
+    pairs = pairs_of([SENTENCE, DOGS])
+    rows = zip(*((torch.tensor(source), torch.tensor(target[:-1])) for source, target in pairs))
+    pad_id = translator().tokenizer.pad_id
+    source, target = (pad_sequence(list(side), batch_first=True, padding_value=pad_id) for side in rows)
+    return source, target
+
+
+def pairs_of(sentences: list[str]) -> list[tuple[list[int], list[int]]]:
+    """The token ids of sentences and of the library's translations, as `make_batch` takes them."""
+    library = translator()
+    tokenizer = library.tokenizer
+    answers = library.translate(sentences)
+    return [
+        (tokenizer.encode(sentence), [tokenizer.bos_id, *tokenizer.encode(answer)])
+        for sentence, answer in zip(sentences, answers)
+    ]
+
+
+def chosen(names: list[str], work: Callable[[list[str]], Any]) -> tuple[Any, list[str], list[str]]:
+    """The parts with which something works, all together or else one after another.
+
+    Returns:
+        What `work` returns for them, their names, and a line for each that was left out.
+    """
+    with suppress(Unfit, Exception, SystemExit):
+        return work(names), names, []
+    good, lines, made = list[str](), list[str](), work([])
+    for name in names:
+        try:
+            made, good = work([*good, name]), [*good, name]
+        except (Exception, SystemExit) as error:
+            why = str(error) if isinstance(error, Unfit) else f"it raised {one_line(error)}"
+            lines.append(f"{name} stays out, and the course's stands in: {why}.")
+    return made, good, lines
+
+
+class Tried:
+    """What `try_parts` found: the parts that are yours, and what the translator says with them."""
+
+    def __init__(self) -> None:
+        self.yours: list[str] = []
+        self.translations: list[str] = []  # one for each sentence, with the mistake if there is one
+        self.whole: list[str] = []  # the same without it
+        self.lines: list[str] = []
+        self.attention: Attention | None = None  # of the translation, computed by the parts
+
+    @property
+    def text(self) -> str:
+        """What was printed."""
+        return "\n".join(self.lines)
+
+    @property
+    def unchanged(self) -> bool:
+        """Whether the translations are those without a mistake."""
+        return self.translations == self.whole
+
+    def say(self, line: str) -> None:
+        """Print a line, and keep it."""
+        print(line)
+        self.lines.append(line)
+
+    def _ipython_display_(self) -> None:
+        """Show nothing below a cell that ends with the call, which has printed everything."""
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= 70 else text[:69] + "…"
+
+
+def translations(tried: Tried, sentences: list[str], whole: Trial, broken: Trial | None, mistake: Break | None) -> None:
+    """The German, without and with a mistake."""
+    tried.whole = tried.translations = whole.translate(sentences)
+    if broken is not None:
+        tried.translations = broken.translate(sentences)
+    _compare(tried, sentences, mistake)
+
+
+def _compare(tried: Tried, sentences: list[str], mistake: Break | None) -> None:
+    for sentence, before, after in zip(sentences, tried.whole, tried.translations):
+        tried.say(sentence)
+        tried.say(f"  {_short(before)}")
+        if mistake:
+            told = "unchanged for this sentence" if before == after else _short(after)
+            tried.say(f"  {mistake.words}: {told}")
+
+
+def try_parts(
+    sentence: str | None = None, *, chapter: int | None = None, without: str | None = None,
+    file: str | Path | None = None,
+) -> Tried:  # fmt: skip
+    """Translate with your parts, as many as pass, in the translator that comes with the course.
+
+    Args:
+        sentence: English. None = one that the chapter or the mistake has.
+        chapter: take your parts up to this one, and show what it shows. None = all, and the translation.
+        without: a mistake, one of `BREAKS`: the translation with it, and without it.
+        file: None = my_transformer.py in the present folder; if it is not there, the course's parts stand in.
+
+    Returns:
+        What was printed and found.
+
+    Raises:
+        InputError: there is no such chapter or mistake.
+    """
+    if chapter is not None and chapter not in range(2, 11):
+        raise InputError(f"there is nothing to try in chapter {chapter}: expected one from 2 to 10")
+    if without is not None and without not in BREAKS:
+        raise InputError(f"there is no mistake {without!r}: expected one of {', '.join(BREAKS)}")
+    mistake = None if without is None else BREAKS[without]
+    path, tried, names, upto = Path(file or NAME), Tried(), list[str](), chapter or 10
+    try:
+        names = own_file.passed(path, upto) if file or path.exists() else []
+    except InputError as error:
+        tried.say(f"{error}.")
+    inside = {part.name for part in own_file.gaps() if part.chapter < 8}
+    whole, kept, lines = chosen([name for name in names if name in inside], lambda own: Trial(path, own))
+    tried.yours = kept
+    tried.say(own_file.yours(kept, upto))
+    for line in lines:
+        tried.say(line)
+    broken = Trial(path, kept, mistake, whole) if mistake else None
+    sentences = [sentence or (mistake.sentence if mistake else SENTENCE)]
+    translations(tried, sentences, whole, broken, mistake)
+    return tried
