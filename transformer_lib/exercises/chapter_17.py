@@ -3,7 +3,6 @@
 """The graders of the chapter on real sentences."""
 
 import random
-from collections import Counter
 
 from transformer_lib.exercises import Answer, Checks, close
 
@@ -29,28 +28,6 @@ def grade_17_1(answer: Answer) -> Checks:
 
 
 def grade_17_2(answer: Answer) -> Checks:
-    """One bin, then two, then twice the same word, then at random: words of the reference are taken away one by one."""
-    generator = random.Random(2)
-    cases = [
-        (["a"], ["a"], {"a": 3}, [0]), (["b"], ["a"], {"a": 3}, [0]), (["a"], ["a"], {"a": 3}, [0, 3]),
-        (["a"], ["a", "b"], {"a": 3}, [0, 1]), (["a"], ["a", "a"], {"a": 1}, [0, 1, 10]),
-        (["a", "a"], ["a"], {"a": 1}, [0, 1]), (["b", "a", "a"], ["a", "a", "c"], {"a": 10, "b": 5}, [0, 1, 10]),
-    ]  # fmt: skip
-    seen = {"a": 100, "b": 10, "c": 9, "d": 1}
-    cases += [(generator.choices("abcde", k=12), generator.choices("abcde", k=12), seen, [0, 1, 10, 100])]
-    for translation, reference, seen, edges in cases:
-        left, expected = Counter(translation), [[0, 0] for _ in edges]
-        for word in reference:
-            place = max(n for n, edge in enumerate(edges) if edge <= seen.get(word, 0))
-            expected[place][1] += 1
-            expected[place][0] += left[word] > 0
-            left[word] -= 1
-        pairs = [tuple(pair) for pair in expected]
-        given = answer(list(translation), list(reference), dict(seen), list(edges))
-        yield f"(found, words) of each bin are {pairs}", close(given, pairs, 0)
-
-
-def grade_17_3(answer: Answer) -> Checks:
     """By hand, then lists of different lengths, then by the definition."""
     generator = random.Random(3)
     cases: list[tuple[list[float], list[float], float, float]] = [
