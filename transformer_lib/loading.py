@@ -7,11 +7,13 @@ from __future__ import annotations
 import ast
 import hashlib
 import importlib
+import json
 import os
 import re
 import sys
 import traceback
 from collections.abc import Callable
+from contextlib import suppress
 from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 from importlib.util import decode_source, find_spec, module_from_spec, spec_from_file_location
 from pathlib import Path
@@ -41,6 +43,8 @@ def read(path: str | Path) -> Source:
     data = b""
     try:
         data = Path(path).read_bytes()
+        if _is_notebook(path, data):
+            raise InputError(f"{path} is a notebook: save its functions in a file, such as {NAME}, and name that one")
         decode_source(data)
         tree = ast.parse(data, name := str(Path(path).resolve()))
         return Source(data, tree, compile(tree, name, "exec", dont_inherit=True))
@@ -51,8 +55,21 @@ def read(path: str | Path) -> Source:
         raise InputError(f"{path}, line {line}: not in {error.encoding}; save the file as UTF-8") from error
     except FileNotFoundError as error:
         raise InputError(f"there is no {path}: `python -m transformer_lib start` makes one in this folder") from error
+    except IsADirectoryError as error:
+        raise InputError(f"{path} is a folder: name a file in it") from error
+    except InputError:
+        raise
     except (OSError, ValueError, RecursionError, MemoryError) as error:
         raise InputError(f"cannot read {path} ({one_line(error)}): name a file that `start` wrote") from error
+
+
+def _is_notebook(path: str | Path, data: bytes) -> bool:
+    """Whether a file is a notebook, by its name or by what is in it."""
+    if str(path).lower().endswith(".ipynb"):
+        return True
+    with suppress(ValueError, RecursionError):
+        return data.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"{") and "cells" in json.loads(data)
+    return False
 
 
 def load(path: str | Path) -> ModuleType:
@@ -143,8 +160,8 @@ def function_of(name: str) -> Callable[..., Any]:
     path = Path(*place.split("."))
     here = [file for file in (path / "__init__.py", path.with_suffix(".py")) if file.is_file()]
     try:
-        if place.endswith(".py") or here:
-            return getattr(load(place if place.endswith(".py") else here[0]), function)
+        if file := place if place.endswith((".py", ".ipynb")) else next(iter(here), None):
+            return getattr(load(file), function)
         _look_in(Path.cwd())
         return getattr(importlib.import_module(place), function)
     except InputError:
@@ -160,6 +177,6 @@ def source_of(name: str) -> bytes:
         InputError: there is no such file, or the name is not that of a file.
     """
     place = name.rpartition(":")[0]
-    if not place.endswith(".py"):
+    if not place.endswith((".py", ".ipynb")):
         raise InputError(f"expected FILE.py:FUNCTION, such as my_transformer.py:build; got {name!r}")
     return read(place).data

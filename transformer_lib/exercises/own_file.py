@@ -14,7 +14,7 @@ from pathlib import Path
 from types import ModuleType
 
 from transformer_lib.exercises.grading import GAPS, Gap, Wrong
-from transformer_lib.files import InputError, atomic_write, one_line
+from transformer_lib.files import InputError, atomic_write, one_line, printable
 from transformer_lib.loading import NAME, load, read
 
 HEADING = re.compile(r"^# ---- (?:Chapter (\d+)|Given).*$", re.MULTILINE)
@@ -141,9 +141,13 @@ def grade_part(part: Gap, mine: ModuleType) -> str:
         part.grader(mine)
     except NotImplementedError as error:
         own = f"chapter {part.chapter}: write {part.name}"
-        return "not attempted" if str(error) in ("", own) else f"not attempted: it needs another part first, {error}"
+        return (
+            "not attempted"
+            if str(error) in ("", own)
+            else f"not attempted: it needs another part first, {printable(str(error))}"
+        )
     except Wrong as error:
-        return f"failed: {error}"
+        return f"failed: {printable(str(error))}"
     except (Exception, SystemExit) as error:
         return f"failed: it raised {one_line(error)}"
     return "passed"
