@@ -5,15 +5,18 @@ import os
 import signal
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
+import torch
 
 from transformer_lib import __main__ as command_line
 from transformer_lib.checks import Finding, Report
-from transformer_lib.exercises import classroom
+from transformer_lib.exercises import classroom, own_file
 from transformer_lib.files import InputError, printable
+from transformer_lib.loading import NEEDED, SWITCHES
 
 NAME = "my_transformer.py"
 
@@ -197,3 +200,119 @@ def test_a_verdict_has_no_control_characters():
     assert classroom.grade_file("mine.py", 2) == {
         2: {"attention": r"not attempted: it needs another part first, \x1b[2J"}
     }
+
+
+SWITCHED = [
+    "torch.set_grad_enabled(False)",
+    "torch.no_grad().__enter__()",
+    "torch.set_default_device('meta')",
+    "torch.device('meta').__enter__()",
+    "torch.set_default_dtype(torch.float64)",
+    "torch.autocast('cpu').__enter__()",
+    "torch.use_deterministic_algorithms(True)",
+    "torch.autograd.set_detect_anomaly(True)",
+    "torch.set_float32_matmul_precision('medium')",
+    "torch.set_num_threads(torch.get_num_threads() + 1)",
+    "torch.manual_seed(7)",
+    "torch.set_printoptions(precision=1)",
+    "import random; random.seed(7)",
+    "import numpy; numpy.random.seed(7); numpy.seterr(all='raise'); numpy.set_printoptions(3)",
+    "import warnings; warnings.simplefilter('error')",
+    "import sys; sys.setrecursionlimit(80)",
+    "import sys; sys.setrecursionlimit(54321)",
+    "import sys; sys.path.insert(0, 'elsewhere')",
+    "import sys, io; sys.stdout = sys.stderr = io.StringIO(); sys.argv = []",
+    "import os; os.chdir('/')",
+    "import os; os.environ['ONE'] = '1'; os.environ.pop('PATH', None)",
+    "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN)",
+    "import logging; logging.disable()",
+]
+
+
+def state():
+    """Of this process, everything that a file may switch; what is no number or text, by its own text."""
+    modes = [type(mode).__name__ for mode in torch.overrides._get_current_function_mode_stack()]
+    read = [read for read in {**SWITCHES, **NEEDED} if read.__name__ != "_modes"]
+    found = [str(each()) for each in read] + [str(warnings.filters), str(torch.zeros(1)), str(modes)]
+    return [*found, str(torch.get_default_device()), str(torch.is_grad_enabled())]
+
+
+@pytest.mark.parametrize("line", SWITCHED)
+def test_switches_of_a_file_neither_spoil_its_parts_nor_leak(line):
+    before = state()
+    source = own_file.solution().replace("import torch\n", f"import torch\n{line}\n", 1)
+    assert line in source
+    Path(NAME).write_text(source, encoding="utf-8")
+    for chapter in (3, 5, 9):
+        assert set(own_file.grade_file(NAME, chapter)[chapter].values()) == {"passed"}
+    assert state() == before
+
+
+@pytest.mark.parametrize("line", SWITCHED)
+def test_switches_of_a_part_that_is_called_do_not_reach_the_next_one(line):
+    before = state()
+    body = f"def padding_mask(*_):\n    {line}\n    return 1\n"
+    Path(NAME).write_text(f"{own_file.solution()}\n\n{body}", encoding="utf-8")
+    found = own_file.grade_file(NAME)
+    assert found[5]["padding_mask"].startswith("failed")
+    assert found[5]["causal_mask"] == found[9]["training_step"] == "passed"
+    assert state() == before
+
+
+def test_what_a_notebook_has_switched_spoils_no_verdict_and_stays():
+    Path(NAME).write_text(own_file.solution(), encoding="utf-8")
+    with torch.device("meta"), torch.no_grad():
+        before = state()
+        assert own_file.grade_file(NAME, 9)[9]["training_step"] == "passed"
+        assert state() == before
+
+
+def test_functions_of_a_file_find_what_it_has_prepared():
+    lines = "import os, sys\nos.chdir('data')\nsys.path.insert(0, '.')\nsys.setrecursionlimit(5000)\n"
+    write("data/helper.py", text="from pathlib import Path\nTABLE = Path('table.txt').read_text()\n")
+    write("data/table.txt", text="1")
+    text = own_file.solution().replace("import torch\n", f"import torch\n{lines}", 1)
+    deep = "def deep(n):\n    return n and 1 + deep(n - 1)\n"
+    (own,) = [code for _, name, code in own_file.parts() if name == "causal_mask"]
+    first, last = own.rpartition("    return")[::2]
+    own_new = f"{deep}\n\n{first}    from helper import TABLE\n    assert TABLE == '1' and deep(3000)\n    return{last}"
+    write(NAME, text=text.replace(own, own_new))
+    assert own_file.grade_file(NAME, 5)[5]["causal_mask"] == "passed"
+
+
+def test_check_judges_a_model_whose_file_switches_gradients_off(capsys):
+    text = own_file.solution().replace("import torch\n", "import torch\ntorch.set_grad_enabled(False)\n", 1)
+    small = "source_vocab_size, target_vocab_size, pad_id, 16, 2, 32, 1)\n\n\n# ---- Chapter 8"
+    write("mine.py", text=text.replace("source_vocab_size, target_vocab_size, pad_id)\n\n\n# ---- Chapter 8", small))
+    command_line.main(["check", "mine.py:build", "--no-training"])
+    assert " 0 fail" in capsys.readouterr().out
+
+
+GAP = '    raise NotImplementedError("chapter 5: write causal_mask")\n'
+RIGHT = "return torch.ones(length, length, dtype=torch.bool).tril()"
+GAPS = {  # a file with one gap: what is said of it
+    f"def causal_mask(length):\n    {RIGHT}\n": "passed",
+    f"def causal_mask(length):\n    'a gap'\n{GAP}": "not attempted",
+    f"def causal_mask(length):\n    'a gap'\n    ...\n{GAP}    pass\n": "not attempted",
+    f"def causal_mask(length):\n    'text'\n{GAP}    {RIGHT}\n": "failed: line 4 still raises NotImplementedError",
+    f"def causal_mask(length):\n    mask = 1\n{GAP}": "failed: line 4 still raises NotImplementedError",
+    f"def causal_mask(length):\n    {RIGHT}\n\ndef causal_mask(length):\n{GAP}":
+        "failed: causal_mask is defined in lines 2 and 5, and only the last one counts",
+    f"def causal_mask(length):\n{GAP}\ndef causal_mask(length):\n    {RIGHT}\n": "passed",
+    f"def causal_mask(length):\n    {RIGHT}\n\ndef causal_mask(length):\n    return 1\n":
+        "failed: the causal mask should be a tensor; it is of type int; causal_mask is defined in lines 2 and 5",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("text", GAPS)
+def test_a_forgotten_gap_is_told_with_its_place(text):
+    write(NAME, text=f"import torch\n{text}")
+    said = own_file.grade_file(NAME, 5)[5]["causal_mask"]
+    assert said.startswith(GAPS[text]) and (":" in GAPS[text] or said == GAPS[text]), said
+
+
+def test_a_method_that_stands_twice_is_told_with_its_place():
+    (own,) = [code for _, name, code in own_file.parts() if name == "LayerNorm"]
+    gap = '\n    def forward(self, x):\n        raise NotImplementedError("chapter 6: write LayerNorm")\n'
+    write(NAME, text=f"import torch\nfrom torch import Tensor, nn\n{own}{gap}")
+    assert "forward is defined in lines " in own_file.grade_file(NAME, 6)[6]["LayerNorm"]

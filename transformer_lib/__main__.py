@@ -36,7 +36,7 @@ from transformer_lib.engine import export, load
 from transformer_lib.exercises import classroom, own_file
 from transformer_lib.exercises.progress import progress
 from transformer_lib.files import InputError, atomic_write, one_line, printable
-from transformer_lib.loading import function_of, source_of
+from transformer_lib.loading import as_before, function_of, source_of
 from transformer_lib.model import Transformer
 from transformer_lib.precision import PRECISIONS, prepare_device
 from transformer_lib.recipes import PRESETS, goes_on, preset_for, read_corpus, train_translator, training_data
@@ -415,7 +415,8 @@ def _check(factory: str, sizes: tuple[int, int], as_json: str | None, as_junit: 
     options |= {"source_vocab_size": sizes[0], "target_vocab_size": sizes[1]}
     out = sys.stderr if "-" in (as_json, as_junit) else sys.stdout
     with redirect_stdout(sys.stderr):
-        build = None if factory.startswith("hf:") else function_of(factory)  # what it prints comes before the progress
+        with as_before():  # what it prints comes before the progress
+            build = None if factory.startswith("hf:") else function_of(factory)
         with _tell_progress(out) as told:
             if build is None:
                 report = check_configuration(factory.removeprefix("hf:"), **told, **options)

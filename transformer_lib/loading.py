@@ -8,17 +8,26 @@ import ast
 import hashlib
 import importlib
 import json
+import logging
 import os
+import random
 import re
+import signal
 import sys
 import traceback
-from collections.abc import Callable
-from contextlib import suppress
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 from importlib.util import decode_source, find_spec, module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import CodeType, ModuleType
 from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch.overrides import _get_current_function_mode_stack, _pop_mode, _push_mode
+from torch.utils import _device
 
 from transformer_lib.files import InputError, one_line
 
@@ -146,6 +155,81 @@ def _place(error: BaseException, folder: Path) -> str:
     """Where in the files of a folder an error was raised."""
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if Path(frame.filename).parent == folder]
     return f" ({Path(frames[-1].filename).name}:{frames[-1].lineno})" if frames else ""
+
+
+def _modes(new: tuple[list[Any], Any, Any] | None = None) -> tuple[list[Any], Any, Any]:
+    """What changes calls of torch, as a default device does: taken away, or replaced by another such state."""
+    taken = [_pop_mode() for _ in _get_current_function_mode_stack()][::-1]
+    old = (taken, getattr(torch._GLOBAL_DEVICE_CONTEXT, "device_context", None), _device.CURRENT_DEVICE)
+    modes, torch._GLOBAL_DEVICE_CONTEXT.device_context, _device.CURRENT_DEVICE = new or ([], None, None)
+    for mode in modes:
+        _push_mode(mode)
+    return old
+
+
+def _handlers(new: dict[int, Any] | None = None) -> dict[int, Any]:
+    """What Python does at each signal; those that differ are put back."""
+    now: dict[int, Any] = {number: signal.getsignal(number) for number in signal.valid_signals()}
+    for number, handler in (new or {}).items():
+        if handler is not None and handler != now[number]:
+            with suppress(ValueError, OSError):  # in a thread
+                signal.signal(number, handler)
+    return now
+
+
+def _set_environment(old: dict[str, str]) -> None:
+    os.environ.clear()
+    os.environ.update(old)
+
+
+SWITCHES: dict[Callable[[], Any], Callable[[Any], object]] = {  # how each is read, and how it is set
+    _modes: _modes,
+    torch.is_grad_enabled: torch.set_grad_enabled,
+    lambda: torch.is_autocast_enabled("cpu"): lambda on: torch.set_autocast_enabled("cpu", on),
+    torch.get_default_dtype: torch.set_default_dtype,
+    torch.get_deterministic_debug_mode: torch.set_deterministic_debug_mode,
+    torch.is_anomaly_enabled: torch.set_anomaly_enabled,
+    torch.get_float32_matmul_precision: torch.set_float32_matmul_precision,
+    torch.get_num_threads: torch.set_num_threads,
+    torch.get_rng_state: torch.set_rng_state,
+    random.getstate: random.setstate,
+    np.random.get_state: np.random.set_state,
+    np.geterr: lambda how: np.seterr(**how),
+    lambda: logging.root.manager.disable: logging.disable,
+    sys.getrecursionlimit: lambda old: sys.setrecursionlimit(max(old, sys.getrecursionlimit())),
+}  # fmt: skip
+FIRST = [([], None, None), True, False, torch.float32, 0, False, "highest"]  # of these, as a process begins
+NEEDED: dict[Callable[[], Any], Callable[[Any], object]] = {  # those of Python that functions of the file may rely on
+    sys.getrecursionlimit: sys.setrecursionlimit,
+    os.getcwd: os.chdir,
+    lambda: [*sys.path]: lambda old: sys.path.__setitem__(slice(None), old),
+    lambda: dict(os.environ): _set_environment,
+    lambda: dict(vars(torch._tensor_str.PRINT_OPTS)): lambda old: torch.set_printoptions(**old),
+    np.get_printoptions: lambda old: np.set_printoptions(**old),
+    lambda: (sys.stdin, sys.stdout, sys.stderr, sys.argv): lambda old: vars(sys).update(
+        zip(("stdin", "stdout", "stderr", "argv"), old)
+    ),
+    _handlers: _handlers,
+}  # fmt: skip
+
+
+@contextmanager
+def as_before(*, needed: bool = False) -> Iterator[None]:
+    """Inside the block torch is switched as when it begins; behind it, it is as it was before, whatever ran inside.
+
+    Args:
+        needed: put back also what functions of a file may rely on, such as the working directory.
+    """
+    switches = SWITCHES | (NEEDED if needed else {})
+    with torch.inference_mode(False), warnings.catch_warnings():
+        old = [read() for read in switches]
+        try:
+            for write, first in zip(switches.values(), FIRST):
+                write(first)
+            yield
+        finally:
+            for write, value in zip(switches.values(), old):
+                write(value)
 
 
 def function_of(name: str) -> Callable[..., Any]:
