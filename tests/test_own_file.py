@@ -268,7 +268,7 @@ def test_a_class_is_marked(tmp_path, capsys):
     assert command_line.main(["grade", str(tmp_path), "--csv", str(tmp_path / "marks.csv"), "--seconds", "20"]) == 0
     page = (ROOT / "book/teaching.md").read_text(encoding="utf-8").partition("```text\n")[2].partition("```")[0]
     assert capsys.readouterr().out.replace(f"{tmp_path}/", "") == page
-    with (tmp_path / "marks.csv").open(encoding="utf-8", newline="") as file:
+    with (tmp_path / "marks.csv").open(encoding="utf-8-sig", newline="") as file:
         rows = {row["file"]: row for row in csv.DictReader(file)}
     assert list(rows) == sorted(files)
     counts = {name: [row[kind] for kind in ("passed", "failed", "not attempted")] for name, row in rows.items()}

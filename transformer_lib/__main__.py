@@ -35,8 +35,8 @@ from transformer_lib.data.corpora import is_blank
 from transformer_lib.engine import export, load
 from transformer_lib.exercises import classroom, own_file, try_parts
 from transformer_lib.exercises.progress import progress
-from transformer_lib.files import InputError, atomic_write, one_line
-from transformer_lib.loading import function_of, source_of
+from transformer_lib.files import InputError, atomic_write, one_line, printable
+from transformer_lib.loading import as_before, function_of, source_of
 from transformer_lib.model import Transformer
 from transformer_lib.precision import PRECISIONS, prepare_device
 from transformer_lib.recipes import PRESETS, goes_on, preset_for, read_corpus, train_translator, training_data
@@ -415,7 +415,8 @@ def _check(factory: str, sizes: tuple[int, int], as_json: str | None, as_junit: 
     options |= {"source_vocab_size": sizes[0], "target_vocab_size": sizes[1]}
     out = sys.stderr if "-" in (as_json, as_junit) else sys.stdout
     with redirect_stdout(sys.stderr):
-        build = None if factory.startswith("hf:") else function_of(factory)  # what it prints comes before the progress
+        with as_before():  # what it prints comes before the progress
+            build = None if factory.startswith("hf:") else function_of(factory)
         with _tell_progress(out) as told:
             if build is None:
                 report = check_configuration(factory.removeprefix("hf:"), **told, **options)
@@ -502,16 +503,15 @@ def _start(folder: str, **options: Any) -> None:
 def _grade(file: str, as_json: str | None, as_csv: str | None, seconds: int) -> int:
     """Say how the parts of my_transformer.py, or of FILE, fare: passed, failed and why, or not attempted.
 
-    With --csv, FILE is a folder with the files of a class: NAME.py, or NAME/my_transformer.py.
+    With --csv, FILE is a folder with the files of a class: NAME.py, or a folder NAME with a my_transformer.py.
     """
     if as_csv:
-        marked = {}
-        for name, verdicts in classroom.mark_class(file, seconds=seconds):
-            marked[name] = verdicts
-            passed = f"{[*verdicts.values()].count('passed')} passed"
-            click.echo(f"{name:40} {verdicts.get('error', passed)}")
-        atomic_write(as_csv, classroom.table(marked))
-        return 0
+        return _mark(file, as_csv, seconds)
+    if Path(file).is_dir():
+        inside = Path(file, own_file.NAME)
+        raise InputError(
+            f"{file} is a folder: name a file, such as {inside}, or mark all files in it with --csv marks.csv"
+        )
     with redirect_stdout(sys.stderr):  # what the file itself prints
         chapters = own_file.grade_file(file)
     rows = [
@@ -521,9 +521,28 @@ def _grade(file: str, as_json: str | None, as_csv: str | None, seconds: int) -> 
         click.echo(f"{chapter:2}  {name:20} {verdict}{why and ': '}{why}")
     if as_json:
         parts = [{"chapter": row[0], "part": row[1], "verdict": row[2], "why": row[4]} for row in rows]
-        report = {"schema": 1, "course": transformer_lib.__version__, "file": file, "parts": parts}
+        report = {"schema": 1, "course": transformer_lib.__version__, "file": printable(file), "parts": parts}
         atomic_write(as_json, json.dumps(report, indent=1, ensure_ascii=False) + "\n")
     return int("failed" in [row[2] for row in rows])
+
+
+def _mark(folder: str, as_csv: str, seconds: int) -> int:
+    """Mark a class; what is marked so far is in the table, unless that cannot be written twice."""
+    marked: list[tuple[str, dict[str, str]]] = []
+    again = Path(as_csv).is_file() or not Path(as_csv).exists()
+    try:
+        for name, verdicts in classroom.mark_class(folder, seconds=seconds):
+            marked.append((name, verdicts))
+            passed = f"{[*verdicts.values()].count('passed')} passed"
+            click.echo(f"{name:40} {verdicts.get('error', passed)}")
+            if again:
+                atomic_write(as_csv, classroom.table(marked))
+    finally:
+        if not again:
+            atomic_write(as_csv, classroom.table(marked))
+    for line in classroom.left_out(folder):
+        _say(line)
+    return 0
 
 
 @_commands.command("try")
@@ -573,7 +592,7 @@ def _env() -> None:
 
 
 def _say(message: object) -> None:
-    click.echo(message, err=True)
+    click.echo(printable(str(message)), err=True)
 
 
 def _fail(message: str) -> int:

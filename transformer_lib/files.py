@@ -15,9 +15,14 @@ class InputError(ValueError):
     """Something outside the library is wrong: the message is one line that says what, where and what to do."""
 
 
+def printable(text: str) -> str:
+    r"""Somebody else's text as it may go to a terminal, a table or XML: what is no letter, as \x1b, is escaped."""
+    return "".join(c if c.isprintable() or c in "\t\n \xa0\u3000" else repr(c)[1:-1] for c in text)
+
+
 def one_line(error: BaseException) -> str:
     """Somebody else's error in one short line, to be quoted in ours, with our notes on it."""
-    said = f"{type(error).__name__}: {' '.join(str(error).split())[:120]}"
+    said = f"{type(error).__name__}: {printable(' '.join(str(error).split()))[:120]}"
     return "; ".join([said, *getattr(error, "__notes__", [])])
 
 

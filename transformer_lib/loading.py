@@ -7,16 +7,27 @@ from __future__ import annotations
 import ast
 import hashlib
 import importlib
+import json
+import logging
 import os
+import random
 import re
+import signal
 import sys
 import traceback
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 from importlib.util import decode_source, find_spec, module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import CodeType, ModuleType
 from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch.overrides import _get_current_function_mode_stack, _pop_mode, _push_mode
+from torch.utils import _device
 
 from transformer_lib.files import InputError, one_line
 
@@ -41,6 +52,8 @@ def read(path: str | Path) -> Source:
     data = b""
     try:
         data = Path(path).read_bytes()
+        if _is_notebook(path, data):
+            raise InputError(f"{path} is a notebook: save its functions in a file, such as {NAME}, and name that one")
         decode_source(data)
         tree = ast.parse(data, name := str(Path(path).resolve()))
         return Source(data, tree, compile(tree, name, "exec", dont_inherit=True))
@@ -51,8 +64,21 @@ def read(path: str | Path) -> Source:
         raise InputError(f"{path}, line {line}: not in {error.encoding}; save the file as UTF-8") from error
     except FileNotFoundError as error:
         raise InputError(f"there is no {path}: `python -m transformer_lib start` makes one in this folder") from error
+    except IsADirectoryError as error:
+        raise InputError(f"{path} is a folder: name a file in it") from error
+    except InputError:
+        raise
     except (OSError, ValueError, RecursionError, MemoryError) as error:
         raise InputError(f"cannot read {path} ({one_line(error)}): name a file that `start` wrote") from error
+
+
+def _is_notebook(path: str | Path, data: bytes) -> bool:
+    """Whether a file is a notebook, by its name or by what is in it."""
+    if str(path).lower().endswith(".ipynb"):
+        return True
+    with suppress(ValueError, RecursionError):
+        return data.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"{") and "cells" in json.loads(data)
+    return False
 
 
 def load(path: str | Path) -> ModuleType:
@@ -131,6 +157,81 @@ def _place(error: BaseException, folder: Path) -> str:
     return f" ({Path(frames[-1].filename).name}:{frames[-1].lineno})" if frames else ""
 
 
+def _modes(new: tuple[list[Any], Any, Any] | None = None) -> tuple[list[Any], Any, Any]:
+    """What changes calls of torch, as a default device does: taken away, or replaced by another such state."""
+    taken = [_pop_mode() for _ in _get_current_function_mode_stack()][::-1]
+    old = (taken, getattr(torch._GLOBAL_DEVICE_CONTEXT, "device_context", None), _device.CURRENT_DEVICE)
+    modes, torch._GLOBAL_DEVICE_CONTEXT.device_context, _device.CURRENT_DEVICE = new or ([], None, None)
+    for mode in modes:
+        _push_mode(mode)
+    return old
+
+
+def _handlers(new: dict[int, Any] | None = None) -> dict[int, Any]:
+    """What Python does at each signal; those that differ are put back."""
+    now: dict[int, Any] = {number: signal.getsignal(number) for number in signal.valid_signals()}
+    for number, handler in (new or {}).items():
+        if handler is not None and handler != now[number]:
+            with suppress(ValueError, OSError):  # in a thread
+                signal.signal(number, handler)
+    return now
+
+
+def _set_environment(old: dict[str, str]) -> None:
+    os.environ.clear()
+    os.environ.update(old)
+
+
+SWITCHES: dict[Callable[[], Any], Callable[[Any], object]] = {  # how each is read, and how it is set
+    _modes: _modes,
+    torch.is_grad_enabled: torch.set_grad_enabled,
+    lambda: torch.is_autocast_enabled("cpu"): lambda on: torch.set_autocast_enabled("cpu", on),
+    torch.get_default_dtype: torch.set_default_dtype,
+    torch.get_deterministic_debug_mode: torch.set_deterministic_debug_mode,
+    torch.is_anomaly_enabled: torch.set_anomaly_enabled,
+    torch.get_float32_matmul_precision: torch.set_float32_matmul_precision,
+    torch.get_num_threads: torch.set_num_threads,
+    torch.get_rng_state: torch.set_rng_state,
+    random.getstate: random.setstate,
+    np.random.get_state: np.random.set_state,
+    np.geterr: lambda how: np.seterr(**how),
+    lambda: logging.root.manager.disable: logging.disable,
+    sys.getrecursionlimit: lambda old: sys.setrecursionlimit(max(old, sys.getrecursionlimit())),
+}  # fmt: skip
+FIRST = [([], None, None), True, False, torch.float32, 0, False, "highest"]  # of these, as a process begins
+NEEDED: dict[Callable[[], Any], Callable[[Any], object]] = {  # those of Python that functions of the file may rely on
+    sys.getrecursionlimit: sys.setrecursionlimit,
+    os.getcwd: os.chdir,
+    lambda: [*sys.path]: lambda old: sys.path.__setitem__(slice(None), old),
+    lambda: dict(os.environ): _set_environment,
+    lambda: dict(vars(torch._tensor_str.PRINT_OPTS)): lambda old: torch.set_printoptions(**old),
+    np.get_printoptions: lambda old: np.set_printoptions(**old),
+    lambda: (sys.stdin, sys.stdout, sys.stderr, sys.argv): lambda old: vars(sys).update(
+        zip(("stdin", "stdout", "stderr", "argv"), old)
+    ),
+    _handlers: _handlers,
+}  # fmt: skip
+
+
+@contextmanager
+def as_before(*, needed: bool = False) -> Iterator[None]:
+    """Inside the block torch is switched as when it begins; behind it, it is as it was before, whatever ran inside.
+
+    Args:
+        needed: put back also what functions of a file may rely on, such as the working directory.
+    """
+    switches = SWITCHES | (NEEDED if needed else {})
+    with torch.inference_mode(False), warnings.catch_warnings():
+        old = [read() for read in switches]
+        try:
+            for write, first in zip(switches.values(), FIRST):
+                write(first)
+            yield
+        finally:
+            for write, value in zip(switches.values(), old):
+                write(value)
+
+
 def function_of(name: str) -> Callable[..., Any]:
     """The function that a name such as mine.py:build or my_module:build names; the file or module is run.
 
@@ -143,8 +244,8 @@ def function_of(name: str) -> Callable[..., Any]:
     path = Path(*place.split("."))
     here = [file for file in (path / "__init__.py", path.with_suffix(".py")) if file.is_file()]
     try:
-        if place.endswith(".py") or here:
-            return getattr(load(place if place.endswith(".py") else here[0]), function)
+        if file := place if place.endswith((".py", ".ipynb")) else next(iter(here), None):
+            return getattr(load(file), function)
         _look_in(Path.cwd())
         return getattr(importlib.import_module(place), function)
     except InputError:
@@ -160,6 +261,6 @@ def source_of(name: str) -> bytes:
         InputError: there is no such file, or the name is not that of a file.
     """
     place = name.rpartition(":")[0]
-    if not place.endswith(".py"):
+    if not place.endswith((".py", ".ipynb")):
         raise InputError(f"expected FILE.py:FUNCTION, such as my_transformer.py:build; got {name!r}")
     return read(place).data

@@ -16,7 +16,7 @@ from xml.etree import ElementTree
 
 import torch
 
-from transformer_lib.files import one_line
+from transformer_lib.files import one_line, printable
 
 Outcome = tuple[bool, str] | tuple[bool, str, str]  # whether the property holds, the evidence, a cause that it shows
 Check = Callable[[Any], Outcome]
@@ -144,9 +144,8 @@ class Report:
             case = ElementTree.SubElement(suite, "testcase", {"classname": "check", "name": finding.name})
             if finding.verdict != "pass":
                 kind = "failure" if finding.verdict == "fail" else "skipped"
-                ElementTree.SubElement(case, kind, {"message": finding.evidence}).text = (
-                    finding.traceback or finding.cause
-                )
+                element = ElementTree.SubElement(case, kind, {"message": printable(finding.evidence)})
+                element.text = printable(finding.traceback or finding.cause)
         return ElementTree.tostring(suite, encoding="unicode")
 
     def _repr_html_(self) -> str:
@@ -245,15 +244,14 @@ def _finding(thing: Any, entry: Property) -> Finding:
         holds, evidence, *shown = entry.function(thing)
         causes = [*shown, *causes]
     except NotApplicable as reason:
-        return Finding(name, "not applicable", thing.words(str(reason)))
+        return Finding(name, "not applicable", printable(thing.words(str(reason))))
     except Exception as error:
         words = one_line(error) + raised_at(error)
         if entry.refusable and is_refusal(error):
             return Finding(name, "not applicable", f"the model refuses what this needs: {words}")
-        return Finding(
-            name, "fail", f"it raised {words}", traceback=traceback.format_exc(), reproduction=thing.reproduction()
-        )
-    evidence, cause = thing.words(evidence), thing.words(causes[0])
+        told = printable(traceback.format_exc())
+        return Finding(name, "fail", f"it raised {words}", traceback=told, reproduction=thing.reproduction())
+    evidence, cause = printable(thing.words(evidence)), thing.words(causes[0])
     if holds:
         return Finding(name, "pass", evidence)
     evidence += thing.located

@@ -8,21 +8,25 @@ import csv
 import io
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
 from transformer_lib.exercises.own_file import NAME, gaps, grade_file
-from transformer_lib.files import InputError
+from transformer_lib.files import InputError, printable
 
 KEPT = ("PATH", "SYSTEMROOT", "LANG", "LD_LIBRARY_PATH")  # of the environment
+NAMED = re.compile(r"my[\W_]*transformer", re.IGNORECASE)  # as copies of the file are, too
+PACKED = (".zip", ".tar", ".gz", ".tgz", ".bz2", ".xz", ".7z", ".rar")
+NOBODYS = ("__pycache__", "__MACOSX", "node_modules", "site-packages")
 
 
-def report(path: str, verdicts: str, seconds: int, memory: int) -> None:
+def report(path: bytes, verdicts: str, seconds: int, memory: int) -> None:
     """In the process of one file: grade it, and write what is found into another file."""
     with suppress(ImportError):  # Windows has no such limits
         import resource
@@ -30,9 +34,9 @@ def report(path: str, verdicts: str, seconds: int, memory: int) -> None:
         resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds))
         resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
     try:
-        found = {name: said for parts in grade_file(path).values() for name, said in parts.items()}
+        found = {name: said for parts in grade_file(os.fsdecode(path)).values() for name, said in parts.items()}
     except InputError as error:
-        found = {"error": str(error)}
+        found = {"error": printable(str(error))}
     Path(verdicts).write_text(json.dumps(found), encoding="utf-8")
     os._exit(0)
 
@@ -53,7 +57,8 @@ def mark(path: Path, *, seconds: int = 300, memory: int = 8 << 30) -> dict[str, 
         environment = {name: os.environ[name] for name in KEPT if name in os.environ}
         environment |= dict.fromkeys(("HOME", "USERPROFILE", "TMPDIR", "TEMP", "TMP"), str(home))
         environment |= {"PYTHONPATH": str(Path(__file__).parents[2]), "OMP_NUM_THREADS": "1"}
-        code = f"from {__name__} import report; report({str(path.resolve())!r}, {str(verdicts)!r}, {seconds}, {memory})"
+        given = (os.fsencode(path.resolve()), str(verdicts), seconds, memory)
+        code = f"from {__name__} import report; report(*{given})"
         process = subprocess.Popen(
             [sys.executable, "-c", code], cwd=home, env=environment, start_new_session=True,
             stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
@@ -74,26 +79,105 @@ def mark(path: Path, *, seconds: int = 300, memory: int = 8 << 30) -> dict[str, 
     return {"error": f"no result: it ended its own process, with status {process.returncode}"}
 
 
-def mark_class(folder: str | Path, *, seconds: int = 300) -> Iterator[tuple[str, dict[str, str]]]:
-    """Mark FOLDER/*.py and FOLDER/*/my_transformer.py, one after the other: the file's name, and what `mark` says.
+def submissions(folder: str | Path) -> list[tuple[str, Path | str]]:
+    """What the students have handed in: a name for each row, and the file to mark, or why there is none.
+
+    That is each file of Python in the folder. In a student's folder, at any depth, it is what is named like
+    my_transformer.py, else any file of Python, else a notebook; and a folder without any is a row, too.
 
     Raises:
-        InputError: there is no such file.
+        InputError: it is no folder, or has nothing in it.
     """
-    files = sorted([*Path(folder).glob("*.py"), *Path(folder).glob(f"*/{NAME}")])
-    if not files:
+    if not Path(folder).is_dir():
+        raise InputError(f"no files in {folder}: --csv marks a folder, with FILE.py or STUDENT/{NAME} for each student")
+    if not (found := _found(Path(folder), top=True)):
         raise InputError(f"no files in {folder}: expected FILE.py or STUDENT/{NAME} for each student")
-    for path in files:
-        yield path.relative_to(folder).as_posix(), mark(path, seconds=seconds)
+    return [(_shown(path.relative_to(folder)), why or path) for path, why in found]
 
 
-def table(marked: dict[str, dict[str, str]]) -> str:
-    """The verdicts as CSV: a line for each file, with counts, then what is said of each part."""
+def left_out(folder: str | Path) -> list[str]:
+    """How many files in a folder are no submissions: those that macOS adds to a copy, and those of other kinds."""
+    added = sorted(Path(folder).rglob("._*"))
+    others = [path for path in sorted(Path(folder).iterdir()) if path.is_file() and _why_not(path) is None]
+    kinds = {"that macOS adds": added, "of another kind": [path for path in others if path.name[0] != "."]}
+    return [f"left out: {len(kind)} {why}, such as {_shown(Path(kind[0].name))}" for why, kind in kinds.items() if kind]
+
+
+def _found(place: Path, *, top: bool = False) -> list[tuple[Path, str]]:
+    """The submissions in a folder, each with why it cannot be marked, or with "" if it can."""
+    try:
+        inside = sorted(place.iterdir())
+    except OSError as error:
+        return [(place, f"cannot be read: {error.strerror}")]
+    files = [(path, why) for path in inside if not path.is_dir() and (why := _why_not(path)) is not None]
+    deeper = [each for path in inside if _is_students(path) and (top or not path.is_symlink()) for each in _found(path)]
+    if top:
+        return sorted([*files, *deeper])
+    named = [each for each in files if NAMED.search(each[0].stem)]
+    named = [each for each in named if not each[1]] or named
+    below = [each for each in deeper if not each[1] and NAMED.search(each[0].stem)]
+    own = [each for each in files if not each[1]]
+    if named or (own and not below):
+        return [*(named or own), *below]
+    marked = [each for each in deeper if not each[1]]
+    return (deeper if marked else files or deeper) or [(place, f"there is no {NAME} in this folder")]
+
+
+def _is_students(path: Path) -> bool:
+    """Whether a path is a folder in which a student's file may lie, and none that some program has made."""
+    made = path.name[0] == "." or path.name in NOBODYS or (path / "pyvenv.cfg").exists()
+    return path.is_dir() and not made
+
+
+def _why_not(path: Path) -> str | None:
+    """Why a file cannot be marked; "" if it can, None if it is no submission."""
+    kinds = [kind.lower() for kind in path.suffixes[-1:]]
+    if path.is_dir() or path.name.startswith("._") or (path.name[0] == "." and kinds != [".py"]):
+        return None
+    if not path.is_file():
+        return "it is neither a file nor a folder"
+    if kinds == [".ipynb"]:
+        return f"a notebook: ask for a {NAME} (Jupyter saves a notebook as an executable script, too)"
+    if kinds and kinds[0] in PACKED:
+        return "packed: unpack it, into a folder of this name"
+    if ".py." in path.name.lower():
+        return f"it is no file of Python by its name: let it end in .py, and not in {kinds[0]}"
+    return "" if kinds == [".py"] else None
+
+
+def mark_class(folder: str | Path, *, seconds: int = 300) -> Iterator[tuple[str, dict[str, str]]]:
+    """Mark the `submissions` of a folder, one after the other: the name of each, and what `mark` says.
+
+    Raises:
+        InputError: as for `submissions`.
+    """
+    for name, found in submissions(folder):
+        yield name, {"error": found} if isinstance(found, str) else mark(found, seconds=seconds)
+
+
+def _shown(path: Path) -> str:
+    """A file's name as text: in UTF-8, or else in Latin-1."""
+    name = os.fsencode(path.as_posix())
+    try:
+        return printable(name.decode())
+    except UnicodeDecodeError:
+        return printable(name.decode("latin-1"))
+
+
+def cell(text: str) -> str:
+    """A text that no program for tables takes for a formula."""
+    text = printable(text)
+    return f"'{text}" if re.match(r"\s*[=+\-@\uff0b\uff0d\uff1d\uff20]|[\t\r\n]", text) else text
+
+
+def table(marked: Iterable[tuple[str, dict[str, str]]]) -> str:
+    """The verdicts as CSV, as Excel opens it: a line for each file, with counts, then what is said of each part."""
     parts, text = [part.name for part in gaps()], io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(["file", "passed", "failed", "not attempted", "error", *parts])
-    for name, verdicts in marked.items():
+    for name, verdicts in marked:
         kinds = [verdict.partition(":")[0] for part, verdict in verdicts.items() if part in parts]
         counts = [kinds.count(kind) for kind in ("passed", "failed", "not attempted")]
-        writer.writerow([name, *counts, verdicts.get("error", ""), *(verdicts.get(part, "") for part in parts)])
-    return text.getvalue()
+        said = [verdicts.get(part, "") for part in ("error", *parts)]
+        writer.writerow([cell(name), *counts, *map(cell, said)])
+    return "\ufeff" + text.getvalue()

@@ -11,18 +11,20 @@ import re
 import subprocess
 import sys
 import tempfile
+import traceback
 from collections.abc import Sequence
 from contextlib import redirect_stdout
 from importlib import resources
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import torch
 from torch import nn
 
 from transformer_lib.exercises.grading import GAPS, Gap, Unfinished, Wrong, in_words
-from transformer_lib.files import InputError, atomic_write
-from transformer_lib.loading import NAME, load, read
+from transformer_lib.files import InputError, atomic_write, printable
+from transformer_lib.loading import NAME, as_before, load, read
 
 HEADING = re.compile(r"^# ---- (?:Chapter (\d+)|Given).*$", re.MULTILINE)
 
@@ -144,18 +146,63 @@ def grade_part(part: Gap, mine: ModuleType) -> str:
     """The verdict on one part: "passed", "not attempted", or "failed: " and what is wrong."""
     if not hasattr(mine, part.name):
         return f"failed: there is no {part.name} in the file; `start --update` adds it"
+    twice = _twice(part.name, mine)
     try:
-        part.grader(mine)
+        with as_before():
+            part.grader(mine)
     except NotImplementedError as error:
         own = f"chapter {part.chapter}: write {part.name}"
-        return "not attempted" if str(error) in ("", own) else f"not attempted: it needs another part first, {error}"
+        if str(error) not in ("", own):
+            return f"not attempted: it needs another part first, {printable(str(error))}"
+        forgotten = twice or _forgotten(error, mine)
+        return f"failed: {forgotten}" if forgotten else "not attempted"
     except Unfinished as step:
         return f"not attempted: {step}"
     except Wrong as error:
-        return f"failed: {error}"
+        said = printable(str(error))
     except (Exception, SystemExit) as error:
-        return f"failed: {in_words(error, mine)}"
-    return "passed"
+        said = in_words(error, mine)
+    else:
+        return "passed"
+    return f"failed: {said}{twice and '; '}{twice}"
+
+
+def _body(node: Any) -> list[ast.stmt]:
+    """The statements of a function or class, its docstring, `pass` and `…` left out."""
+    return [
+        each for each in node.body
+        if not isinstance(each, ast.Pass) and not (isinstance(each, ast.Expr) and isinstance(each.value, ast.Constant))
+    ]  # fmt: skip
+
+
+def _twice(name: str, mine: ModuleType) -> str:
+    """Where a name is defined more than once, or a function of the class of that name is; "" if none is."""
+    kinds = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
+    top = [node for node in _tree(mine).body if isinstance(node, kinds)]
+    own = [node for node in top if node.name == name]
+    inner = [each for each in _body(own[-1]) if isinstance(each, kinds)] if own[-1:] and len(own) == 1 else []
+    for nodes in (own, *([n for n in inner if n.name == each.name and not n.decorator_list] for each in inner)):
+        if len(nodes) > 1:
+            lines = " and ".join(str(node.lineno) for node in nodes)
+            return f"{nodes[0].name} is defined in lines {lines}, and only the last one counts: delete the others"
+    return ""
+
+
+def _forgotten(error: NotImplementedError, mine: ModuleType) -> str:
+    """Where a gap's `raise` still stands, if its function has something of the reader's above or below it."""
+    lines = [
+        frame.lineno or 0 for frame in traceback.extract_tb(error.__traceback__) if frame.filename == mine.__file__
+    ]
+    for node in ast.walk(_tree(mine)) if lines else ():
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            raised = [each for each in _body(node) if isinstance(each, ast.Raise) and each.lineno == lines[-1]]
+            if raised and len(_body(node)) > 1:
+                return f"line {lines[-1]} still raises NotImplementedError, in the midst of your {node.name}: delete it"
+    return ""
+
+
+def _tree(mine: ModuleType) -> ast.Module:
+    return read(mine.__file__).tree if mine.__file__ else ast.Module([], [])
 
 
 def of_chapter(chapter: int) -> str:
@@ -180,7 +227,14 @@ def grade_file(path: str | Path, chapter: int | None = None) -> dict[int, dict[s
     Raises:
         InputError: the file cannot be read or run.
     """
-    mine, verdicts = load(path), dict[str, str]()
+    with as_before(needed=True):
+        return _grade_file(path, chapter)
+
+
+def _grade_file(path: str | Path, chapter: int | None) -> dict[int, dict[str, str]]:
+    verdicts = dict[str, str]()
+    with as_before():
+        mine = load(path)
     code = {name: text for _, name, text in parts()}
 
     def verdict(part: Gap) -> str:

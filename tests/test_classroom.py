@@ -1,0 +1,318 @@
+"""A class as it is: every submission has a row, marks outlive an interruption, and the table is safe to open."""
+
+import csv
+import os
+import signal
+import subprocess
+import sys
+import warnings
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+import torch
+
+from transformer_lib import __main__ as command_line
+from transformer_lib.checks import Finding, Report
+from transformer_lib.exercises import classroom, own_file
+from transformer_lib.files import InputError, printable
+from transformer_lib.loading import NEEDED, SWITCHES
+
+NAME = "my_transformer.py"
+
+
+@pytest.fixture(autouse=True)
+def in_an_empty_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
+def write(*names, text="x = 1\n"):
+    for name in names:
+        Path(name).parent.mkdir(parents=True, exist_ok=True)
+        Path(name).write_text(text, encoding="utf-8")
+
+
+def rows():
+    """Of the folder c: the name of each row, and why there is nothing to mark, or "" if there is."""
+    found = classroom.submissions("c")
+    return {name: what if isinstance(what, str) else "" for name, what in found}
+
+
+ROWS = {  # what lies in the folder: the names of the rows, in order; with ? those that cannot be marked
+    "anna.py BERT.PY": "BERT.PY anna.py",
+    "anna/my_transformer.py anna/test_it.py anna/notes.ipynb": "anna/my_transformer.py",
+    "anna/my_transformer.py anna/old/my_transformer.py": "anna/my_transformer.py anna/old/my_transformer.py",
+    "anna/my_transformer(1).py anna/MY-Transformer.Py": "anna/MY-Transformer.Py anna/my_transformer(1).py",
+    "anna/solution.py": "anna/solution.py",
+    "anna/main.py anna/pack/layers.py anna/pack/my_transformer.py": "anna/pack/my_transformer.py",
+    "anna/a/b/c/d/my_transformer.py": "anna/a/b/c/d/my_transformer.py",
+    "anna/ bert/deeper/": "?anna ?bert/deeper",
+    "one/anna/my_transformer.py one/bert/ one/carl/answer.py two/dora/x.ipynb":
+        "one/anna/my_transformer.py ?one/bert one/carl/answer.py ?two/dora/x.ipynb",
+    "anna.ipynb bert/MY_TRANSFORMER.IPYNB": "?anna.ipynb ?bert/MY_TRANSFORMER.IPYNB",
+    "anna.zip bert/work.tar.gz carl.py.txt dora/my_transformer.py.txt":
+        "?anna.zip ?bert/work.tar.gz ?carl.py.txt ?dora/my_transformer.py.txt",
+    "anna/README.pdf": "?anna",
+    "anna/venv/pyvenv.cfg anna/venv/my_transformer.py anna/__pycache__/x.py anna/.git/x.py": "?anna",
+    "anna.py __MACOSX/._anna.py ._anna.py .git/hook.py .DS_Store notes.txt": "anna.py",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("names", ROWS)
+def test_every_submission_has_a_row(names):
+    for name in names.split():
+        Path("c", name).mkdir(parents=True) if name.endswith("/") else write(f"c/{name}")
+    found = [("?" if why else "") + name for name, why in rows().items()]
+    assert found == ROWS[names].split()
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [("anna.ipynb", "a notebook"), ("anna/", "there is no my_transformer.py"), ("anna.zip", "packed"),
+        ("anna.py.txt", r"let it end in \.py")],
+)  # fmt: skip
+def test_a_row_without_marks_says_what_to_do(capsys, name, words):
+    Path("c", name).mkdir(parents=True) if name.endswith("/") else write(f"c/{name}", text="{}")
+    assert command_line.main(["grade", "c", "--csv", "m.csv"]) == 0
+    (row,) = table()
+    assert row["file"] == name.rstrip("/")
+    assert [row[kind] for kind in ("passed", "failed", "not attempted")] == ["0"] * 3
+    assert words.replace("\\", "") in row["error"]
+    assert row["error"] in capsys.readouterr().out
+
+
+def table():
+    with Path("m.csv").open(encoding="utf-8-sig", newline="") as file:
+        return [*csv.DictReader(file)]
+
+
+def test_what_is_left_out_is_counted(capsys, monkeypatch):
+    monkeypatch.setattr(classroom, "mark", lambda path, seconds: {})
+    write("c/anna.py", "c/._anna.py", "c/bert/my_transformer.py", "c/bert/._x", "c/notes.txt", "c/.DS_Store")
+    assert command_line.main(["grade", "c", "--csv", "m.csv"]) == 0
+    assert [row["file"] for row in table()] == ["anna.py", "bert/my_transformer.py"]
+    assert capsys.readouterr().err.splitlines() == [
+        "left out: 2 that macOS adds, such as ._anna.py",
+        "left out: 1 of another kind, such as notes.txt",
+    ]
+
+
+@pytest.mark.skipif(os.name != "posix", reason="names are no bytes there")
+def test_a_name_in_latin_1_is_read_and_marked():
+    write(f"c/{os.fsdecode('Zoé'.encode('latin-1'))}.py", text="raise ValueError(__file__)\n")
+    assert command_line.main(["grade", "c", "--csv", "m.csv"]) == 0
+    (row,) = table()
+    assert row["file"] == "Zoé.py"
+    assert "ValueError" in row["error"]
+
+
+CELLS = ["=1+2", "+1", "-1", "@sum(1)", "\t=1", "\r=1", "\n=1", " =1", "\uff1d1"]
+
+
+@pytest.mark.parametrize("text", CELLS)
+def test_no_cell_is_a_formula(text):
+    parts = {"attention": f"{text}", "error": text}
+    made = classroom.table([(text, parts)])
+    assert made.startswith("\ufeff")
+    _, (name, *rest) = csv.reader(made.removeprefix("\ufeff").splitlines())
+    for cell in (name, rest[3], rest[4]):
+        assert cell.startswith("'") or cell.startswith("\\")
+
+
+def test_a_plain_cell_stays_as_it_is():
+    text = "failed: it should be -1; it is =1, «é», 1 + 1"
+    assert classroom.cell(text) == text
+
+
+def test_the_marks_so_far_are_in_the_table():
+    """While the second file runs for ever."""
+    write("c/a.py", "c/b.py")
+    write("c/b.py", text="while True: pass\n")
+    command = [sys.executable, "-u", "-m", "transformer_lib", "grade", "c", "--csv", "m.csv"]
+    sent = [signal.SIGINT, signal.SIGKILL] if os.name == "posix" else [signal.SIGINT]
+    for number in sent:
+        Path("m.csv").unlink(missing_ok=True)
+        process = subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+        )  # fmt: skip
+        with process:
+            assert process.stdout.readline().startswith("a.py")
+            while not Path("m.csv").exists():
+                assert process.poll() is None
+            process.send_signal(number)
+        assert [row["file"] for row in table()] == ["a.py"]
+        assert process.returncode != 0
+
+
+def test_a_table_that_can_be_written_once_comes_at_the_end(monkeypatch):
+    monkeypatch.setattr(classroom, "mark", lambda path, seconds: {"attention": "passed"})
+    written = []
+    monkeypatch.setattr(command_line, "atomic_write", lambda path, text: written.append(text))
+    write("c/a.py", "c/b.py")
+    assert command_line.main(["grade", "c", "--csv", os.devnull]) == 0
+    assert [text.count("\n") for text in written] == [3]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [("grade x.ipynb", "x.ipynb is a notebook: save its functions in a file, such as my_transformer.py, and name that"),
+        ("grade renamed.py", "renamed.py is a notebook"), ("check x.ipynb:build", "x.ipynb is a notebook"),
+        ("grade c", "c is a folder: name a file, such as c/my_transformer.py, or mark all files in it with --csv"),
+        ("grade x.ipynb --csv m.csv", "no files in x.ipynb: --csv marks a folder"),
+        ("grade nobody --csv m.csv", "no files in nobody"), ("grade empty --csv m.csv", "no files in empty")],
+)  # fmt: skip
+def test_what_is_no_file_of_python_gets_one_line(capsys, words, said):
+    write("x.ipynb", "renamed.py", text='{"cells": [null], "metadata": {"x": null}}')
+    Path("c").mkdir()
+    Path("empty").mkdir()
+    assert command_line.main(words.split()) == 2
+    assert capsys.readouterr().err.startswith(f"error: {said}")
+    assert not Path("m.csv").exists()
+
+
+def test_an_empty_notebook_is_one():
+    write("x.ipynb", text="{}")
+    with pytest.raises(InputError, match="is a notebook"):
+        classroom.grade_file("x.ipynb")
+
+
+NASTY = "\x1b[2J\x00\x9b\u202e\ufffe\x07\ud800é\u3042\xa0"
+
+
+def test_somebody_s_text_reaches_no_terminal_no_table_and_no_xml(capsys):
+    write("c/eve.py", text='raise Exception("\\x1b[2J\\u202egone\\x9b")\n')
+    assert command_line.main(["grade", "c", "--csv", "m.csv"]) == 0
+    assert command_line.main(["grade", "c/eve.py"]) == 2
+    said = capsys.readouterr()
+    (row,) = table()
+    for text in (said.out, said.err, *row.values()):
+        assert text == printable(text)
+    assert r"\x1b[2J\u202egone\x9b" in row["error"]
+    assert printable(NASTY) == r"\x1b[2J\x00\x9b\u202e\ufffe\x07\ud800" + "é\u3042\xa0"
+    report = Report((Finding("causality", "fail", NASTY, traceback=NASTY),))
+    (failure,) = ElementTree.fromstring(report.to_junit()).iter("failure")
+    assert (failure.get("message"), failure.text) == (printable(NASTY), printable(NASTY))
+
+
+def test_a_verdict_has_no_control_characters():
+    write("mine.py", text='def attention(*_):\n    raise NotImplementedError("\\x1b[2J")\n')
+    assert classroom.grade_file("mine.py", 2) == {
+        2: {"attention": r"not attempted: it needs another part first, \x1b[2J"}
+    }
+
+
+SWITCHED = [
+    "torch.set_grad_enabled(False)",
+    "torch.no_grad().__enter__()",
+    "torch.set_default_device('meta')",
+    "torch.device('meta').__enter__()",
+    "torch.set_default_dtype(torch.float64)",
+    "torch.autocast('cpu').__enter__()",
+    "torch.use_deterministic_algorithms(True)",
+    "torch.autograd.set_detect_anomaly(True)",
+    "torch.set_float32_matmul_precision('medium')",
+    "torch.set_num_threads(torch.get_num_threads() + 1)",
+    "torch.manual_seed(7)",
+    "torch.set_printoptions(precision=1)",
+    "import random; random.seed(7)",
+    "import numpy; numpy.random.seed(7); numpy.seterr(all='raise'); numpy.set_printoptions(3)",
+    "import warnings; warnings.simplefilter('error')",
+    "import sys; sys.setrecursionlimit(80)",
+    "import sys; sys.setrecursionlimit(54321)",
+    "import sys; sys.path.insert(0, 'elsewhere')",
+    "import sys, io; sys.stdout = sys.stderr = io.StringIO(); sys.argv = []",
+    "import os; os.chdir('/')",
+    "import os; os.environ['ONE'] = '1'; os.environ.pop('PATH', None)",
+    "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN)",
+    "import logging; logging.disable()",
+]
+
+
+def state():
+    """Of this process, everything that a file may switch; what is no number or text, by its own text."""
+    modes = [type(mode).__name__ for mode in torch.overrides._get_current_function_mode_stack()]
+    read = [read for read in {**SWITCHES, **NEEDED} if read.__name__ != "_modes"]
+    found = [str(each()) for each in read] + [str(warnings.filters), str(torch.zeros(1)), str(modes)]
+    return [*found, str(torch.get_default_device()), str(torch.is_grad_enabled())]
+
+
+@pytest.mark.parametrize("line", SWITCHED)
+def test_switches_of_a_file_neither_spoil_its_parts_nor_leak(line):
+    before = state()
+    source = own_file.solution().replace("import torch\n", f"import torch\n{line}\n", 1)
+    assert line in source
+    Path(NAME).write_text(source, encoding="utf-8")
+    for chapter in (3, 5, 9):
+        assert set(own_file.grade_file(NAME, chapter)[chapter].values()) == {"passed"}
+    assert state() == before
+
+
+@pytest.mark.parametrize("line", SWITCHED)
+def test_switches_of_a_part_that_is_called_do_not_reach_the_next_one(line):
+    before = state()
+    body = f"def padding_mask(*_):\n    {line}\n    return 1\n"
+    Path(NAME).write_text(f"{own_file.solution()}\n\n{body}", encoding="utf-8")
+    found = own_file.grade_file(NAME)
+    assert found[5]["padding_mask"].startswith("failed")
+    assert found[5]["causal_mask"] == found[9]["training_step"] == "passed"
+    assert state() == before
+
+
+def test_what_a_notebook_has_switched_spoils_no_verdict_and_stays():
+    Path(NAME).write_text(own_file.solution(), encoding="utf-8")
+    with torch.device("meta"), torch.no_grad():
+        before = state()
+        assert own_file.grade_file(NAME, 9)[9]["training_step"] == "passed"
+        assert state() == before
+
+
+def test_functions_of_a_file_find_what_it_has_prepared():
+    lines = "import os, sys\nos.chdir('data')\nsys.path.insert(0, '.')\nsys.setrecursionlimit(5000)\n"
+    write("data/helper.py", text="from pathlib import Path\nTABLE = Path('table.txt').read_text()\n")
+    write("data/table.txt", text="1")
+    text = own_file.solution().replace("import torch\n", f"import torch\n{lines}", 1)
+    deep = "def deep(n):\n    return n and 1 + deep(n - 1)\n"
+    (own,) = [code for _, name, code in own_file.parts() if name == "causal_mask"]
+    first, last = own.rpartition("    return")[::2]
+    own_new = f"{deep}\n\n{first}    from helper import TABLE\n    assert TABLE == '1' and deep(3000)\n    return{last}"
+    write(NAME, text=text.replace(own, own_new))
+    assert own_file.grade_file(NAME, 5)[5]["causal_mask"] == "passed"
+
+
+def test_check_judges_a_model_whose_file_switches_gradients_off(capsys):
+    text = own_file.solution().replace("import torch\n", "import torch\ntorch.set_grad_enabled(False)\n", 1)
+    small = "source_vocab_size, target_vocab_size, pad_id, 16, 2, 32, 1)\n\n\n# ---- Chapter 8"
+    write("mine.py", text=text.replace("source_vocab_size, target_vocab_size, pad_id)\n\n\n# ---- Chapter 8", small))
+    command_line.main(["check", "mine.py:build", "--no-training"])
+    assert " 0 fail" in capsys.readouterr().out
+
+
+GAP = '    raise NotImplementedError("chapter 5: write causal_mask")\n'
+RIGHT = "return torch.ones(length, length, dtype=torch.bool).tril()"
+GAPS = {  # a file with one gap: what is said of it
+    f"def causal_mask(length):\n    {RIGHT}\n": "passed",
+    f"def causal_mask(length):\n    'a gap'\n{GAP}": "not attempted",
+    f"def causal_mask(length):\n    'a gap'\n    ...\n{GAP}    pass\n": "not attempted",
+    f"def causal_mask(length):\n    'text'\n{GAP}    {RIGHT}\n": "failed: line 4 still raises NotImplementedError",
+    f"def causal_mask(length):\n    mask = 1\n{GAP}": "failed: line 4 still raises NotImplementedError",
+    f"def causal_mask(length):\n    {RIGHT}\n\ndef causal_mask(length):\n{GAP}":
+        "failed: causal_mask is defined in lines 2 and 5, and only the last one counts",
+    f"def causal_mask(length):\n{GAP}\ndef causal_mask(length):\n    {RIGHT}\n": "passed",
+    f"def causal_mask(length):\n    {RIGHT}\n\ndef causal_mask(length):\n    return 1\n":
+        "failed: the causal mask should be a tensor; it is of type int; causal_mask is defined in lines 2 and 5",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("text", GAPS)
+def test_a_forgotten_gap_is_told_with_its_place(text):
+    write(NAME, text=f"import torch\n{text}")
+    said = own_file.grade_file(NAME, 5)[5]["causal_mask"]
+    assert said.startswith(GAPS[text]) and (":" in GAPS[text] or said == GAPS[text]), said
+
+
+def test_a_method_that_stands_twice_is_told_with_its_place():
+    (own,) = [code for _, name, code in own_file.parts() if name == "LayerNorm"]
+    gap = '\n    def forward(self, x):\n        raise NotImplementedError("chapter 6: write LayerNorm")\n'
+    write(NAME, text=f"import torch\nfrom torch import Tensor, nn\n{own}{gap}")
+    assert "forward is defined in lines " in own_file.grade_file(NAME, 6)[6]["LayerNorm"]
