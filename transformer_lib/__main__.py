@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import logging
 import math
@@ -580,7 +581,11 @@ def _env() -> None:
 
 
 def _say(message: object) -> None:
-    click.echo(message, err=True)
+    try:
+        click.echo(message, err=True)
+    except OSError as error:
+        if error.errno != errno.EIO:  # of a terminal that was closed: the work goes on to its end
+            raise
 
 
 def _fail(message: str) -> int:
