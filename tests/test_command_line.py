@@ -590,6 +590,29 @@ def test_check_says_what_holds(mine):
     assert all(line.startswith("pass ") for line in out.splitlines()[:-1])
 
 
+def test_a_dash_is_the_standard_output_of_every_command(mine, tmp_path):
+    """It then has nothing else; what else there is to say is on the error stream."""
+    nonsense(tmp_path / "model")
+    translate = ["translate", "--model", "model", "--beam", 1]
+    said = run(*translate, "a dog runs", "a cat")[1]
+    assert run(*translate, "--output", "-", "a dog runs", "a cat")[:2] == (0, said)
+    (tmp_path / "en").write_text("a dog runs\na cat\n")
+    evaluate = ["evaluate", "--model", "model", "--beam", 1, "--source", "en", "--target", "en"]
+    scores = run(*evaluate)[1]
+    status, out, err = run(*evaluate, "--output", "-")
+    assert (status, out, err.splitlines(keepends=True)[-1]) == (0, said, scores)
+    (tmp_path / "class").mkdir()
+    for name in ("my_transformer.py", "class/anna.py"):
+        (tmp_path / name).write_text("def softmax(scores):\n    pass\n")
+    for command, option in ((["grade", "my_transformer.py"], "--json"), (["grade", "class"], "--csv")):
+        status, told, _ = run(*command, option, "table")
+        assert run(*command, option, "-")[:2] == (status, (tmp_path / "table").read_text("utf-8"))
+        assert told in run(*command, option, "-")[2]
+    assert not (tmp_path / "-").exists()
+    status, _, err = run("check", f"{mine}:good", "--json", "-", "--junit", "-")
+    assert (status, err) == (2, "error: --json and --junit are both -: give each a file of its own\n")
+
+
 def test_check_tells_each_verdict_and_then_the_faults_and_writes_files(mine, tmp_path):
     """With status 1. With JSON on the output, there is nothing else, and the words are on the error stream."""
     command = ["check", f"{mine}:Bad", "--no-training", "--pad-id", 3]

@@ -2,6 +2,7 @@
 
 import json
 import math
+import os
 import shutil
 
 import pytest
@@ -184,6 +185,26 @@ def test_a_directory_with_files_stays_as_it_is(tmp_path):
         with pytest.raises(InputError, match=words):
             export(ours, tmp_path / out)
     assert files_below(tmp_path) == before
+
+
+def test_an_empty_directory_is_filled_wherever_it_is(tmp_path, monkeypatch):
+    """It may be where we are, behind a link, or a volume that nothing can be renamed onto: it stays the same one."""
+    ours = translator(dtype=torch.float32)
+    for name in ("here", "volume", "root"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "root" / "lost+found").mkdir()
+    (tmp_path / "link").symlink_to("volume")
+    before = {name: (tmp_path / name).stat().st_ino for name in ("here", "volume", "root")}
+    monkeypatch.chdir(tmp_path / "here")
+    for out in (".", "../link", "../root"):
+        export(ours, out)
+        assert EngineTranslator(out).translate(["a dog"]) == ours.translate(["a dog"])
+    assert {name: (tmp_path / name).stat().st_ino for name in before} == before
+    assert (tmp_path / "link").is_symlink()
+    files = {"config.json", "model.bin", "shared_vocabulary.json", "tokenizer.json"}
+    assert [set(os.listdir(tmp_path / name)) for name in before] == [files, files, files | {"lost+found"}]
+    with pytest.raises(InputError, match="already holds files"):
+        export(ours, ".")
 
 
 @pytest.mark.parametrize("name", ["model.bin", "config.json", "tokenizer.json", "shared_vocabulary.json"])

@@ -3,6 +3,7 @@
 import errno
 import fcntl
 import os
+import socket
 import stat
 import subprocess
 import sys
@@ -136,6 +137,68 @@ def test_writers_of_one_file_do_not_meet(tmp_path):
     assert not errors
     assert content(tmp_path) == {"a": b"the outer one"}
     assert stat.S_IMODE((tmp_path / "a").stat().st_mode) == 0o640
+
+
+@pytest.mark.parametrize("places", [["link"], ["link", "again"]])
+def test_what_a_link_leads_to_is_replaced_and_the_link_stays(tmp_path, places):
+    """Also a link to a link, and one to a file that is not there yet."""
+    (tmp_path / "files").mkdir()
+    target = Path("files", "a")
+    for place in places:
+        (tmp_path / place).symlink_to(target)
+        target = Path(place)
+    for data in ("new", "newer"):
+        atomic_write(tmp_path / places[-1], data)
+        assert (tmp_path / "files" / "a").read_text() == data
+        assert content(tmp_path / "files").keys() == {"a"}
+    assert all((tmp_path / place).is_symlink() for place in places)
+    (tmp_path / "ring").symlink_to("ring")
+    refused(["cannot write", tmp_path / "ring", os.strerror(errno.ELOOP)], atomic_write, tmp_path / "ring", "x")
+
+
+def test_a_pipe_is_written_into_and_stays(tmp_path):
+    """Nobody waits for a reader that is not there; one that has enough is no error."""
+    os.mkfifo(pipe := tmp_path / "pipe")
+    refused(["nobody reads the pipe", pipe], atomic_write, pipe, "lost")
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    atomic_write(pipe, "some")
+    assert os.read(reader, 100) == b"some"
+    os.close(reader)
+    with subprocess.Popen(["head", "-c", "3", pipe], stdout=subprocess.PIPE) as head:
+        descriptor = os.open(pipe, os.O_WRONLY)  # waits for the reader
+        atomic_write(pipe, b"abc" + bytes(2**20))  # more than a pipe holds
+        os.close(descriptor)
+        assert head.stdout.read() == b"abc"
+    assert pipe.is_fifo()
+    assert os.listdir(tmp_path) == ["pipe"]
+
+
+def test_what_is_open_is_written_into_where_it_stands(tmp_path):
+    """Such as /dev/stdout and what a shell makes of >(…); of a file what was there before stays."""
+    with (tmp_path / "a").open("wb", buffering=0) as file:
+        file.write(b"before, ")
+        atomic_write(f"/dev/fd/{file.fileno()}", "here, ")
+        file.write(b"after")
+    assert content(tmp_path) == {"a": b"before, here, after"}
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        atomic_write(f"/dev/fd/{theirs.fileno()}", "x")
+        assert ours.recv(9) == b"x"
+    refused(["cannot write /dev/fd/", os.strerror(errno.EBADF)], atomic_write, f"/dev/fd/{theirs.fileno() + 99}", "x")
+
+
+def test_a_device_stays_a_device_and_a_full_one_is_said_to_be_full(tmp_path, monkeypatch):
+    """A rename onto it would be the end of it; so nothing at all is renamed."""
+    monkeypatch.setattr(Path, "replace", failure(errno.EPERM))
+    atomic_write("/dev/null", "x")
+    (tmp_path / "null").symlink_to("/dev/null")
+    atomic_write(tmp_path / "null", "x")
+    if Path("/dev/full").exists():  # not on a Mac
+        refused(["cannot write /dev/full", os.strerror(errno.ENOSPC), "free some space"], atomic_write, "/dev/full", "x")
+    with socket.socket(socket.AF_UNIX) as ours:
+        ours.bind(str(tmp_path / "socket"))
+        refused(["cannot write", tmp_path / "socket", "choose another"], atomic_write, tmp_path / "socket", "x")
+    assert sorted(os.listdir(tmp_path)) == ["null", "socket"]
 
 
 @pytest.mark.parametrize(("owner", "name", "number"), [

@@ -50,10 +50,20 @@ TORCHRUN = ["-m", "torch.distributed.run"]
 
 @pytest.fixture(autouse=True)
 def _ctrl_c_arrives():
-    """A shell makes what it starts in the background deaf to Ctrl-C, and children inherit that."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    """A shell makes what it starts in the background deaf to Ctrl-C, and children inherit that.
+
+    The others would be the end of the tests where nobody takes them.
+    """
+
+    def unexpected(number, _):
+        raise AssertionError(f"nobody took signal {number}")
+
+    kinds = {signal.SIGINT: signal.default_int_handler}
+    kinds |= dict.fromkeys([signal.SIGHUP, signal.SIGUSR1, signal.SIGXCPU], unexpected)
+    before = {number: signal.signal(number, handler) for number, handler in kinds.items()}
     yield
-    signal.signal(signal.SIGINT, before)
+    for number, handler in before.items():
+        signal.signal(number, handler)
 
 
 @pytest.fixture(scope="module")
@@ -169,10 +179,14 @@ def test_a_second_run_into_the_same_place_is_refused(ranks, resume, children, wh
     ends_like(whole, out)
 
 
-@pytest.mark.parametrize(("number", "stops"), [(signal.SIGINT, [2, 5]), (signal.SIGTERM, [3, 7])])
+@pytest.mark.parametrize(("number", "stops"), [
+    (signal.SIGINT, [2, 5]), (signal.SIGTERM, [3, 7]), (signal.SIGHUP, [2]), (signal.SIGUSR1, [4]),
+    (signal.SIGXCPU, [7]),
+])  # fmt: skip
 def test_a_signal_lets_the_step_finish_and_saves(number, stops, whole, tmp_path):
     """In the middle of these steps. The log has the undisturbed run's rows and no others."""
-    before = [signal.getsignal(kind) for kind in (signal.SIGINT, signal.SIGTERM)]
+    kinds = {signal.SIGINT, signal.SIGTERM, number}
+    before = {kind: signal.getsignal(kind) for kind in kinds}
     done = 0
     for stop in stops:
         ask = in_step(stop - done, lambda: os.kill(os.getpid(), number))
@@ -181,8 +195,33 @@ def test_a_signal_lets_the_step_finish_and_saves(number, stops, whole, tmp_path)
         assert state_of(tmp_path)[1]["state"]["step"] == stop
         assert [row["step"] for row in log_of(tmp_path)] == [step for step in (3, 6) if step <= stop]
         done = stop
-    assert [signal.getsignal(kind) for kind in (signal.SIGINT, signal.SIGTERM)] == before
+    assert {kind: signal.getsignal(kind) for kind in kinds} == before
     ends_like(whole, tmp_path)
+
+
+def test_a_terminal_that_is_closed_is_no_obstacle(whole, tmp_path):
+    """What is said goes nowhere; the step is finished and saved, also if the terminal goes before the signal comes."""
+    program = [
+        "import sys",
+        "from test_interruption import in_step, trained",
+        "from transformer_lib import __main__ as command_line",
+        "def close(): sys.stdin.readline() if print('ready', flush=True) is None else None",
+        "command_line._LOGGER.setLevel('INFO')",
+        "with in_step(2, close): trained(sys.argv[1])",
+    ]
+    ours, theirs = os.openpty()
+    path = os.pathsep.join(str(ROOT / name) for name in ("", "tests", "experiments"))
+    with subprocess.Popen(
+        [sys.executable, "-c", "\n".join(program), tmp_path], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+        stderr=theirs, env=ENVIRONMENT | {"PYTHONPATH": path}, text=True,
+    ) as process:  # fmt: skip
+        assert process.stdout.readline() == "ready\n"
+        os.close(ours)
+        os.close(theirs)
+        process.stdin.write("\n")
+        process.stdin.close()
+    assert process.returncode == 0
+    assert timeless(log_of(tmp_path)) == whole.log
 
 
 @pytest.mark.parametrize("world", [1, 2])

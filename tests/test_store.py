@@ -7,6 +7,7 @@ import subprocess
 import sys
 import tracemalloc
 from collections import Counter
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
@@ -223,6 +224,28 @@ def test_bad_texts_are_named_before_anything_is_written(tmp_path, monkeypatch):
     with pytest.raises(InputError, match="no usable pair among 1"):
         opened(corpus)
     assert list((tmp_path / "store").iterdir()) == []
+
+
+@contextmanager
+def piped(path):
+    """The name of a pipe from which the content of a file comes, once."""
+    with subprocess.Popen(["cat", path], stdout=subprocess.PIPE) as process:
+        yield f"/dev/fd/{process.stdout.fileno()}"
+
+
+def test_a_text_that_can_be_read_once_is_copied_first(texts, tmp_path):
+    """Nothing is left of the copy, the store is found again, and a mistake is told of the pipe."""
+    named = opened(LargeCorpus(*texts, tmp_path / "named"))
+    kept = []
+    for _ in range(2):
+        with piped(texts[0]) as source, piped(texts[1]) as target:
+            assert opened(LargeCorpus(source, target, tmp_path / "piped")).checksum == named.checksum
+        kept.append((tmp_path / "piped" / "tokens.npy").stat().st_ino)
+    assert kept[0] == kept[1]
+    assert sorted(os.listdir(tmp_path / "piped")) == sorted(os.listdir(tmp_path / "named"))
+    with piped(os.devnull) as target, pytest.raises(InputError, match=f"^{target} is empty"):
+        opened(LargeCorpus(texts[0], target, tmp_path / "none" / "store"))
+    assert not (tmp_path / "none").exists()
 
 
 def test_an_epoch_needs_as_much_memory_for_many_pairs_as_for_few(tmp_path):

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import logging
 import math
@@ -35,7 +36,7 @@ from transformer_lib.data.corpora import is_blank
 from transformer_lib.engine import export, load
 from transformer_lib.exercises import classroom, own_file, try_parts
 from transformer_lib.exercises.progress import progress
-from transformer_lib.files import InputError, atomic_write, one_line, printable
+from transformer_lib.files import InputError, atomic_write, is_plain, one_line, open_to_write, printable
 from transformer_lib.loading import as_before, function_of, source_of
 from transformer_lib.model import Transformer
 from transformer_lib.precision import PRECISIONS, prepare_device
@@ -65,14 +66,20 @@ class _Name(click.ParamType):
 
 
 class _File(_Name):
-    """The name of a file to write, refused before anything is computed if its directory is not there."""
+    """The name of what to write, refused before anything is computed if it cannot be; - is the standard output."""
 
     def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
         path = Path(super().convert(value, param, ctx))
+        if value == "-":
+            return value
         if path.is_dir():
             self.fail(f"{path} is a directory; expected a file: name one in it", param, ctx)
         if not path.parent.is_dir():
             self.fail(f"there is no directory {path.parent}; expected one: make it, or name another", param, ctx)
+        if path.exists() and not is_plain(path):
+            opened = open_to_write(path)
+            if ctx is not None:  # to the end, as the reader of a pipe would take this for all of it
+                ctx.call_on_close(lambda: os.close(opened))
         return value
 
 
@@ -119,7 +126,7 @@ _model = _options(
         type=_COUNT,
         help="tokens of a translation at most (10 and twice the sentence's, or what training saw)",
     ),
-    click.option("--output", type=_File(), help="write the translations to this file"),
+    click.option("--output", type=_File(), help="write the translations to this file; - is the standard output"),
     _where,
     _precision,
 )
@@ -235,7 +242,7 @@ def _translate(
 
 def _write(answers: Iterable[str], output: str | None) -> None:
     """Each on a line of a file, or at once on standard output."""
-    if output:
+    if output and output != "-":
         atomic_write(output, "".join(f"{answer}\n" for answer in answers))
     else:
         for answer in answers:
@@ -277,7 +284,8 @@ def _evaluate(
     answers = _answers(translator, model, pairs.source, beam_size=beam, length_penalty=length_penalty, **search)
     if output:
         _write(answers, output)
-    click.echo(json.dumps(evaluate_bleu(answers, pairs.target, papers=papers, tokenize=tokenize)))
+    scores = evaluate_bleu(answers, pairs.target, papers=papers, tokenize=tokenize)
+    click.echo(json.dumps(scores), err=output == "-")
 
 
 @_commands.command("export")
@@ -413,6 +421,8 @@ def _check(factory: str, sizes: tuple[int, int], as_json: str | None, as_junit: 
     a pass does not prove.
     """  # noqa: D301, for click \b means: leave these lines as they are
     options |= {"source_vocab_size": sizes[0], "target_vocab_size": sizes[1]}
+    if as_json is not None and as_json == as_junit:
+        raise InputError(f"--json and --junit are both {as_json}: give each a file of its own")
     out = sys.stderr if "-" in (as_json, as_junit) else sys.stdout
     with redirect_stdout(sys.stderr):
         with as_before():  # what it prints comes before the progress
@@ -424,10 +434,8 @@ def _check(factory: str, sizes: tuple[int, int], as_json: str | None, as_junit: 
                 report = _run_suite(factory, build, options["family"] or "encoder-decoder", told | options)
     click.echo("\n".join(["", *report.fault_lines, report.summary] if report.faults else [report.summary]), file=out)
     for file, text in ((as_json, report.to_json()), (as_junit, report.to_junit())):
-        if file == "-":
-            click.echo(text)
-        elif file:
-            atomic_write(file, text + "\n")
+        if file:
+            _put(text + "\n", file)
     if report.findings and all(finding.verdict == "not applicable" for finding in report.findings):
         raise InputError(f"no property applies to {factory}: the lines above say why")
     return 0 if report.holds else 1
@@ -443,6 +451,14 @@ def _run_suite(factory: str, build: Callable[..., Any], family: str, options: di
         sides = "source, target" if family == "encoder-decoder" else "tokens"
         called = f"called as model({sides}) with whole numbers (batch, length)"
         raise InputError(f"cannot run {factory}, {called}: {one_line(error)}") from error
+
+
+def _put(text: str, file: str) -> None:
+    """Write a text to a file, or to the standard output."""
+    if file == "-":
+        click.echo(text, nl=False)
+    else:
+        atomic_write(file, text)
 
 
 @contextmanager
@@ -497,8 +513,12 @@ def _start(folder: str, **options: Any) -> None:
 
 @_commands.command("grade")
 @click.argument("file", default=own_file.NAME, metavar="[FILE]", type=_Name())
-@click.option("--json", "as_json", type=_File(), metavar="FILE", help="also write the verdicts as JSON")
-@click.option("--csv", "as_csv", type=_File(), metavar="FILE", help="mark all files of a folder, and write a table")
+@click.option(
+    "--json", "as_json", type=_File(), metavar="FILE", help="also write the verdicts as JSON; - is the standard output"
+)
+@click.option(
+    "--csv", "as_csv", type=_File(), metavar="FILE", help="mark all files of a folder, and write a table (- as above)"
+)
 @click.option("--seconds", default=300, type=click.IntRange(1), help="with --csv, processor time for each file (300)")
 def _grade(file: str, as_json: str | None, as_csv: str | None, seconds: int) -> int:
     """Say how the parts of my_transformer.py, or of FILE, fare: passed, failed and why, or not attempted.
@@ -518,28 +538,28 @@ def _grade(file: str, as_json: str | None, as_csv: str | None, seconds: int) -> 
         (chapter, name, *said.partition(": ")) for chapter, parts in chapters.items() for name, said in parts.items()
     ]
     for chapter, name, verdict, _, why in rows:
-        click.echo(f"{chapter:2}  {name:20} {verdict}{why and ': '}{why}")
+        click.echo(f"{chapter:2}  {name:20} {verdict}{why and ': '}{why}", err=as_json == "-")
     if as_json:
         parts = [{"chapter": row[0], "part": row[1], "verdict": row[2], "why": row[4]} for row in rows]
         report = {"schema": 1, "course": transformer_lib.__version__, "file": printable(file), "parts": parts}
-        atomic_write(as_json, json.dumps(report, indent=1, ensure_ascii=False) + "\n")
+        _put(json.dumps(report, indent=1, ensure_ascii=False) + "\n", as_json)
     return int("failed" in [row[2] for row in rows])
 
 
 def _mark(folder: str, as_csv: str, seconds: int) -> int:
     """Mark a class; what is marked so far is in the table, unless that cannot be written twice."""
     marked: list[tuple[str, dict[str, str]]] = []
-    again = Path(as_csv).is_file() or not Path(as_csv).exists()
+    again = as_csv != "-" and is_plain(as_csv)
     try:
         for name, verdicts in classroom.mark_class(folder, seconds=seconds):
             marked.append((name, verdicts))
             passed = f"{[*verdicts.values()].count('passed')} passed"
-            click.echo(f"{name:40} {verdicts.get('error', passed)}")
+            click.echo(f"{name:40} {verdicts.get('error', passed)}", err=as_csv == "-")
             if again:
                 atomic_write(as_csv, classroom.table(marked))
     finally:
         if not again:
-            atomic_write(as_csv, classroom.table(marked))
+            _put(classroom.table(marked), as_csv)
     for line in classroom.left_out(folder):
         _say(line)
     return 0
@@ -592,7 +612,11 @@ def _env() -> None:
 
 
 def _say(message: object) -> None:
-    click.echo(printable(str(message)), err=True)
+    try:
+        click.echo(printable(str(message)), err=True)
+    except OSError as error:
+        if error.errno != errno.EIO:  # of a terminal that was closed: the work goes on to its end
+            raise
 
 
 def _fail(message: str) -> int:

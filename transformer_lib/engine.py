@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import shutil
 from itertools import groupby
 from numbers import Integral
@@ -28,7 +29,7 @@ def export(translator: Translator, path: str | Path, *, quantization: str | None
 
     Args:
         translator: its model is a `Transformer`, not a subclass.
-        path: a directory that does not exist yet, or is empty.
+        path: a directory that does not exist yet, or is empty; an empty one is filled, wherever it lies.
         quantization: how to store the matrices: "int8", "int16" or "float16"; None = float32.
 
     Raises:
@@ -38,14 +39,19 @@ def export(translator: Translator, path: str | Path, *, quantization: str | None
     folder = Path(path)
     spec = _specification(translator)
     spec.optimize(quantization)
-    part = part_of(folder)
+    there = os.path.exists(folder)  # which also answers if we may not look
+    part = part_of(folder / "model" if there else folder)
     try:
-        if folder.exists() and any(folder.iterdir()):
+        if there and any(path.name != "lost+found" for path in folder.iterdir()):  # which a file system has at its root
             raise InputError(f"{folder} already holds files: choose another directory to export to")
         part.mkdir(parents=True)
         spec.save(str(part))
         translator.tokenizer.save(part / "tokenizer.json")
-        part.replace(folder)
+        if there:  # it may be mounted, or be where we are
+            for file in sorted(part.iterdir(), key=lambda file: file.name == "model.bin"):  # without it, no model
+                file.replace(folder / file.name)
+        else:
+            part.replace(folder)
     except OSError as error:
         raise InputError(f"cannot write {folder}: {error.strerror or error}") from error
     finally:

@@ -2,11 +2,14 @@
 
 """Files that are either whole or not there, one writer at a time, and errors that say what to do."""
 
+import errno
 import os
 import secrets
+import shutil
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import safetensors
 
@@ -30,25 +33,36 @@ def one_line(error: BaseException) -> str:
 def atomic_path(path: str | Path) -> Iterator[Path]:
     """Give a temporary name to write to; rename it to `path` if the block succeeds, delete it if not.
 
+    A device or a pipe is never replaced: what the block wrote is copied into it.
+
     Args:
-        path: the file to create, or to replace with its permissions kept. Its folder is made if it is missing.
+        path: the file to create, or to replace with its permissions kept, or a link to it, which stays. Its folder is
+            made if it is missing.
 
     Raises:
-        InputError: the folder or the file cannot be written (read-only, full disk, no such place).
+        InputError: the folder or the file cannot be written (read-only, full disk, no such place, an unread pipe).
     """
     path = Path(path)
-    part = part_of(path)
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        place = _followed(path)
+        if not is_plain(place):
+            with TemporaryDirectory() as folder:
+                part = Path(folder, "part")
+                part.touch()
+                yield part
+                _pour(part, place)
+            return
+        part = part_of(place)
+        place.parent.mkdir(parents=True, exist_ok=True)
         try:
             part.touch(exist_ok=False)
-            mode = (path if path.exists() else part).stat().st_mode
+            mode = (place if place.exists() else part).stat().st_mode
             yield part
             with part.open("rb+") as file:
                 part.chmod(mode)  # some writers make their files private; and somebody may have made the old one so
                 os.fsync(file.fileno())
-            part.replace(path)
-            _flush_names(path.parent)
+            part.replace(place)
+            _flush_names(place.parent)
         finally:
             part.unlink(missing_ok=True)
     except (OSError, safetensors.SafetensorError) as error:  # safetensors wraps the operating system's errors
@@ -63,8 +77,55 @@ def part_of(path: Path) -> Path:
 def _cannot_write(path: Path, error: Exception) -> InputError:
     if isinstance(error, IsADirectoryError):
         return InputError(f"{path} is a directory; expected a file: name another place")
-    reason = getattr(error, "strerror", None) or error
-    return InputError(f"cannot write {path}: {reason}; free some space or choose another place")
+    reason, number = getattr(error, "strerror", None) or error, getattr(error, "errno", None)
+    if number == errno.ENXIO and path.is_fifo():
+        return InputError(f"nobody reads the pipe {path}: start its reader first, or name a file")
+    space = "free some space or " if number in (None, errno.ENOSPC, errno.EDQUOT, errno.EFBIG) else ""
+    return InputError(f"cannot write {path}: {reason}; {space}choose another place")
+
+
+def _is_open(path: Path) -> bool:
+    """Whether a name is that of something a process has open, as /dev/fd/1 is."""
+    folder = os.path.realpath(path.parent)
+    return folder in ("/dev/fd", os.path.realpath("/dev/fd")) or folder.startswith("/proc/")
+
+
+def _followed(path: Path) -> Path:
+    """Where the links of a name lead, up to what a process has open: only the system follows from there."""
+    for _ in range(40):
+        if _is_open(path) or not path.is_symlink():
+            return path
+        path = path.parent / path.readlink()
+    raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
+
+
+def is_plain(path: str | Path) -> bool:
+    """Whether a name is free, or that of a file or a folder: no device, pipe or socket, and nothing in /dev/fd."""
+    path = _followed(Path(path))
+    return not _is_open(path) and (not path.exists() or path.is_file() or path.is_dir())
+
+
+def open_to_write(path: str | Path) -> int:
+    """The descriptor of what is no plain file. A pipe must have its reader.
+
+    Raises:
+        InputError: it cannot be opened.
+    """
+    place = _followed(Path(path))
+    try:
+        if os.path.realpath(place.parent) == os.path.realpath("/dev/fd") and place.name.isdigit():
+            return os.dup(int(place.name))  # a file that is open keeps its end, and a socket has no other way
+        descriptor = os.open(place, os.O_WRONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0))
+        os.set_blocking(descriptor, True)
+        return descriptor
+    except OSError as error:
+        raise _cannot_write(Path(path), error) from error
+
+
+def _pour(part: Path, place: Path) -> None:
+    """Copy a file into what is no plain file, or as much as its reader wants."""
+    with part.open("rb") as data, suppress(BrokenPipeError), os.fdopen(open_to_write(place), "wb") as file:
+        shutil.copyfileobj(data, file)
 
 
 def _flush_names(folder: Path) -> None:

@@ -194,7 +194,7 @@ def train_translator(
     Raises:
         InputError: `out` holds a run that cannot be resumed, there is no usable pair, or what `train` refuses.
         ValueError: a setting is out of its range.
-        KeyboardInterrupt: after Ctrl-C or SIGTERM.
+        KeyboardInterrupt: after Ctrl-C or another signal that `train` knows.
     """
     prepare_device(device)
     out, settings, sizes = Path(out), TrainingConfig(**preset["training"]), preset["tokenizer"]

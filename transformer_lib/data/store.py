@@ -8,12 +8,14 @@ import hashlib
 import json
 import math
 import os
+import shutil
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
 from itertools import accumulate, chain, islice
 from pathlib import Path
-from tempfile import TemporaryFile
+from tempfile import TemporaryDirectory, TemporaryFile
 from typing import IO, Any
 
 import numpy as np
@@ -186,7 +188,7 @@ class PairStore:
 class LargeCorpus:
     """Two text files, line by line translations of each other, and the folder for their `PairStore`.
 
-    With `hold_out`, one pair in twenty but at most 500 are put aside for validation.
+    A pipe is read once and copied. With `hold_out`, one pair in twenty but at most 500 are put aside for validation.
     """
 
     source: str | Path
@@ -206,6 +208,9 @@ class LargeCorpus:
             InputError: a file cannot be read, is empty or not UTF-8, the files have different numbers of lines, no pair
                 is usable, or the folder cannot be written.
         """
+        if any(Path(path).is_fifo() for path in (self.source, self.target)):
+            with self._copied() as copies:
+                return copies.open(max_len=max_len, vocab_size=vocab_size, tokenizer=tokenizer)
         made_of: dict[str, Any] = {"source": _digest(self.source), "target": _digest(self.target)}
         made_of |= {"max_len": max_len, "hold_out": self.hold_out}
         if tokenizer is not None:
@@ -232,6 +237,33 @@ class LargeCorpus:
                 return store
             self._build(made_of, sizes[0], vocab_size, tokenizer)
             return PairStore(self.folder)
+
+    @contextmanager
+    def _copied(self) -> Iterator[LargeCorpus]:
+        """The same with copies of what can be read once only, which errors call by its own name."""
+        names, folder = (self.source, self.target), Path(self.folder)
+        made = [place for place in (folder, *folder.parents) if not place.exists()]
+        copies = list(names)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            with TemporaryDirectory(dir=folder) as place:
+                for number, name in enumerate(names):
+                    if Path(name).is_fifo():
+                        copies[number] = Path(place, str(number))
+                        with open(name, "rb") as text, open(copies[number], "wb") as file:
+                            shutil.copyfileobj(text, file)
+                yield replace(self, source=copies[0], target=copies[1])
+        except OSError as error:
+            raise InputError(f"cannot copy the texts into {folder}: {error.strerror or error}") from error
+        except InputError as error:
+            said = str(error)
+            for name, copy in zip(names, copies):
+                said = said.replace(str(copy), str(name))
+            raise InputError(said) from error
+        finally:
+            for empty in made:
+                with suppress(OSError):  # it is not
+                    empty.rmdir()
 
     def _pairs(self, step: int, held_out: list[tuple[str, str]] | None = None) -> Iterator[tuple[str, str]]:
         """All pairs but each `step`-th, which goes to `held_out`."""

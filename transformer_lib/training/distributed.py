@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -14,7 +15,10 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
+from transformer_lib.files import InputError, one_line
 from transformer_lib.precision import prepare_device
+
+_LOGGER = logging.getLogger("transformer_lib")
 
 
 def rank_and_world_size() -> tuple[int, int]:
@@ -27,17 +31,46 @@ def is_first_process() -> bool:
     return rank_and_world_size()[0] == 0
 
 
+def _started_as() -> tuple[int, int]:
+    """Rank and world size that the environment names; a WORLD_SIZE that stands alone is somebody else's."""
+    given = {name: os.environ.get(name) for name in ("WORLD_SIZE", "RANK", "MASTER_ADDR", "MASTER_PORT")}
+    if given["WORLD_SIZE"] in (None, "", "1"):
+        return 0, 1
+    said = "the environment has " + ", ".join(f"{name}={value}" for name, value in given.items() if value)
+    remedy = "start the processes with torchrun, or unset WORLD_SIZE to train in one"
+    if not (given["RANK"] or given["MASTER_ADDR"] or given["MASTER_PORT"]):
+        _LOGGER.warning("%s and nothing else of torchrun's: this process trains alone", said)
+        return 0, 1
+    if lacking := [name for name, value in given.items() if not value]:
+        raise InputError(f"{said}, but no {' and no '.join(lacking)}: {remedy}")
+    try:
+        rank, world = int(given["RANK"] or ""), int(given["WORLD_SIZE"] or "")
+        if not (0 <= rank < world and 0 <= int(given["MASTER_PORT"] or "") < 2**16):
+            raise ValueError
+    except ValueError as error:
+        raise InputError(f"{said}; expected whole numbers, RANK below WORLD_SIZE: {remedy}") from error
+    return rank, world
+
+
 @contextmanager
 def process_group(device: str) -> Iterator[str]:
-    """Join the processes that `torchrun` started, if it did; give this one its device, "cpu" or a GPU of its own."""
-    if int(os.environ.get("WORLD_SIZE", 1)) == 1:
+    """Join the processes that `torchrun` started, if it did; give this one its device, "cpu" or a GPU of its own.
+
+    Raises:
+        InputError: some of the variables that `torchrun` sets are missing or wrong, or the processes do not meet.
+    """
+    rank, world = _started_as()
+    if world == 1:
         yield device
         return
     if device == "cuda":
-        device = f"cuda:{os.environ['LOCAL_RANK']}"
+        device = f"cuda:{os.environ.get('LOCAL_RANK') or rank % torch.cuda.device_count()}"
     if prepare_device(device).type == "cuda":
         torch.cuda.set_device(device)
-    dist.init_process_group("gloo" if device == "cpu" else "nccl")
+    try:
+        dist.init_process_group("gloo" if device == "cpu" else "nccl")
+    except (RuntimeError, ValueError, OSError) as error:
+        raise InputError(f"the {world} processes do not meet ({one_line(error)}): start them with torchrun") from error
     try:
         yield device
     finally:

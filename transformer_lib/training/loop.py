@@ -57,6 +57,11 @@ if TYPE_CHECKING:
 
 _LOGGER = logging.getLogger("transformer_lib.training")
 READ_EVERY = {"cuda": 10}  # steps between two looks at their results, for which the program must wait
+STOP = [  # Ctrl-C; a batch system; a terminal that is closed; Slurm's --signal=USR1@120; `ulimit -t`
+    getattr(signal, name)
+    for name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGUSR1", "SIGXCPU")
+    if hasattr(signal, name)  # Windows has the first two
+]
 
 
 @contextmanager
@@ -235,7 +240,7 @@ def _settings(config: TrainingConfig, pairs: Pairs | PairStore) -> dict[str, Any
 
 @contextmanager
 def stop_signals(folder: str | Path | None, noted: list[int]) -> Iterator[None]:
-    """Inside the block SIGINT (Ctrl-C) and SIGTERM stop nothing and are noted, if there is a folder to save in.
+    """Inside the block what stops a process (`STOP`) stops nothing and is noted, if there is a folder to save in.
 
     A second Ctrl-C interrupts at once, unless there are several processes: what launched them sends each signal again.
     """
@@ -247,7 +252,7 @@ def stop_signals(folder: str | Path | None, noted: list[int]) -> Iterator[None]:
             signal.signal(number, before[number])
 
     if folder is not None and threading.current_thread() is threading.main_thread():  # Python allows it nowhere else
-        for number in (signal.SIGINT, signal.SIGTERM):
+        for number in STOP:
             if signal.getsignal(number) not in (signal.SIG_IGN, None):  # what is ignored stays ignored
                 before[number] = signal.signal(number, note)
     try:
@@ -376,7 +381,7 @@ def train(
     """Train a model on pairs of token lists.
 
     Several processes that `torch.distributed` has joined train one model together: each computes its share of every
-    step. With `out`, Ctrl-C and SIGTERM let the step at hand finish, and save where it stands. On a GPU the loop looks
+    step. With `out`, Ctrl-C and other signals of `STOP` let the step at hand finish, and save where it stands. On a GPU the loop looks
     at losses, clock and signals once in ten steps. If its memory is too small for a batch, it computes one half after
     the other, or smaller parts, for the same step. The global random numbers stay as they were.
 
@@ -406,7 +411,7 @@ def train(
             another run is training there, its state does not belong to this run, a loss or a gradient is no longer
             finite, the device is none of these, or its memory is too small for a single pair or for the optimiser.
         ValueError: there is no pair, `patience` without `val_pairs`, or `average` above 1 without `out`.
-        KeyboardInterrupt: after Ctrl-C or SIGTERM.
+        KeyboardInterrupt: after a signal of `STOP`.
     """
     place = prepare_device(device, config.precision)
     if config.patience is not None and not val_pairs:
