@@ -452,7 +452,7 @@ def test_shipped_files_are_found_here_then_in_checkout_package_and_cache(tmp_pat
 
 
 def test_a_sentence_passes_few_functions():
-    """At most 35 named ones of the library, from `translate` to the answer: somebody can read them all."""
+    """At most 36 named ones of the library, from `translate` to the answer: somebody can read them all."""
     translator, passed = Translator.from_pretrained("multi30k-en-de"), set()
     package = str(Path(translation.__file__).parent)
 
@@ -469,4 +469,4 @@ def test_a_sentence_passes_few_functions():
         sys.setprofile(before)
     assert answer
     assert "search.py: beam_search" in passed
-    assert len(passed) <= 35, "\n".join(sorted(passed))
+    assert len(passed) <= 36, "\n".join(sorted(passed))

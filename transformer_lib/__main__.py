@@ -42,7 +42,7 @@ from transformer_lib.model import Transformer
 from transformer_lib.precision import PRECISIONS, prepare_device
 from transformer_lib.recipes import PRESETS, goes_on, preset_for, read_corpus, train_translator, training_data
 from transformer_lib.training.distributed import is_first_process, process_group
-from transformer_lib.translation import KEPT, TOKENIZERS, Translator, bleu_with, evaluate_bleu, papers_form
+from transformer_lib.translation import KEPT, TOKENIZERS, Translator, bleu_with, evaluate_bleu, in_nfc, papers_form
 
 
 class _Lines(logging.Handler):
@@ -132,7 +132,31 @@ _model = _options(
 )
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]}, no_args_is_help=False)
+class _Command(click.Command):
+    """A command that refuses an option given twice, where the last would silently replace the others."""
+
+    def make_parser(self, ctx: click.Context) -> Any:
+        parser = super().make_parser(ctx)
+        parse = parser.parse_args
+
+        def parse_once(args: list[str]) -> tuple[dict[str, Any], list[str], list[click.Parameter]]:
+            values, rest, order = parse(args)
+            for option in order:
+                often, several = order.count(option), getattr(option, "multiple", True) or option.is_eager
+                if often > 1 and not several:
+                    join = ", put several files into one" if option.name in ("source", "target") else ""
+                    raise click.UsageError(f"{option.opts[0]} is given {often} times; expected once{join}", ctx)
+            return values, rest, order
+
+        parser.parse_args = parse_once
+        return parser
+
+
+class _Group(click.Group):
+    command_class = _Command
+
+
+@click.group(cls=_Group, context_settings={"help_option_names": ["-h", "--help"]}, no_args_is_help=False)
 @click.version_option(transformer_lib.__version__, prog_name="tested-transformer")
 def _commands() -> None:
     """Train, use and check a translator."""
@@ -229,6 +253,8 @@ def _translate(
 ) -> None:  # fmt: skip
     """Translate sentences, or standard input line by line. Put -- before a sentence that begins with a dash."""
     translator, search = _load(model, architecture, max_length, device=device, precision=precision)
+    for sentence in filter(os.path.isfile, sentences):
+        _say(f"warning: {sentence} is a file, and its name was taken as a sentence: for its lines, write < {sentence}")
     groups = [list(sentences)] if sentences else _standard_input()
     options: dict[str, Any] = {"beam_size": max(beam, n_best or 1), "length_penalty": length_penalty} | search
     if n_best is None:
@@ -274,6 +300,8 @@ def _evaluate(
         _say(
             "warning: source and target are the same, so a model that copies would have the best score: name two files"
         )
+    if other := sum(given != ours for given, ours in zip(pairs.target, in_nfc(pairs.target))):
+        _say(f"{other} references were brought into NFC, the normal form of the translations")
     if protocol == "papers" and tokenize != "13a":
         raise InputError(f"--tokenize {tokenize} does not go with --protocol papers: leave one out")
     papers = (data["target"] or "de").rpartition(".")[2] if protocol == "papers" else None  # test.de, or de

@@ -7,9 +7,10 @@ from __future__ import annotations
 import json
 import math
 import re
+import unicodedata
 import warnings
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict
 from numbers import Integral
@@ -21,7 +22,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
 from transformer_lib.data import Tokenizer
-from transformer_lib.data.corpora import is_blank
+from transformer_lib.data.corpora import is_blank, texts_of
 from transformer_lib.decoding import Hypothesis, beam_search
 from transformer_lib.files import InputError, atomic_write, one_line, user_cache
 from transformer_lib.model import Transformer, TransformerConfig, evaluation
@@ -139,7 +140,7 @@ class Translator:
 
     def translate(
         self,
-        sentences: Sequence[str],
+        sentences: Iterable[str],
         *,
         beam_size: int = 5,
         length_penalty: float = 1.0,
@@ -150,7 +151,7 @@ class Translator:
         """Translate sentences, each by itself.
 
         Args:
-            sentences: strings; an empty or blank one is answered by an empty string. One that is longer than
+            sentences: strings, in anything that `texts_of` reads, by their places; an empty or blank one is answered by an empty string. One that is longer than
                 the model's `max_len` is cut, with a warning.
             beam_size: hypotheses kept; 1 is greedy.
             length_penalty: the exponent of the length in the score, see `beam_search`.
@@ -167,11 +168,7 @@ class Translator:
             ValueError: `batch_size` or `beam_size` is below 1, `length_penalty` not from 0 to 50, or `max_length` not
                 from 1 to the model's `max_len`.
         """
-        if isinstance(sentences, str):
-            raise TypeError(f"expected a list of sentences; got one string, {sentences!r}")
-        for text in (sentences := list(sentences)):
-            if not isinstance(text, str):
-                raise TypeError(_NO_TEXT % repr(text))
+        sentences = list(texts_of(sentences))
         for name, size in (("batch_size", batch_size), ("beam_size", beam_size)):
             if not isinstance(size, Integral) or size < 1:
                 raise ValueError(f"{name} must be a whole number, at least 1; got {size!r}")
@@ -355,8 +352,8 @@ def _warn_of_words(references: Sequence[str], bleu: Any, tokenize: str) -> None:
         warnings.warn(f"no reference has four words or signs; {why}", stacklevel=3)
 
 
-def papers_form(sentences: Sequence[str], language: str) -> list[str]:
-    """Sentences as papers score them: lower-cased, punctuation normalised, cut into tokens as Moses does.
+def papers_form(sentences: Iterable[str], language: str) -> list[str]:
+    """Sentences as papers score them: in NFC, lower-cased, punctuation normalised, cut into tokens as Moses does.
 
     Args:
         sentences: of any form.
@@ -373,15 +370,20 @@ def papers_form(sentences: Sequence[str], language: str) -> list[str]:
     except ImportError as error:
         raise InputError("the papers' protocol needs sacremoses: run `pip install sacremoses`") from error
     normalise, tokenise = MosesPunctNormalizer(language).normalize, MosesTokenizer(language).tokenize
-    return [tokenise(normalise(sentence.lower()), return_str=True) for sentence in sentences]
+    return [tokenise(normalise(text.lower()), return_str=True) for text in in_nfc(sentences)]
+
+
+def in_nfc(sentences: Iterable[str]) -> list[str]:
+    """Sentences in the normal form of every translation, in which a letter and its accent are one sign if they can."""
+    return [unicodedata.normalize("NFC", text) for text in texts_of(sentences)]
 
 
 def evaluate_bleu(
-    hypotheses: Sequence[str], references: Sequence[str], *, papers: str | None = None, tokenize: str = "13a"
+    hypotheses: Iterable[str], references: Iterable[str], *, papers: str | None = None, tokenize: str = "13a"
 ) -> dict[str, float | str]:
     """Score translations of a test set: BLEU (Papineni et al. 2002), chrF (Popović 2015) and TER (Snover et al. 2006).
 
-    BLEU and chrF are cased, TER is not. sacrebleu computes all three, with its defaults.
+    BLEU and chrF are cased, TER is not. sacrebleu computes all three, with its defaults, of both sides in NFC.
 
     Args:
         hypotheses: the translations, not cut into tokens.
@@ -396,20 +398,17 @@ def evaluate_bleu(
 
     Raises:
         InputError: sacremoses or the tokenizer is not installed.
-        TypeError: one of them is one string.
+        TypeError: one of them is one string, or nested, or something in it is no string.
         ValueError: there are not as many translations as references, or none at all, or there is no such tokenizer.
     """
     import sacrebleu  # here, so that importing the library stays fast
 
-    for texts in (hypotheses, references):
-        if isinstance(texts, str):
-            raise TypeError(f"expected a list of sentences; got one string, {texts!r}")
-    if len(hypotheses) != len(references) or not references:
-        raise ValueError(f"expected one reference a translation; got {len(hypotheses)} and {len(references)}")
-    chrf, ours, theirs = sacrebleu.CHRF(), list(hypotheses), list(references)
+    chrf, ours, theirs = sacrebleu.CHRF(), in_nfc(hypotheses), in_nfc(references)
+    if len(ours) != len(theirs) or not theirs:
+        raise ValueError(f"expected one reference a translation; got {len(ours)} and {len(theirs)}")
     if papers is None:
         bleu = bleu_with(tokenize)
-        _warn_of_words(references, bleu, tokenize)
+        _warn_of_words(theirs, bleu, tokenize)
     else:
         bleu = sacrebleu.BLEU(tokenize="none", force=True)  # force: yes, they have been cut into tokens
         ours, theirs = papers_form(ours, papers), papers_form(theirs, papers)

@@ -10,12 +10,13 @@ import random
 import re
 import unicodedata
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from io import BufferedReader
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 from zlib import crc32
 
 from transformer_lib.data.toy_grammar import ADJECTIVES, NOUNS, toy_sentence
@@ -38,18 +39,70 @@ def toy_split(english: str) -> str | None:
     return "val" if crc32(english.encode()) % 10 == 0 else "train"
 
 
+def texts_of(sentences: Iterable[str]) -> Iterator[str]:
+    """The sentences of anything that has them one behind the other, by their places: labels and indices play no part.
+
+    Args:
+        sentences: a list, a generator, a column of a table (pandas, polars, pyarrow) or an array of numpy; what is
+            bytes is read as UTF-8.
+
+    Raises:
+        TypeError: it is one string, a whole table, or without an order, or something in it is no string.
+    """
+    if isinstance(sentences, str | bytes | os.PathLike):
+        name = os.fsdecode(sentences)
+        names_a_file = os.path.isfile(name) or re.fullmatch(r"\S+\.[A-Za-z]\w{0,4}", name)
+        hint = ": a file's lines are Path(…).read_text().splitlines()" if names_a_file else ": put it into a list"
+        raise TypeError(f"expected a list of sentences; got one string, {name[:60]!r}{hint}")
+    if isinstance(sentences, Mapping) or hasattr(sentences, "columns") or hasattr(sentences, "column_names"):
+        raise TypeError(f"expected a list of sentences; got a {type(sentences).__name__}: give one column of it")
+    if isinstance(sentences, set | frozenset):
+        raise TypeError(f"expected a list of sentences; got a {type(sentences).__name__}, which has no order")
+    try:
+        found = iter(sentences)
+    except TypeError as error:
+        raise TypeError(f"expected a list of sentences; got {_shown(sentences)}") from error
+    return (text if type(text) is str else _text_of(text, place) for place, text in enumerate(found))
+
+
+def _text_of(given: Any, place: int) -> str:
+    """A plain string of what is nearly one, at a place of many; or a TypeError."""
+    text = given.as_py() if hasattr(given, "as_py") else given  # a scalar of pyarrow
+    if getattr(text, "shape", None) == () and hasattr(text, "item"):  # an array of one number or text
+        text = text.item()
+    if isinstance(text, bytes):
+        try:
+            return text.decode()
+        except UnicodeDecodeError as error:
+            raise TypeError(f"expected UTF-8; got {text[:60]!r} at place {place}") from error
+    if isinstance(text, str):
+        return str.__str__(text)
+    remedy = "leave it out, or put an empty string there"
+    if isinstance(text, list | tuple) or getattr(text, "shape", ()):
+        remedy = "give one flat list; of nested references, sacrebleu's form, one list, such as references[0]"
+    raise TypeError(f"expected a sentence, a string; got {_shown(text)} at place {place}, counted from 0: {remedy}")
+
+
+def _shown(given: object) -> str:
+    """The beginning of what Python prints, on one line."""
+    return " ".join(repr(given).split())[:60]
+
+
 @dataclass(frozen=True)
 class ParallelCorpus:
-    """Sentences and their translations: `target[i]` translates `source[i]`.
+    """Sentences and their translations: `target[i]` translates `source[i]`. Both become lists, see `texts_of`.
 
     Raises:
         InputError: the two are not equally long.
+        TypeError: one is no sequence of strings.
     """
 
     source: list[str]
     target: list[str]
 
     def __post_init__(self) -> None:
+        for side in ("source", "target"):
+            object.__setattr__(self, side, list(texts_of(getattr(self, side))))
         if len(self.source) != len(self.target):
             sizes = f"{len(self.source)} source and {len(self.target)} target"
             raise InputError(f"expected as many source as target sentences; got {sizes}")

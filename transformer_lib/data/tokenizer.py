@@ -9,19 +9,20 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from transformer_lib.data.corpora import read_bytes
+from transformer_lib.data.corpora import read_bytes, texts_of
 from transformer_lib.files import InputError, atomic_write, one_line
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer as Engine
 
 _SPECIALS = ("<pad>", "<bos>", "<eos>")  # ids 0, 1, 2
+LARGEST = 2**24  # bytes of a stored tokenizer
 
 
 def _read_engine(path: str | Path) -> Engine:
     """Only the merges are taken over: the rest of the file must be what this library makes of them."""
-    if Path(path).is_file() and (size := Path(path).stat().st_size) > 2**24:
-        raise InputError(f"{path} is no tokenizer: expected at most {2**24} bytes; got {size}")
+    if Path(path).is_file() and (size := Path(path).stat().st_size) > LARGEST:
+        raise InputError(f"{path} is no tokenizer: expected at most {LARGEST} bytes; got {size}")
     data = read_bytes(path)
     try:
         stored = json.loads(data)
@@ -76,7 +77,9 @@ class Tokenizer:
         `vocab_size` is the largest number of tokens: 256 bytes, 3 special tokens, the rest merges.
 
         Raises:
-            InputError: `vocab_size` is below 259, or a sentence holds half a surrogate pair, which is no Unicode text.
+            InputError: `vocab_size` is below 259, or a sentence holds half a surrogate pair, which is no Unicode text;
+                or the tokenizer would be larger than `load` reads.
+            TypeError: `sentences` is one string, or something in it is none.
         """
         from tokenizers import pre_tokenizers, trainers
 
@@ -89,12 +92,14 @@ class Tokenizer:
             vocab_size=vocab_size, special_tokens=list(_SPECIALS), initial_alphabet=alphabet, show_progress=False
         )
         longest = 1000  # the trainer's time grows with the square of a word's length, and a line may be one word
-        parts = (text[at : at + longest] for text in sentences for at in range(0, len(text), longest))
+        parts = (text[at : at + longest] for text in texts_of(sentences) for at in range(0, len(text), longest))
         try:
             engine.train_from_iterator(parts, trainer)
         except UnicodeEncodeError as error:
             raise InputError(f"expected Unicode text; got {error.object!r}") from error
-        return cls(engine)
+        made = cls(engine)
+        made.to_json()
+        return made
 
     @classmethod
     def load(cls, path: str | Path) -> Tokenizer:
@@ -110,8 +115,12 @@ class Tokenizer:
         atomic_write(path, self.to_json())
 
     def to_json(self) -> str:
-        """Give the text that `save` writes."""
-        return self._engine.to_str(pretty=True)
+        """Give the text that `save` writes; an InputError if it is too large for `load`."""
+        text = self._engine.to_str(pretty=True)
+        if (size := len(text.encode())) > LARGEST:
+            tokens = f"{self.vocab_size} tokens take {size} bytes, and at most {LARGEST} are read again"
+            raise InputError(f"the tokenizer is too large: {tokens}; lower vocab_size (--vocab-size)")
+        return text
 
     @property
     def vocab_size(self) -> int:
@@ -132,10 +141,11 @@ class Tokenizer:
 
     def encode_batch(self, sentences: Sequence[str]) -> list[list[int]]:
         """Encode many sentences at once, on all processor cores; errors as in `encode`."""
+        texts = list(texts_of(sentences))
         try:
-            encodings = self._engine.encode_batch_fast(sentences)
+            encodings = self._engine.encode_batch_fast(texts)
         except TypeError:  # one of them is no Unicode text, and `encode` names it
-            return [self.encode(sentence) for sentence in sentences]
+            return [self.encode(text) for text in texts]
         return [[*encoding.ids, self.eos_id] for encoding in encodings]
 
     def decode(self, ids: Iterable[int]) -> str:

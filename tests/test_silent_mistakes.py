@@ -1,0 +1,242 @@
+"""What would be answered wrongly without a word: sentences by label, forms of letters, options given twice, copies."""
+
+import json
+import re
+import unicodedata
+
+import numpy as np
+import pytest
+from small import ENGLISH, GERMAN, files_below, nonsense, write_texts
+from small import call as run
+
+from transformer_lib.data import ParallelCorpus, Tokenizer
+from transformer_lib.data import tokenizer as tokenizers
+from transformer_lib.files import InputError
+from transformer_lib.translation import evaluate_bleu, papers_form
+
+GIVEN = ["a dog runs", "the old cat", "a woman reads a book"]
+
+
+class Labelled:
+    """A column of pandas: iteration goes by place, and square brackets by label."""
+
+    def __init__(self, values, labels):
+        self.values, self.labels = values, labels
+
+    def __iter__(self):
+        return iter(self.values)
+
+    def __len__(self):
+        return len(self.values)
+
+    def __getitem__(self, label):
+        return self.values[self.labels.index(label)]
+
+    def __add__(self, other):
+        return [a + b for a, b in zip(self.values, other.values)]
+
+
+class Scalar:
+    """A text of pyarrow."""
+
+    def __init__(self, text):
+        self.text = text
+
+    def as_py(self):
+        return self.text
+
+
+COLUMNS = {
+    "labels": lambda texts: Labelled(texts, [2, 0, 1]),
+    "other labels": lambda texts: Labelled(texts, ["x", "x", "y"]),
+    "generator": iter,
+    "tuple": tuple,
+    "keys": lambda texts: dict.fromkeys(texts).keys(),
+    "numpy": np.array,
+    "numpy objects": lambda texts: np.array(texts, dtype=object),
+    "numpy bytes": lambda texts: np.array([text.encode() for text in texts]),
+    "pyarrow": lambda texts: [Scalar(text) for text in texts],
+}
+
+
+@pytest.mark.parametrize("kind", COLUMNS)
+def test_sentences_are_taken_by_their_places(kind, tmp_path):
+    column, speaker = COLUMNS[kind], nonsense(tmp_path)
+    assert speaker.translate(column(GIVEN), beam_size=1) == speaker.translate(GIVEN, beam_size=1)
+    corpus = ParallelCorpus(column(GIVEN), column(GIVEN[::-1]))
+    assert (corpus.source, corpus.target) == (GIVEN, GIVEN[::-1])
+    assert all(type(text) is str for text in corpus.source + corpus.target)
+    assert evaluate_bleu(column(GIVEN), column(GIVEN))["chrf"] == pytest.approx(100, abs=1e-9)
+    assert evaluate_bleu(column(GIVEN), column(GIVEN[::-1])) == evaluate_bleu(GIVEN, GIVEN[::-1])
+    assert Tokenizer.train(column(GIVEN), 270).to_json() == Tokenizer.train(GIVEN, 270).to_json()
+    assert speaker.tokenizer.encode_batch(column(GIVEN)) == speaker.tokenizer.encode_batch(GIVEN)
+
+
+class Table:
+    """A table of pandas, whose iteration gives the names of its columns."""
+
+    columns = ("en", "de")
+
+    def __iter__(self):
+        return iter(self.columns)
+
+
+class Arrow:
+    """A table of pyarrow or of Hugging Face's datasets."""
+
+    column_names = ("en",)
+
+    def __iter__(self):
+        return iter(["a dog"])
+
+
+NO_SENTENCES = [
+    ("a dog", "got one string, 'a dog': put it into a list"),
+    ("corpus.txt", r"got one string, 'corpus.txt': a file's lines are"),
+    (b"a dog", "got one string, 'a dog'"),
+    (Table(), "got a Table: give one column"),
+    (Arrow(), "got a Arrow: give one column"),
+    ({"en": "a dog"}, "got a dict: give one column"),
+    ({"a dog"}, "got a set, which has no order"),
+    (None, "got None"),
+    (float("nan"), "got nan"),
+    (np.array("a dog"), "got array"),
+    (["a dog", None], "got None at place 1.*leave it out"),
+    (["a dog", float("nan")], "got nan at place 1.*leave it out"),
+    ([Scalar("a dog"), Scalar(None)], "got None at place 1"),
+    (["a dog", 5], "got 5 at place 1"),
+    ([b"\xff"], "expected UTF-8; got .* at place 0"),
+    ([["a dog"]], r"got \['a dog'\] at place 0.*references\[0\]"),
+    ([("a dog", "a cat")], "at place 0.*one flat list"),
+    (np.array([["a dog"], ["a cat"]]), "at place 0.*one flat list"),
+    ([np.array(["a\ndog", "b"])], "at place 0.*one flat list"),
+]
+
+
+@pytest.mark.parametrize(("given", "words"), NO_SENTENCES, ids=[str(n) for n in range(len(NO_SENTENCES))])
+def test_what_has_no_sentences_is_refused_in_one_line(given, words, tmp_path):
+    speaker = nonsense(tmp_path)
+    calls = {
+        "translate": lambda: speaker.translate(given),
+        "hypotheses": lambda: evaluate_bleu(given, GIVEN),
+        "references": lambda: evaluate_bleu(GIVEN, given),
+        "papers": lambda: papers_form(given, "en"),
+        "source": lambda: ParallelCorpus(given, GIVEN),
+        "target": lambda: ParallelCorpus(GIVEN, given),
+        "train": lambda: Tokenizer.train(given, 300),
+        "encode": lambda: speaker.tokenizer.encode_batch(given),
+    }
+    for name, call in calls.items():
+        with pytest.raises(TypeError) as caught:
+            call()
+        message = str(caught.value)
+        assert re.search(words, message), (name, message)
+        assert "\n" not in message, name
+
+
+def test_a_file_is_named_as_one(tmp_path):
+    path = tmp_path / "corpus"
+    path.write_text("a dog\n")
+    for name in (path, str(path)):
+        with pytest.raises(TypeError, match="a file's lines are"):
+            Tokenizer.train(name, 300)
+
+
+def test_a_file_as_a_sentence_gets_a_hint(tmp_path, monkeypatch):
+    nonsense(tmp_path / "run")
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "lines.en").write_text("a dog\n")
+    status, out, err = run("translate", "--model", "run", "--beam", 1, "a dog", "lines.en", "x" * 300, "\0")
+    assert status == 0 and out.count("\n") == 4
+    assert [line for line in err.splitlines() if "is a file" in line] == [
+        "warning: lines.en is a file, and its name was taken as a sentence: for its lines, write < lines.en"
+    ]
+    assert "is a file" not in run("translate", "--model", "run", "--beam", 1, "a dog")[2]
+
+
+COMPOSED = {
+    "German": ["Ein Mädchen läuft über die grüne Straße.", "Fünf Bären hören größere Vögel."],
+    "Vietnamese": ["Một người đàn ông đang chơi đàn ghi ta.", "Hai phụ nữ đang ngồi trên ghế."],
+    "Bengali": ["\u09b8\u09c7 \u09ac\u09be\u09dc\u09bf \u09af\u09be\u09df \u0964", "\u09ae\u09c7\u09df\u09c7 \u0997\u09be\u09a8 \u0997\u09be\u09df \u0964"],
+    "Hindi": ["\u0906\u0926\u092e\u0940 \u092a\u0945\u095d\u0924\u093e \u0939\u0948 \u0964", "\u0935\u0939 \u0932\u095c\u0915\u0940 \u0939\u0948 \u0964"],
+    "Hebrew": ["\ufb2a\ufb4b a b c", "a b c \ufb1d"],
+    "Korean": ["한국어 문장 하나 더 있다", "또 다른 문장 이 있다"],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("language", COMPOSED)
+@pytest.mark.parametrize("form", ["NFC", "NFD", "as typed"])
+def test_scores_do_not_depend_on_the_form_of_a_letter(language, form):
+    typed = COMPOSED[language]
+    ours = typed if form == "as typed" else [unicodedata.normalize(form, text) for text in typed]
+    best = Tokenizer.train([], 259)
+    for theirs in (typed, [best.decode(best.encode(text)) for text in typed]):
+        for tokenize in ("13a", "intl", "char"):
+            for hypotheses, references in ((ours, theirs), (theirs, ours)):
+                scores = evaluate_bleu(hypotheses, references, tokenize=tokenize)
+                assert [scores["bleu"], scores["chrf"], scores["ter"]] == pytest.approx([100, 100, 0], abs=1e-9)
+        assert papers_form(ours, "en") == papers_form(theirs, "en")
+
+
+def test_evaluate_says_what_it_normalised(tmp_path):
+    nonsense(tmp_path / "run")
+    forms = {form: [unicodedata.normalize(form, text) for text in GERMAN] for form in ("NFC", "NFD")}
+    scores = {}
+    for form, target in forms.items():
+        files = write_texts(tmp_path, ENGLISH, target)
+        status, scores[form], err = run("evaluate", "--model", tmp_path / "run", "--beam", 1, *files)
+        assert status == 0
+        assert ("16 references were brought into NFC" in err) == (form == "NFD")
+    assert scores["NFC"] == scores["NFD"]
+
+
+TWICE = [
+    ("train", "--source a --source b --target a --out r", "--source is given 2 times; expected once, put several"),
+    ("train", "--source a --target a --target=b --out r", "--target is given 2 times"),
+    ("train", "--corpus toy --corpus multi30k --out r", "--corpus is given 2 times"),
+    ("train", "--corpus toy --out r --out s", "--out is given 2 times"),
+    ("train", "--corpus toy --out r --steps 1 --seed 1 --steps 1 --steps 2", "--steps is given 3 times"),
+    ("train", "--corpus toy --out r --resume --resume", "--resume is given 2 times"),
+    ("evaluate", "--source a --target b --target c --model multi30k-en-de", "--target is given 2 times"),
+    ("translate", "--model a --model multi30k-en-de x", "--model is given 2 times"),
+    ("translate", "--model multi30k-en-de --beam 1 x --beam=5 y", "--beam is given 2 times"),
+    ("export", "--model a --to ctranslate2 --out b --out c", "--out is given 2 times"),
+    ("check", "a:b --sizes 8 8 --sizes 9 9", "--sizes is given 2 times"),
+    ("check", "a:b --no-training --no-training", "--no-training is given 2 times"),
+    ("start", "--solved-to 1 --solved-to 2", "--solved-to is given 2 times"),
+    ("grade", "a.py --json b --json c", "--json is given 2 times"),
+]
+
+
+@pytest.mark.parametrize(("command", "options", "words"), TWICE)
+def test_an_option_given_twice_is_refused(command, options, words, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in "ab":
+        (tmp_path / name).write_text("a dog\n")
+    before = files_below(tmp_path)
+    status, out, err = run(command, *options.split())
+    assert (status, out, files_below(tmp_path)) == (2, "", before)
+    assert words in err and err.count("\n") == 1
+
+
+def test_help_may_be_asked_for_twice():
+    assert run("train", "-h", "--help")[0] == 0
+
+
+def test_a_tokenizer_that_could_not_be_read_again_is_refused_before_the_training(tmp_path, monkeypatch):
+    files, out = write_texts(tmp_path), tmp_path / "run"
+    size = len(Tokenizer.train(ENGLISH + GERMAN, 300).to_json().encode())
+    monkeypatch.setattr(tokenizers, "LARGEST", size - 1)
+    for more in ([], ["--store", tmp_path / "store"]):
+        options = ["--preset", "tiny", "--vocab-size", 300, "--steps", 1, "--out", out]
+        status, _, err = run("train", *files, *options, *more)
+        assert status == 2 and "the tokenizer is too large: 300 tokens" in err and "--vocab-size" in err
+        assert not (out / "model.safetensors").exists() and not (out / "tokenizer.json").exists()
+    with pytest.raises(InputError, match="too large"):
+        Tokenizer.train(ENGLISH + GERMAN, 300)
+    monkeypatch.setattr(tokenizers, "LARGEST", size)
+    Tokenizer.train(ENGLISH + GERMAN, 300).save(tmp_path / "tokenizer.json")
+    assert Tokenizer.load(tmp_path / "tokenizer.json").vocab_size == 300
+    monkeypatch.setattr(tokenizers, "LARGEST", size - 1)
+    with pytest.raises(InputError, match="expected at most"):
+        Tokenizer.load(tmp_path / "tokenizer.json")
