@@ -137,6 +137,14 @@ def test_a_notebook_grades_the_file_beside_it(tmp_path, monkeypatch, capsys, tex
     assert re.match(f"02-1: {words}", " ".join(capsys.readouterr().out.split()))
 
 
+def test_the_parts_stand_in_order_though_a_page_registered_its_own_first(monkeypatch):
+    order = [part.name for part in own_file.gaps()]
+    last = own_file.GAPS["Transformer"]
+    monkeypatch.setattr(own_file, "GAPS", {"Transformer": last} | own_file.GAPS)
+    assert next(iter(own_file.GAPS)) == "Transformer"
+    assert [part.name for part in own_file.gaps()] == order
+
+
 def test_of_several_parts_those_that_pass_are_named_beside_the_next(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     own = {name: code for _, name, code in own_file.parts()}
