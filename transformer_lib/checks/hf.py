@@ -373,10 +373,10 @@ def check_configuration(
     process = multiprocessing.Process(target=_examine, args=(theirs, name, family, (seconds, memory), options))
     process.start()
     theirs.close()
-    end, last = time.monotonic() + 3 * seconds, "the model was built"
+    end, last, begun, ended = time.monotonic() + 3 * seconds, "the model was built", False, False
     try:
         while mine.poll(max(0.0, end - time.monotonic())):
-            told = mine.recv()
+            begun, told = True, mine.recv()
             if isinstance(told, Report):
                 return told
             if isinstance(told, InputError):
@@ -384,10 +384,25 @@ def check_configuration(
             last = f"'{told}'" if isinstance(told, str) else last
             (on_start if isinstance(told, str) else on_finding)(told)
     except EOFError:
-        pass
+        process.join(10)  # it has closed the pipe, so it is ending
+        ended = process.exitcode is not None
     finally:
         process.kill()
         process.join()
         mine.close()
-    limits = f"{seconds} seconds of processor time or {memory >> 30} GiB of address space"
-    raise InputError(f"hf:{name} was ended at {last}: it needs more than {limits}")
+    if ended and not begun and process.exitcode == 1 and multiprocessing.get_start_method() != "fork":
+        raise InputError(
+            f"hf:{name} cannot be examined: a new process runs the script anew, so the script needs "
+            "`if __name__ == '__main__':` before what it does, and must be a file"
+        )
+    raise InputError(
+        f"hf:{name} was ended at {last}: {_why_ended(process.exitcode if ended else None, seconds, memory)}"
+    )
+
+
+def _why_ended(status: int | None, seconds: int, memory: int) -> str:
+    """Why a process gave no report, from its exit status; None: the clock ended it."""
+    ending = [-getattr(signal, name, signal.SIGTERM) for name in ("SIGKILL", "SIGXCPU", "SIGTERM")]
+    if status is None or status in ending:
+        return f"it needs more than {seconds} seconds of processor time or {memory >> 30} GiB of address space"
+    return f"it crashed ({signal.Signals(-status).name})" if status < 0 else f"it ended itself, with status {status}"
