@@ -165,7 +165,7 @@ def test_a_figure_whose_shades_are_spoken_of_keeps_them_on_dark_pages(chapter):
             words = options["figure"]["caption"] + options["image"]["alt"]
             shades = re.search(r"\b(black|white|dark|light|heat map)", words, re.IGNORECASE)
             heat = "imshow" in cell.source or "pcolormesh" in cell.source
-            assert bool(shades or heat) == ("shades" in cell.metadata["tags"]), options["figure"]["name"]
+            assert bool(shades or heat) == ("shades" in cell.metadata.get("tags", [])), options["figure"]["name"]
 
 
 @each_chapter
