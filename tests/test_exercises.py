@@ -178,6 +178,14 @@ def test_progress_takes_the_readers_own_answer_and_not_the_solution_below_it(tmp
     assert progress(tmp_path) == expected
 
 
+def test_progress_takes_the_last_verdict_on_a_part_that_is_graded_after_each_step(tmp_path):
+    steps = [
+        ("grade('06-1')", f"06-1: {said}\n") for said in ("not attempted: FeedForward", "failed: no ReLU", "passed")
+    ]
+    notebook(tmp_path, "06_layers", *steps, ('grade("06-1")', ""), ("grade('06-2', f)", "06-2: failed: it should\n"))
+    assert progress(tmp_path) == {"06_layers": {"06-1": "passed", "06-2": "failed"}}
+
+
 def test_progress_counts_every_exercise_of_the_book_once():
     done = {name: verdict for verdicts in progress(ROOT / "book").values() for name, verdict in verdicts.items()}
     assert set(done) == {*EXERCISES, *BUILT}

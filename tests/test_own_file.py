@@ -1,5 +1,6 @@
 """The reader's own file: how it begins, its graders, and what they say of answers that are right or wrong."""
 
+import ast
 import csv
 import json
 import random
@@ -59,6 +60,38 @@ def test_right_answers_pass(tmp_path, solved):
     assert verdicts(file) == ["passed"] * len(own_file.gaps())
 
 
+@pytest.mark.parametrize(("maps", "call"), [
+    ("self.a, self.b = nn.Linear(d_model, d_ff), nn.Linear(d_ff, d_model)", r"self.b(torch.relu(self.a(\1)))"),
+    ("self.a = nn.Sequential(nn.Linear(d_model, d_ff), nn.ReLU(), nn.Linear(d_ff, d_model))", r"self.a(\1)"),
+])  # fmt: skip
+def test_a_layer_may_have_its_network_written_out(tmp_path, maps, call):
+    text = SOLUTION.replace("self.feed_forward = FeedForward(d_model, d_ff)", maps)
+    text, count = re.subn(r"self\.feed_forward\((self\.norm\d\(x\))\)", call, text)
+    assert count == 2
+    assert {verdict(tmp_path, text, name) for name in ("EncoderLayer", "DecoderLayer")} == {"passed"}
+
+
+@pytest.mark.parametrize(("name", "cuts", "told"), [
+    ("Transformer", ["embed", "forward"], "step 2, embed (step 1, __init__, is right)"),
+    ("Transformer", ["forward"], "step 3, the encoder's half of forward (steps 1 and 2 are right)"),
+    ("Transformer", ["half"], "step 4, the decoder's half of forward (steps 1 to 3 are right)"),
+    ("EncoderLayer", ["forward"], "step 2, forward (step 1, __init__, is right)"),
+    ("DecoderLayer", ["forward"], "step 2, forward (step 1, __init__, is right)"),
+])  # fmt: skip
+def test_a_class_is_graded_step_by_step(tmp_path, name, cuts, told):
+    """What is written so far is right, and what comes next is named."""
+    ((chapter, _, code),) = [part for part in own_file.parts() if part[1] == name]
+    raised = f'        raise NotImplementedError("chapter {chapter}: write {name}")\n'
+    lines = code.splitlines(keepends=True)
+    functions = [node for node in ast.walk(ast.parse(code)) if isinstance(node, ast.FunctionDef)]
+    for node in sorted(functions, key=lambda node: -node.lineno):
+        if node.name in cuts:
+            lines[node.body[0].end_lineno : node.end_lineno] = [raised]
+        elif node.name == "forward" and "half" in cuts:
+            lines[node.body[6].lineno - 1 : node.end_lineno] = []  # y = self.embed(…) and all that follows
+    assert verdict(tmp_path, SOLUTION.replace(code, "".join(lines)), name) == f"not attempted: {told}"
+
+
 def test_an_empty_file_is_not_attempted(tmp_path):
     assert verdicts(own_file.start(tmp_path)) == ["not attempted"] * len(own_file.gaps())
 
@@ -104,6 +137,16 @@ def test_a_notebook_grades_the_file_beside_it(tmp_path, monkeypatch, capsys, tex
     assert re.match(f"02-1: {words}", " ".join(capsys.readouterr().out.split()))
 
 
+def test_of_several_parts_those_that_pass_are_named_beside_the_next(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    own = {name: code for _, name, code in own_file.parts()}
+    empty = own_file.emptied(6, "LayerNorm", own["LayerNorm"])
+    text = own_file.template(5).replace(empty, own["LayerNorm"])
+    Path("my_transformer.py").write_text(text, encoding="utf-8")
+    grade("6-1")
+    assert capsys.readouterr().out == "06-1: not attempted: FeedForward; passed: LayerNorm\n"
+
+
 def test_the_command_line_starts_and_grades_it(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     assert command_line.main(["start", "--solved-to", "2"]) == 0
@@ -125,6 +168,11 @@ def test_the_command_line_starts_and_grades_it(tmp_path, monkeypatch, capsys):
     assert capsys.readouterr().err == (
         "error: there is no nothing.py: `python -m transformer_lib start` makes one in this folder\n"
     )
+
+
+def test_a_search_that_never_ends_is_the_first_step_of_a_search(tmp_path):
+    text = SOLUTION.replace("            if tokens[-1] == eos_id:\n", "            if False:\n")
+    assert verdict(tmp_path, text, "beam_search") == "not attempted: step 2, the slots (step 1 is right)"
 
 
 def test_a_part_that_needs_an_empty_one_says_so(tmp_path):

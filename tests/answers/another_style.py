@@ -118,7 +118,9 @@ class Transformer(nn.Module):
 
     def forward(self, source, target):
         mask = padding_mask(source, self.pad)
-        x, y = (self.drop(e(t) + self.table[: t.size(1)]) for e, t in ((self.src, source), (self.tgt, target)))
+        x, y = (
+            self.drop(e(t) * self.d**0.5 + self.table[: t.size(1)]) for e, t in ((self.src, source), (self.tgt, target))
+        )
         for layer in self.enc:
             x = layer(x, mask)
         own = causal_mask(target.size(1)).to(target.device) & padding_mask(target, self.pad)

@@ -41,3 +41,18 @@ def grade_05d_2(answer: Answer) -> Checks:
             for i, sentence in enumerate(row):
                 wanted = row[:i].count(sentence) if sentence else 0
                 yield "each sentence is numbered 0, 1, 2, …, and padding gets 0", int(places[b, i]) == wanted
+
+
+def grade_05d_3(answer: Answer) -> Checks:
+    """Each pair of query and key by itself, by what the two are."""
+    for length, prefixes in ((1, [0]), (2, [0]), (2, [1]), (3, [2]), (3, [3]), (2, [0, 1, 2]), (5, [3, 0, 5, 1])):
+        mask = answer(torch.tensor(prefixes), length)
+        shape = (len(prefixes), 1, length, length)
+        shaped = isinstance(mask, Tensor) and mask.dtype == torch.bool and mask.shape == shape
+        yield "the mask is boolean, (batch, 1, length, length)", shaped
+        for b, prefix in enumerate(prefixes):
+            yield "every token sees the whole prefix", bool(mask[b, 0, :, :prefix].all())
+            yield "no token of the prefix sees beyond it", not mask[b, 0, :prefix, prefix:].any()
+            behind = mask[b, 0, prefix:, prefix:]
+            past = torch.ones_like(behind).tril()
+            yield "behind the prefix, the past is seen and the future is not", torch.equal(behind, past)

@@ -2,6 +2,7 @@
 
 """The graders of the parts that the reader writes: what an answer should be, and which wrong one it is."""
 
+import inspect
 import math
 from collections.abc import Callable
 from functools import partial
@@ -18,6 +19,7 @@ from transformer_lib.checks.components import check_decoder_layer, check_encoder
 from transformer_lib.checks.report import Report
 from transformer_lib.exercises.grading import (
     Bigrams,
+    Unfinished,
     Wrong,
     all_used,
     expect,
@@ -376,13 +378,26 @@ def grade_feed_forward(mine: ModuleType) -> None:
     )
 
 
+class WrittenOut(nn.Module):
+    """The feed-forward network of a layer that has its two linear maps itself."""
+
+    def __init__(self, first: nn.Module, second: nn.Module) -> None:
+        super().__init__()
+        self.first, self.second = first, second
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map (batch, length, d_model) to the same shape."""
+        return self.second(torch.relu(self.first(x)))
+
+
 class Call(NamedTuple):
-    """One call of a sub-layer: its name in the layer, the part itself, what it is given, what it returns."""
+    """One call of a sub-layer: its name in the layer, the part, what it is given, what it returns, and whose output."""
 
     name: str
     part: nn.Module
     given: list[Any]
     made: Tensor
+    end: nn.Module
 
 
 def calls_of(mine: ModuleType, layer: nn.Module, *inputs: Tensor | None) -> tuple[list[Call], Tensor]:
@@ -390,17 +405,25 @@ def calls_of(mine: ModuleType, layer: nn.Module, *inputs: Tensor | None) -> tupl
     calls: list[Call] = []
 
     def note(name: str, part: nn.Module, given: tuple[Any, ...], named: dict[str, Any], made: Tensor) -> None:
-        calls.append(Call(name, part, [*given, *named.values()], made))
+        if isinstance(part, nn.Linear) and calls and isinstance(calls[-1].part, nn.Linear):
+            first = calls.pop()
+            calls.append(Call(f"{first.name}, {name}", WrittenOut(first.part, part), first.given, made, part))
+        else:
+            calls.append(Call(name, part, [*given, *named.values()], made, part))
 
-    hooks = [
-        part.register_forward_hook(partial(note, name), with_kwargs=True)
-        for name, part in layer.named_modules()
-        if isinstance(part, (mine.MultiHeadAttention, mine.FeedForward))
-    ]
+    own = {name: part for name, part in layer.named_modules() if isinstance(part, attention_or_network(mine))}
+    inside = {module for part in own.values() for module in part.modules()}
+    own |= {name: m for name, m in layer.named_modules() if isinstance(m, nn.Linear) and m not in inside}
+    hooks = [part.register_forward_hook(partial(note, name), with_kwargs=True) for name, part in own.items()]
     result = layer.double().eval()(*inputs)
     for hook in hooks:
         hook.remove()
     return calls, result
+
+
+def attention_or_network(mine: ModuleType) -> tuple[type[nn.Module], ...]:
+    """The classes that layers are made of."""
+    return mine.MultiHeadAttention, mine.FeedForward
 
 
 def ways_to_the_end(mine: ModuleType, layer: nn.Module, training: bool, *inputs: Tensor) -> dict[str, Tensor]:
@@ -412,7 +435,7 @@ def ways_to_the_end(mine: ModuleType, layer: nn.Module, training: bool, *inputs:
         return returned[name]
 
     for call in calls_of(mine, layer, *inputs)[0]:
-        call.part.register_forward_hook(partial(replace, call.name))
+        call.end.register_forward_hook(partial(replace, call.name))
     result = layer.train(training)(*inputs)
     gradients = torch.autograd.grad(
         (result * random(*result.shape)).sum(), [*returned.values()], materialize_grads=True
@@ -458,14 +481,19 @@ def as_in_the_formula(mine: ModuleType, layer: nn.Module, x: Tensor, memory: Ten
     calls, result = calls_of(mine, layer, *given)
     wanted = ["self-attention", "attention to the memory", "feed-forward"][:: 2 if memory is None else 1]
     order = [
-        "feed-forward"
-        if isinstance(call.part, mine.FeedForward)
-        else wanted[0 if call.given[1].size(1) == x.size(1) else 1]  # by the number of keys
+        wanted[0 if call.given[1].size(1) == x.size(1) else 1]  # by the number of keys
+        if isinstance(call.part, mine.MultiHeadAttention)
+        else "feed-forward"
         for call in calls
     ]
     if order != wanted:
         raise Wrong(f"the sub-layers should be {', '.join(wanted)}, in this order; here: {', '.join(order) or 'none'}")
-    for kind, (name, _, (query, *others), _) in zip(order, calls):
+    for call in calls:
+        if isinstance(call.part, WrittenOut):
+            linear = call.part.second(call.part.first(call.given[0]))
+            sentence = f"there is no ReLU between {call.name.replace(', ', ' and ')}"
+            expect(f"what {call.name} return", call.made, call.part(call.given[0]), {sentence: linear})
+    for kind, (name, _, (query, *others), *_) in zip(order, calls):
         if kind == "self-attention" and not all(torch.equal(query, other) for other in others[:2]):
             raise Wrong(f"{name} is not given one tensor as queries, keys and values; in self-attention it is one")
         if kind == "attention to the memory" and not all(torch.equal(given[-1], other) for other in others[:2]):
@@ -495,8 +523,8 @@ def as_in_the_formula(mine: ModuleType, layer: nn.Module, x: Tensor, memory: Ten
 def sizes_are_used(mine: ModuleType, build: Callable[..., nn.Module], *inputs: Tensor) -> None:
     """The number of heads, d_ff and the rate of the dropout must reach the parts."""
     other = build(8, 4, 10).double()
-    for name, part, given, made in calls_of(mine, build(8, 1, 10), *inputs)[0]:
-        if isinstance(part, mine.FeedForward):
+    for name, part, given, made, _ in calls_of(mine, build(8, 1, 10), *inputs)[0]:
+        if not isinstance(part, mine.MultiHeadAttention):
             expect(f"with d_model 8 and d_ff 10, the numbers in the matrices of {name}", matrices(part), 2 * 8 * 10)
             continue
         weights, four_heads = part.state_dict(), other.get_submodule(name)
@@ -513,6 +541,20 @@ def sizes_are_used(mine: ModuleType, build: Callable[..., nn.Module], *inputs: T
             raise Wrong(f"with dropout=0.75, {dropped:.0%} of what {name} returns is dropped: pass the rate on")
 
 
+def steps(mine: ModuleType, build: Callable[..., nn.Module], *lengths: int) -> None:
+    """Raise `Unfinished` if the constructor of a layer is written and its forward is not."""
+    layer = build(8, 2, 16).double()
+    try:
+        layer(*(random(1, length, 8) for length in lengths))
+    except NotImplementedError as error:
+        if str(error) != f"chapter 6: write {build.__name__}":
+            raise
+        for kind, count in ((mine.MultiHeadAttention, len(lengths)), (mine.LayerNorm, len(lengths) + 1)):
+            if (found := sum(isinstance(part, kind) for part in layer.modules())) != count:
+                raise Wrong(f"step 1, __init__, makes {found} {kind.__name__}s; expected {count}") from None
+        raise Unfinished("step 2, forward (step 1, __init__, is right)") from None
+
+
 def grade_layer(mine: ModuleType, build: Callable[..., nn.Module], check: Callable[..., Report], *lengths: int) -> None:
     """What every encoder or decoder layer does, and the formula of exactly one order."""
     inputs = [random(1, length, 8, seed=length) for length in lengths]
@@ -527,12 +569,14 @@ def grade_layer(mine: ModuleType, build: Callable[..., nn.Module], check: Callab
 @gap(6, "EncoderLayer")
 def grade_encoder_layer(mine: ModuleType) -> None:
     """Self-attention and a feed-forward network."""
+    steps(mine, mine.EncoderLayer, 3)
     grade_layer(mine, mine.EncoderLayer, check_encoder_layer, 3)
 
 
 @gap(6, "DecoderLayer")
 def grade_decoder_layer(mine: ModuleType) -> None:
     """The same with attention to the memory between them."""
+    steps(mine, mine.DecoderLayer, 3, 4)
     x, memory = random(1, 3, 8), random(1, 4, 8)
     layer = mine.DecoderLayer(8, 2, 16).double().eval()
     if same(layer(x, memory), layer(x, -memory), 1e-9):
@@ -545,38 +589,120 @@ def grade_decoder_layer(mine: ModuleType) -> None:
     grade_layer(mine, mine.DecoderLayer, check_decoder_layer, 3, 4)
 
 
+def enters(mine: ModuleType, found: Tensor, tables: list[Tensor], tokens: Tensor, what: str) -> None:
+    """What enters a stack must be rows of one of these tables times the root of the width, plus the positions."""
+    d, first = found.size(-1), tables[0][tokens]
+    positions = mine.sinusoidal_table(tokens.size(1), d).to(found)
+    if any(same(found, table[tokens] * d**0.5 + positions, 1e-5) for table in tables):
+        return
+    if (found == 0).any():
+        raise Wrong("dropout runs in evaluation mode: make an nn.Dropout in __init__, and call that")
+    wrong = {
+        "the rows of the embedding are not multiplied by the root of d_model": lambda rows: rows + positions,
+        "the positions are missing": lambda rows: rows * d**0.5,
+        "the positions and the root of d_model are missing": lambda rows: rows,
+        "the positions are multiplied by the root of d_model, too: only the rows are": lambda rows: (
+            (rows + positions) * d**0.5
+        ),
+        "the rows are multiplied by d_model, not by its root": lambda rows: rows * d + positions,
+        "the rows are divided by the root of d_model; multiply them": lambda rows: rows / d**0.5 + positions,
+    }
+    known = {f"{sentence} ({what})": make(table[tokens]) for sentence, make in wrong.items() for table in tables}
+    expect(what, found, first * d**0.5 + positions, known, 1e-5)
+
+
+class Pass(NamedTuple):
+    """One call of a layer of a stack: what it is given, by name, and what it returns."""
+
+    given: dict[str, Any]
+    made: Tensor
+
+
+def passes(model: nn.Module, kind: type[nn.Module], names: str) -> list[Pass]:
+    """A list that grows with each call of a layer of this kind."""
+    found: list[Pass] = []
+
+    def keep(layer: nn.Module, given: tuple[Any, ...], named: dict[str, Any], made: Tensor) -> None:
+        signature = inspect.signature(layer.forward)
+        values = signature.bind(*given, **named).arguments
+        own = zip(names.split(), signature.parameters)  # the reader's own names, in this order
+        found.append(Pass({name: values[theirs] for name, theirs in own if theirs in values}, made))
+
+    for module in model.modules():
+        if isinstance(module, kind):
+            module.register_forward_hook(keep, with_kwargs=True)
+    return found
+
+
+def one_stack(found: list[Pass], count: int, name: str) -> None:
+    """Each layer is called once, with what the one before returned."""
+    if len(found) != count:
+        raise Wrong(f"of {count} {name} layers, forward calls {len(found)}: loop over all")
+    for before, after in pairwise(found):
+        if not same(after.given["x"], before.made, 0.0):
+            raise Wrong(f"a layer of the {name} does not get what the one before returned")
+
+
 @gap(7, "Transformer")
 def grade_transformer(mine: ModuleType) -> None:
-    """Two stacks of layers of their own, all devices and dtypes, and every property of `check` without training."""
+    """The constructor, what enters a stack, both stacks; then every property of `check` without training."""
     sizes = dict(d_model=16, num_heads=2, d_ff=32, num_layers=3)
-    model, tokens = mine.Transformer(9, 9, 5, **sizes).eval(), torch.tensor([[3, 4, 7]])
+    model = mine.Transformer(9, 11, 5, **sizes).eval()
     for module in model.modules():
         for name, value in vars(module).items():
             if isinstance(value, list | tuple) and any(isinstance(each, nn.Module) for each in value):
                 raise Wrong(f"{name} is a plain list, which hides its layers from the optimiser: use nn.ModuleList")
-    if not isinstance(answer := model(tokens, tokens), Tensor):
-        raise Wrong(f"forward should return the logits; it returns a {type(answer).__name__}")
     for kind in (mine.EncoderLayer, mine.DecoderLayer):
         if (count := sum(isinstance(module, kind) for module in model.modules())) != 3:
             raise Wrong(f"for num_layers=3 it has {count} {kind.__name__}s: each stack has so many, of its own")
-    memories: list[Tensor] = []
-    for module in model.modules():
-        if isinstance(module, mine.DecoderLayer):
-            module.register_forward_pre_hook(
-                lambda _, given, named: memories.append([*given[1:2], named.get("memory")][0]), with_kwargs=True
-            )
-    source = torch.tensor([[4, 6, 0]])
+    encoder = passes(model, mine.EncoderLayer, "x mask")
+    decoder = passes(model, mine.DecoderLayer, "x memory mask memory_mask")
+    source, target = torch.tensor([[4, 6, 0, 5]]), torch.tensor([[3, 4, 7, 2]])
     try:
-        model(source, tokens[:, :2])
+        answer = model(source, target)
+    except NotImplementedError as error:
+        if str(error) not in ("", "chapter 7: write Transformer"):
+            raise
+        table = nn.Embedding(9, 16)
+        try:
+            found = model.embed(source, table)
+        except NotImplementedError:
+            raise Unfinished("step 2, embed (step 1, __init__, is right)") from None
+        enters(mine, found, [table.weight], source, "what embed returns")
+        raise Unfinished("step 3, the encoder's half of forward (steps 1 and 2 are right)") from None
+
+    one_stack(encoder, 3, "encoder")
+    tables = [[p for p in model.parameters() if p.shape == (words, 16)] for words in (9, 11)]
+    if tables[0]:
+        enters(mine, encoder[0].given["x"], tables[0], source, "what enters the encoder")
+    real = torch.ones(1, 2, 4, 4).bool() & (source != 5)
+    for each in encoder:
+        if (mask := each.given.get("mask")) is None:
+            raise Wrong("a layer of the encoder gets no mask, so padded source tokens are read: give each source_mask")
+        wrong = {
+            "token 0 of the source is hidden although pad_id is 5: give padding_mask the pad_id of the model": (
+                torch.ones_like(real) & (source != 0)
+            )
+        }
+        expect("the mask of the encoder", mask.expand_as(real), real, wrong)
+    if not decoder:
+        if isinstance(answer, Tensor) and answer.size(-1) == 11:
+            raise Wrong("forward never calls the decoder's layers")
+        raise Unfinished("step 4, the decoder's half of forward (steps 1 to 3 are right)")
+    one_stack(decoder, 3, "decoder")
+    if tables[1]:
+        enters(mine, decoder[0].given["x"], tables[1], target, "what enters the decoder")
+    if not isinstance(answer, Tensor):
+        raise Wrong(f"forward should return the logits; it returns a {type(answer).__name__}")
+    if not all(same(each.given.get("memory"), decoder[0].given.get("memory"), 0.0) for each in decoder):
+        raise Wrong("the decoder's layers get different memories: each reads what the last encoder layer returned")
+    try:
+        model(source, target[:, :2])
     except RuntimeError as error:
         advice = "a layer's own attention takes the mask of its own tokens, cross-attention that of the source"
         raise Wrong(f"source and target of unequal length: {advice} ({' '.join(str(error).split()):.90})") from error
-    if not all(same(memory, memories[0], 0.0) for memory in memories):
-        raise Wrong("the decoder's layers get different memories: each reads what the last encoder layer returned")
-    if same(model(source, tokens), model(source[:, :2], tokens), 1e-6):
-        raise Wrong("token 0 of the source is hidden although pad_id is 5: give padding_mask the pad_id of the model")
     for place, where in ((torch.bfloat16, "in bfloat16"), ("meta", "on another device")):
-        there = tokens.to("meta") if place == "meta" else tokens  # a device without numbers
+        there = target.to("meta") if place == "meta" else target  # a device without numbers
         try:
             model.to(place)(there, there)
         except RuntimeError as error:
@@ -806,11 +932,12 @@ def grade_greedy(mine: ModuleType) -> None:
 
 def search(
     model: nn.Module, source: Tensor, limit: int, size: int, alpha: float, *,
-    keeps: bool = True, eos: int = 1,
+    keeps: bool = True, ends: bool = True, eos: int = 1,
 ) -> list[int]:  # fmt: skip
     """The best translation of beam search.
 
-    Finished ones keep their slots (`keeps`), and the end token counts `eos`.
+    It goes on after an end token if `ends` is False. Finished ones keep their slots (`keeps`), and the end token counts
+    `eos`.
     """
     live: list[tuple[float, list[int]]] = [(0.0, [])]
     finished: list[tuple[float, list[int]]] = []
@@ -822,7 +949,7 @@ def search(
         found.sort(key=lambda candidate: -candidate[0])
         live = []
         for total, tokens in found[: size - len(finished) * keeps]:
-            if tokens[-1] == 2:
+            if tokens[-1] == 2 and ends:
                 finished.append((total / max(length - 1 + eos, 1) ** alpha, tokens[:-1]))
             else:
                 live.append((total, tokens))
@@ -864,6 +991,8 @@ def grade_beam_search(mine: ModuleType) -> None:
             "step 1: bos_id is part of the result": [[1, *tokens] for tokens in first],
         },
     )
+    if found == all_of(lambda model, size, _: search(model, source, 6, size, 0.0, ends=False)):
+        raise Unfinished("step 2, the slots (step 1 is right)")
     slots = all(a == b for a, b, (_, _, alpha) in zip(found, right, cases) if alpha == 0)
     step = "steps 1 and 2 are right; now step 3: " if slots else "step 1 is right; now step 2: "
     wrong = {

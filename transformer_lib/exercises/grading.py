@@ -18,6 +18,10 @@ class Wrong(Exception):
     """What is wrong with an answer, as a sentence about it."""
 
 
+class Unfinished(Exception):
+    """The next step of a part whose first steps are right, in words."""
+
+
 class Gap(NamedTuple):
     """A part that the reader writes."""
 

@@ -20,7 +20,7 @@ from types import ModuleType
 import torch
 from torch import nn
 
-from transformer_lib.exercises.grading import GAPS, Gap, Wrong, in_words
+from transformer_lib.exercises.grading import GAPS, Gap, Unfinished, Wrong, in_words
 from transformer_lib.files import InputError, atomic_write
 from transformer_lib.loading import NAME, load, read
 
@@ -149,6 +149,8 @@ def grade_part(part: Gap, mine: ModuleType) -> str:
     except NotImplementedError as error:
         own = f"chapter {part.chapter}: write {part.name}"
         return "not attempted" if str(error) in ("", own) else f"not attempted: it needs another part first, {error}"
+    except Unfinished as step:
+        return f"not attempted: {step}"
     except Wrong as error:
         return f"failed: {error}"
     except (Exception, SystemExit) as error:

@@ -30,10 +30,14 @@ def progress(folder: str | Path) -> dict[str, dict[str, str]]:
             continue
         verdicts: dict[str, str] = {}
         for source, text in zip(sources, printed, strict=True):
-            for name in re.findall(r"""grade\(["']([\w-]+)["']""", source):
+            for name, own in re.findall(r"""grade\(["']([\w-]+)["'](\)?)""", source):
                 exercise = re.sub(r"^(?=\d\D)", "0", name)  # as `grade` does
                 told = re.findall(rf"^{exercise}: (not attempted|passed|failed)", text, re.MULTILINE)
-                if not exercise.endswith("-0"):  # the preface's example
+                if exercise.endswith("-0"):  # the preface's example
+                    continue
+                if own and told:  # parts in my_transformer.py, graded after each step: the last verdict counts
+                    verdicts[exercise] = told[-1]
+                else:
                     verdicts.setdefault(exercise, told[-1] if told else "not attempted")
         if verdicts:
             found[path.stem] = verdicts
