@@ -178,6 +178,11 @@ def test_the_command_line_starts_and_grades_it(tmp_path, monkeypatch, capsys):
     )
 
 
+def test_a_search_that_never_ends_is_the_first_step_of_a_search(tmp_path):
+    text = SOLUTION.replace("            if tokens[-1] == eos_id:\n", "            if False:\n")
+    assert verdict(tmp_path, text, "beam_search") == "not attempted: step 2, the slots (step 1 is right)"
+
+
 def test_a_part_that_needs_an_empty_one_says_so(tmp_path):
     text = SOLUTION.replace(
         "    scores = q @", '    raise NotImplementedError("chapter 2: write attention")\n    scores = q @'

@@ -937,11 +937,12 @@ def grade_greedy(mine: ModuleType) -> None:
 
 def search(
     model: nn.Module, source: Tensor, limit: int, size: int, alpha: float, *,
-    keeps: bool = True, eos: int = 1,
+    keeps: bool = True, ends: bool = True, eos: int = 1,
 ) -> list[int]:  # fmt: skip
     """The best translation of beam search.
 
-    Finished ones keep their slots (`keeps`), and the end token counts `eos`.
+    It goes on after an end token if `ends` is False. Finished ones keep their slots (`keeps`), and the end token counts
+    `eos`.
     """
     live: list[tuple[float, list[int]]] = [(0.0, [])]
     finished: list[tuple[float, list[int]]] = []
@@ -953,7 +954,7 @@ def search(
         found.sort(key=lambda candidate: -candidate[0])
         live = []
         for total, tokens in found[: size - len(finished) * keeps]:
-            if tokens[-1] == 2:
+            if tokens[-1] == 2 and ends:
                 finished.append((total / max(length - 1 + eos, 1) ** alpha, tokens[:-1]))
             else:
                 live.append((total, tokens))
@@ -995,6 +996,8 @@ def grade_beam_search(mine: ModuleType) -> None:
             "step 1: bos_id is part of the result": [[1, *tokens] for tokens in first],
         },
     )
+    if found == all_of(lambda model, size, _: search(model, source, 6, size, 0.0, ends=False)):
+        raise Unfinished("step 2, the slots (step 1 is right)")
     slots = all(a == b for a, b, (_, _, alpha) in zip(found, right, cases) if alpha == 0)
     step = "steps 1 and 2 are right; now step 3: " if slots else "step 1 is right; now step 2: "
     wrong = {
