@@ -49,6 +49,7 @@ from transformer_lib.training.train_step import (
     activation_checkpointing,
     layers_of,
     memory_for,
+    require_compiler,
     train_step,
 )
 
@@ -422,6 +423,8 @@ def train(
         raise InputError("expected a model with weights to train; got none, or all are frozen")
     if config.recompute:
         layers_of(model)  # or an error, before anything is written
+    if config.compile:
+        require_compiler(place.type)  # likewise
     pairs_of = partial(_pairs_of, pairs=pairs, batch_tokens=config.batch_tokens, sizes=model.config)
     first = pairs_of(0)
     _require_usable(val_pairs, config.batch_tokens, model.config)
