@@ -188,7 +188,9 @@ def architecture(name: str) -> Callable[[TransformerConfig], Architecture]:
         made = Architecture(model, config, name=name, made_by=function, code=code)
         for part, module in model.named_modules():
             if getattr(module, "sparse", False) is True:
-                raise made._refused(f"has {part}, whose gradient is sparse; expected a dense one: leave out sparse=True")
+                raise made._refused(
+                    f"has {part}, whose gradient is sparse; expected a dense one: leave out sparse=True"
+                )
         if any(isinstance(parameter, nn.UninitializedParameter) for parameter in model.parameters()):
             made.try_out([(2, 2)], config.pad_id - 1 if config.pad_id else 1)  # that gives a lazy layer its shape
         return made

@@ -33,7 +33,9 @@ def weights_of(model: nn.Module) -> Weights:
 
 def changing_buffers(model: nn.Module) -> Weights:
     """The buffers of a model, by name, without the constants of this library: those that no weights file has."""
-    ours = {id(b) for m in model.modules() if type(m).__module__.startswith("transformer_lib.") for b in m.buffers(False)}
+    ours = {
+        id(b) for m in model.modules() if type(m).__module__.startswith("transformer_lib.") for b in m.buffers(False)
+    }
     stored = model.state_dict(keep_vars=True)
     return {name: buffer.detach() for name, buffer in model.named_buffers() if name in stored or id(buffer) not in ours}
 
@@ -137,7 +139,11 @@ def load_state(path: str | Path, model: nn.Module, optimizer: Optimizer) -> dict
     state = optimizer.state_dict() | {"state": moments}
     modules, new = dict(model.named_modules()), buffers.get(0, {})
     fits = kinds_of(weights[0]) == kinds_of(dict(model.named_parameters()))
-    fits = fits and all(name.rpartition(".")[0] in modules for name in new) and changing_buffers(model).keys() <= new.keys()
+    fits = (
+        fits
+        and all(name.rpartition(".")[0] in modules for name in new)
+        and changing_buffers(model).keys() <= new.keys()
+    )
     if not fits or groups or len(moments) not in (0, sum(len(group["params"]) for group in state["param_groups"])):
         raise InputError(f"{path} belongs to another model or optimiser: use the same, or train into another place")
     optimizer.load_state_dict(state)
