@@ -18,7 +18,7 @@ from transformer_lib.model import TransformerConfig
 from transformer_lib.training import train_step
 from transformer_lib.translation import Translator
 
-SOURCE = '''
+SOURCE = """
 import sys
 import torch
 from torch import nn
@@ -62,7 +62,7 @@ class Count(nn.Module):
             self.hidden += x.detach().mean()
             last = x.new_zeros(0) if self.grows is None else self.grows
             self.grows = torch.cat([last, x.detach().mean().view(1)])
-        return self.norm(x) * (1 + self.seen / 100) + self.hidden.mean() + (0 if self.grows is None else self.grows.sum())
+        return self.norm(x) * (1 + self.seen / 100) + self.hidden.mean() + (self.grows.sum() if self.seen else 0)
 
 class Odd(Count):
     def get_extra_state(self): return {1, 2}
@@ -79,9 +79,10 @@ def odd(*sizes): return Net(*sizes, norm=Odd())
 def batch_norm(*sizes): return Net(*sizes, norm=nn.BatchNorm1d(8))
 def plain(*sizes): return nn.Sequential(nn.Linear(2, 2))
 def fails(*sizes): return Net(*sizes, nonsense=1)
-for kind in ("raises", "exits", "in place", "counts", "nan", "no_grad", "inference", "tuple", "dict", "none", "turned", "half", "whole"):
+for kind in ("raises", "exits", "in place", "counts", "nan", "no_grad", "inference", "tuple", "dict", "none", "turned",
+             "half", "whole"):
     globals()[kind.replace(" ", "_")] = lambda *sizes, kind=kind: Net(*sizes, kind=kind)
-'''
+"""
 
 
 @pytest.fixture
@@ -223,6 +224,10 @@ def test_in_python_it_is_the_same(tmp_path, caplog):
     config = TransformerConfig(9, 9, 0)
     own = Architecture(torch.nn.Bilinear(2, 2, 2), config)
     tokens = torch.ones(1, 2, dtype=torch.long)
-    with warnings.catch_warnings(), caplog.at_level(logging.WARNING), pytest.raises(InputError, match="the model fails"):
+    with (
+        warnings.catch_warnings(),
+        caplog.at_level(logging.WARNING),
+        pytest.raises(InputError, match="the model fails"),
+    ):
         own(tokens, tokens)
     assert caplog.records == []

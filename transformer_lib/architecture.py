@@ -117,7 +117,7 @@ class Architecture(Transformer):
 
     @contextmanager
     def blamed(self) -> Iterator[None]:
-        """Inside the block what the model raises is an InputError that says where in its file; ours stay as they are."""
+        """Inside the block what the model raises is an InputError that says where in its file; ours stay."""
         try:
             yield
         except (InputError, MemoryError, torch.OutOfMemoryError):

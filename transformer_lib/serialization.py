@@ -20,7 +20,7 @@ EXTRA = "_extra_state"  # torch's name for what get_extra_state returns
 def save_weights(path: str | Path, model: nn.Module) -> None:
     """Store a model's parameters and buffers as safetensors, in one step; shared tensors are stored once.
 
-    What the `get_extra_state` methods of its modules return is stored, too, if JSON can hold it; else a warning says so.
+    What `get_extra_state` methods of its modules return is stored, too, if JSON can hold it; else a warning says so.
     The same weights give the same bytes. If `model.config` is a dataclass, the file remembers it.
 
     Raises:
@@ -59,7 +59,7 @@ def _stored_names(model: nn.Module) -> dict[str, str]:
 
 
 def extra_state_of(model: nn.Module) -> dict[str, Any]:
-    """What `get_extra_state` of a model's modules returns, by their names, as far as JSON can hold it; else a warning."""
+    """What `get_extra_state` of a model's modules returns, by their names; a warning if JSON cannot hold it."""
     found = {}
     for name, value in model.state_dict().items():
         if name.endswith(EXTRA):

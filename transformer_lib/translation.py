@@ -112,7 +112,7 @@ class Translator:
         return cls(model, tokenizer, device=device, precision=precision, length_ratio=ratio)
 
     def save(self, path: str | Path, *, weights: bool = True) -> None:
-        """Write config.json, tokenizer.json, the file of a model of one's own and, unless told not to, model.safetensors.
+        """Write config.json, tokenizer.json, the file of your own model and, unless told otherwise, model.safetensors.
 
         Raises:
             InputError: the directory cannot be written, or the model is an ensemble.
@@ -287,7 +287,7 @@ class Translator:
 
 
 def has_own_model(folder: Path) -> str:
-    """If a directory has a model of one's own, the file of it that is kept there, or else FILE.py; "" if it has none."""
+    """If a directory has a model of somebody's own, its file that is kept there, or else FILE.py; "" if it has none."""
     if (folder / KEPT).is_file():
         return str(folder / KEPT)
     config, _ = _read_config(folder)

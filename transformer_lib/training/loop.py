@@ -382,7 +382,7 @@ def train(
     """Train a model on pairs of token lists.
 
     Several processes that `torch.distributed` has joined train one model together: each computes its share of every
-    step. With `out`, Ctrl-C and other signals of `STOP` let the step at hand finish, and save where it stands. On a GPU the loop looks
+    step. With `out`, a signal of `STOP` lets the step at hand finish and saves where it stands. On a GPU the loop looks
     at losses, clock and signals once in ten steps. If its memory is too small for a batch, it computes one half after
     the other, or smaller parts, for the same step. The global random numbers stay as they were.
 
