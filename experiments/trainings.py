@@ -184,7 +184,8 @@ def retrain(
     preset, build = recipe(record, changed, steps, part), changed.get("build", Transformer)
     products = rounded_products() if bfloat16 else nullcontext()
     with products, process_group(device()) as place:
-        train_translator(train, val, preset, run, build=build, resume=True, device=place)
+        begun = (run / "state.safetensors").exists()
+        train_translator(train, val, preset, run, build=build, resume=begun, device=place)
 
 
 def run_of(name: str, runs: Path) -> Path:

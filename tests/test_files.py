@@ -194,7 +194,9 @@ def test_a_device_stays_a_device_and_a_full_one_is_said_to_be_full(tmp_path, mon
     (tmp_path / "null").symlink_to("/dev/null")
     atomic_write(tmp_path / "null", "x")
     if Path("/dev/full").exists():  # not on a Mac
-        refused(["cannot write /dev/full", os.strerror(errno.ENOSPC), "free some space"], atomic_write, "/dev/full", "x")
+        refused(
+            ["cannot write /dev/full", os.strerror(errno.ENOSPC), "free some space"], atomic_write, "/dev/full", "x"
+        )
     with socket.socket(socket.AF_UNIX) as ours:
         ours.bind(str(tmp_path / "socket"))
         refused(["cannot write", tmp_path / "socket", "choose another"], atomic_write, tmp_path / "socket", "x")

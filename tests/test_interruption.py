@@ -207,7 +207,7 @@ def test_a_terminal_that_is_closed_is_no_obstacle(whole, tmp_path):
         "from transformer_lib import __main__ as command_line",
         "def close(): sys.stdin.readline() if print('ready', flush=True) is None else None",
         "command_line._LOGGER.setLevel('INFO')",
-        "with in_step(2, close): trained(sys.argv[1])",
+        "with in_step(2, close): trained(sys.argv[1], bar=False)",
     ]
     ours, theirs = os.openpty()
     path = os.pathsep.join(str(ROOT / name) for name in ("", "tests", "experiments"))

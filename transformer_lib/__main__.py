@@ -42,7 +42,17 @@ from transformer_lib.model import Transformer
 from transformer_lib.precision import PRECISIONS, prepare_device
 from transformer_lib.recipes import PRESETS, goes_on, preset_for, read_corpus, train_translator, training_data
 from transformer_lib.training.distributed import is_first_process, process_group
-from transformer_lib.translation import KEPT, TOKENIZERS, Translator, bleu_with, evaluate_bleu, in_nfc, papers_form
+from transformer_lib.training.train_step import require_compiler
+from transformer_lib.translation import (
+    KEPT,
+    TOKENIZERS,
+    Translator,
+    bleu_with,
+    evaluate_bleu,
+    has_own_model,
+    in_nfc,
+    papers_form,
+)
 
 
 class _Lines(logging.Handler):
@@ -233,10 +243,12 @@ def _train(
     logging.getLogger("transformer_lib.training").setLevel(shown)
     with process_group(device) as place:
         going_on = goes_on(Path(out), resume)  # before anything is read
+        if options["compile"]:
+            require_compiler(torch.device(place).type)
         build = model_of(architecture) if architecture else Transformer
+        if architecture and going_on:
+            _require_same_source(architecture, Path(out))
         corpus, val_corpus = training_data(out=Path(out), store=store, **data)
-        if architecture:
-            _keep_source(architecture, Path(out), going_on)
         options = {"build": build, "start_from": start_from, "resume": resume, "device": place, "show": show}
         log = train_translator(corpus, val_corpus, chosen, out, **options)
         if is_first_process():
@@ -323,16 +335,18 @@ def _evaluate(
 @click.option("--out", type=_Name(), required=True, help="a new directory")
 def _export(model: str, to: str, quantization: str | None, out: str) -> None:
     """Write a translator for a faster engine, which `translate` and `evaluate` then use."""
+    if Path(model, "config.json").is_file() and has_own_model(Path(model)):
+        remedy = "`translate` and `evaluate` take it with --architecture"
+        raise InputError(f"{model} has a model of its own, which CTranslate2 does not have: {remedy}")
     export(Translator.from_pretrained(model), out, quantization=quantization)
 
 
-def _keep_source(architecture: str, out: Path, going_on: bool) -> None:
-    """Put a copy of the file of a model into the directory of its run; a run goes on only with the same file."""
-    data, kept = source_of(architecture), out / KEPT
-    if going_on and kept.is_file() and kept.read_bytes() != data:
-        raise InputError(f"{architecture} is not what the run began with, {kept}: give that, or another --out")
-    if is_first_process():
-        atomic_write(kept, data)
+def _require_same_source(architecture: str, out: Path) -> None:
+    """A run goes on only with the file of its model that it began with."""
+    kept = out / KEPT
+    if kept.is_file() and kept.read_bytes() != source_of(architecture):
+        remedy = f"give that, or another --out (with --start-from {out} it begins from these weights)"
+        raise InputError(f"{architecture} is not what the run began with, {kept}: {remedy}")
 
 
 def _load(

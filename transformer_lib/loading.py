@@ -104,7 +104,7 @@ def load(path: str | Path) -> ModuleType:
         sys.modules.pop(name, None)
         if not isinstance(error, Exception | SystemExit):
             raise
-        raise InputError(f"{path} cannot be run: {one_line(error)}{_place(error, file.parent)}") from error
+        raise InputError(f"{path} cannot be run: {one_line(error)}{place_of(error, file.parent)}") from error
     finally:
         sys.dont_write_bytecode = old
     return sys.modules.get(name, module)
@@ -151,10 +151,17 @@ def _taken(top: str, folder: Path) -> bool:
     return spec is not None and not _lies_in(folder, top, spec)
 
 
-def _place(error: BaseException, folder: Path) -> str:
-    """Where in the files of a folder an error was raised."""
-    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if Path(frame.filename).parent == folder]
-    return f" ({Path(frames[-1].filename).name}:{frames[-1].lineno})" if frames else ""
+def place_of(error: BaseException, folder: Path) -> str:
+    """Where in the files of a folder an error was raised, as " (mine.py:7)"; "" if nowhere there."""
+    frames = reversed(traceback.extract_tb(error.__traceback__))
+    return next((place for frame in frames if (place := place_in(folder, frame.filename, frame.lineno))), "")
+
+
+def place_in(folder: Path, filename: str, line: int | None) -> str:
+    """A line as " (mine.py:7)" if its file is one of somebody's in a folder, else ""."""
+    file = Path(filename)
+    theirs = file.is_relative_to(Path(__file__).parent) or "site-packages" in file.parts
+    return f" ({file.relative_to(folder)}:{line})" if file.is_relative_to(folder) and not theirs else ""
 
 
 def _modes(new: tuple[list[Any], Any, Any] | None = None) -> tuple[list[Any], Any, Any]:

@@ -9,6 +9,8 @@ import sys
 import warnings
 from collections import Counter
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +32,9 @@ from transformer_lib.model import Transformer, TransformerConfig
 from transformer_lib.precision import mixed_precision, prepare_device
 from transformer_lib.training import TrainingConfig, train
 from transformer_lib.training.distributed import is_first_process
-from transformer_lib.translation import Translator, length_ratio
+from transformer_lib.training.state import steps_of
+from transformer_lib.training.train_step import require_compiler
+from transformer_lib.translation import KEPT, Translator, length_ratio
 
 _LOGGER = logging.getLogger("transformer_lib")
 
@@ -135,9 +139,11 @@ def goes_on(out: Path, resume: bool) -> bool:
     """Whether to go on with a run in the directory; an InputError if there is one, and we cannot or may not."""
     if out.exists() and not out.is_dir():
         raise InputError(f"{out} is a file: expected a directory, or a name that is still free")
-    if resume and (out / "state.safetensors").exists():
+    state = out / "state.safetensors"
+    begun = state.exists() and steps_of(state) != 0  # what failed in its first steps is in nobody's way
+    if resume and begun:
         return True
-    if any((out / name).exists() for name in ("model.safetensors", "state.safetensors")):
+    if begun or (out / "model.safetensors").exists():
         remedy = "it has no state to go on from:" if resume else "resume it, or"
         raise InputError(f"{out} already holds a run: {remedy} take another directory")
     return False
@@ -196,8 +202,10 @@ def train_translator(
         ValueError: a setting is out of its range.
         KeyboardInterrupt: after Ctrl-C or another signal that `train` knows.
     """
-    prepare_device(device)
+    place = prepare_device(device)
     out, settings, sizes = Path(out), TrainingConfig(**preset["training"]), preset["tokenizer"]
+    if settings.compile:
+        require_compiler(place.type)
     going_on = goes_on(out, resume)
     start = Translator.from_pretrained(start_from, build=build, device=device) if start_from else None
     tokenizer = Tokenizer.load(out / "tokenizer.json") if going_on else start.tokenizer if start else None
@@ -230,10 +238,20 @@ def train_translator(
         except InputError as error:
             raise InputError(f"{error}: take the preset that the run began with") from error
 
+    trained = getattr(translator.model, "trained", nullcontext)  # of a model of one's own
+    if try_out := getattr(translator.model, "try_out", None):
+        lengths = _shapes(pairs) + _shapes(val_pairs)
+        with translator.precision:
+            try_out({max(lengths), max(lengths, key=itemgetter(1))}, tokenizer.eos_id)
+
     def prepare() -> None:
         if goes_on(out, resume) != going_on:
             raise InputError(f"another run began in {out} while this one read its data: start again")
         if not going_on:
+            if resume:
+                _LOGGER.warning("there is no run to resume in %s; a new one begins", out)
+            if build is Transformer:
+                (out / KEPT).unlink(missing_ok=True)
             translator.save(out, weights=False)
         why = f" (blank on a side, or longer than {longest} tokens)" if skipped else ""
         if (equal := _equal(pairs)) > len(pairs) / 2:
@@ -250,10 +268,11 @@ def train_translator(
             _LOGGER.info("    %s -> %s", source, answer)
         report(log)
 
-    options: dict[str, Any] = {"val_pairs": val_pairs, "out": out, "resume": resume, "device": device}
+    options: dict[str, Any] = {"val_pairs": val_pairs, "out": out, "resume": going_on, "device": device}
     ipython = sys.modules.get("IPython")
     bar = True if ipython and ipython.get_ipython() else None  # in a notebook, and on a terminal
-    log = train(translator.model, pairs, settings, **options, prepare=prepare, report=shown, bar=bar)
+    with trained():
+        log = train(translator.model, pairs, settings, **options, prepare=prepare, report=shown, bar=bar)
     first, done = is_first_process(), log[-1]["step"]  # of several processes only the first speaks
     if first and done < settings.warmup_steps:
         rising = f"the learning rate was still rising, up to step {settings.warmup_steps}"

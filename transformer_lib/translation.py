@@ -102,8 +102,8 @@ class Translator:
             _require_one_vocabulary(config, tokenizer)
         except InputError as error:
             raise InputError(f"{folder}: {error}") from error
-        if build is Transformer and (folder / KEPT).is_file():
-            remedy = f"read {folder / KEPT}, then give --architecture {folder / KEPT}:FUNCTION, in Python build="
+        if build is Transformer and (kept := has_own_model(folder)):
+            remedy = f"read {kept}, then give --architecture {kept}:FUNCTION, in Python build="
             raise InputError(f"{folder} has a model of its own: {remedy}")
         _require_plausible(config, folder / "model.safetensors")
         model = build(config)
@@ -113,7 +113,7 @@ class Translator:
         return cls(model, tokenizer, device=device, precision=precision, length_ratio=ratio)
 
     def save(self, path: str | Path, *, weights: bool = True) -> None:
-        """Write config.json, tokenizer.json and, unless told otherwise, model.safetensors.
+        """Write config.json, tokenizer.json, the file of your own model and, unless told otherwise, model.safetensors.
 
         Raises:
             InputError: the directory cannot be written, or the model is an ensemble.
@@ -122,6 +122,8 @@ class Translator:
         config = asdict(self._single_model().config) | {"length_ratio": self.length_ratio}
         atomic_write(folder / "config.json", json.dumps(config, indent=1) + "\n")
         atomic_write(folder / "tokenizer.json", self.tokenizer.to_json())
+        if isinstance(code := getattr(self.model, "code", None), bytes):  # of a model of one's own
+            atomic_write(folder / KEPT, code)
         if weights:
             save_weights(folder / "model.safetensors", self.model)
 
@@ -279,6 +281,14 @@ class Translator:
     def _pieces(self, tokens: list[int]) -> list[str]:
         eos = self.tokenizer.eos_id
         return ["<eos>" if token == eos else self.tokenizer.decode([token]).strip() or "␣" for token in tokens]
+
+
+def has_own_model(folder: Path) -> str:
+    """If a directory has a model of somebody's own, its file that is kept there, or else FILE.py; "" if it has none."""
+    if (folder / KEPT).is_file():
+        return str(folder / KEPT)
+    config, _ = _read_config(folder)
+    return "FILE.py" if config.d_model == config.d_ff == 1 else ""  # sizes that stand for unknown ones
 
 
 def _require_sentence(text: Any) -> None:

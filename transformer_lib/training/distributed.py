@@ -17,6 +17,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from transformer_lib.files import InputError, one_line
 from transformer_lib.precision import prepare_device
+from transformer_lib.training.state import changing_buffers
 
 _LOGGER = logging.getLogger("transformer_lib")
 
@@ -87,7 +88,7 @@ def wrap_for_ddp(module: nn.Module) -> nn.Module:
     if rank_and_world_size()[1] == 1:
         return module
     device = next(module.parameters()).device
-    options: dict[str, Any] = {"broadcast_buffers": False, "gradient_as_bucket_view": True}  # ours are constants
+    options: dict[str, Any] = {"broadcast_buffers": bool(changing_buffers(module)), "gradient_as_bucket_view": True}
     return DistributedDataParallel(module, device_ids=None if device.type == "cpu" else [device], **options)
 
 

@@ -49,6 +49,7 @@ from transformer_lib.training.train_step import (
     activation_checkpointing,
     layers_of,
     memory_for,
+    require_compiler,
     train_step,
 )
 
@@ -381,7 +382,7 @@ def train(
     """Train a model on pairs of token lists.
 
     Several processes that `torch.distributed` has joined train one model together: each computes its share of every
-    step. With `out`, Ctrl-C and other signals of `STOP` let the step at hand finish, and save where it stands. On a GPU the loop looks
+    step. With `out`, a signal of `STOP` lets the step at hand finish and saves where it stands. On a GPU the loop looks
     at losses, clock and signals once in ten steps. If its memory is too small for a batch, it computes one half after
     the other, or smaller parts, for the same step. The global random numbers stay as they were.
 
@@ -422,6 +423,8 @@ def train(
         raise InputError("expected a model with weights to train; got none, or all are frozen")
     if config.recompute:
         layers_of(model)  # or an error, before anything is written
+    if config.compile:
+        require_compiler(place.type)  # likewise
     pairs_of = partial(_pairs_of, pairs=pairs, batch_tokens=config.batch_tokens, sizes=model.config)
     first = pairs_of(0)
     _require_usable(val_pairs, config.batch_tokens, model.config)

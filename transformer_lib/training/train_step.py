@@ -5,10 +5,11 @@
 from __future__ import annotations
 
 import math
+import secrets
 import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
+from functools import cache, partial
 
 import torch
 from torch import Tensor, nn
@@ -80,6 +81,17 @@ def memory_for(what: str) -> Iterator[None]:
         yield
     except torch.OutOfMemoryError as error:
         raise InputError(f"the memory of the device is too small for {what} ({one_line(error):.80})") from error
+
+
+@cache
+def require_compiler(kind: str) -> None:
+    """Raise an InputError if torch.compile does not work on devices of this kind."""
+    size = 2 + secrets.randbelow(2**20)  # that nobody has compiled before and kept
+    try:
+        torch.compile(lambda x: x.sin() + x.cos(), dynamic=False)(torch.ones(size, device=kind))
+    except Exception as error:  # it has many
+        remedy = "leave out compile (--compile), or install what it lacks, such as a C++ compiler"
+        raise InputError(f"torch.compile does not work here: {remedy} ({one_line(error)})") from error
 
 
 def layers_of(model: nn.Module) -> list[nn.Module]:
