@@ -223,6 +223,37 @@ def test_the_solution_learns_to_translate_numbers(tmp_path):
         assert mine.beam_search(model, torch.tensor([pairs[n][0]]), bos, eos, 8, 1) == answers[n]
 
 
+@pytest.mark.parametrize(
+    ("page", "first", "fewer"),
+    [
+        ("11_translation", "sec-translation-yours", {"steps=200": "steps=2", ".source[:20]": ".source[:2]"}),
+        ("17_multi30k", "sec-multi30k-twenty", {"step < 200": "step < 2", "[:50]": "[:2]", "[:3]": "[:1]"}),
+    ],
+)
+def test_the_lines_in_which_everything_is_yours_run_alone(page, first, fewer, tmp_path, monkeypatch, capsys):
+    """Three cells or four, in an empty notebook beside a file in another style: all parts are that file's."""
+    monkeypatch.setenv("TRANSFORMER_LIB_DATA", "")
+    monkeypatch.chdir(tmp_path)
+    Path("my_transformer.py").write_bytes((ANSWERS / "another_style.py").read_bytes())
+    text = (ROOT / f"chapters/{page}.md").read_text("utf-8").partition(f"({first})=\n")[2].partition("\n## What goes")[0]
+    cells = [cell.source for cell in jupytext.reads(text, fmt="md:myst").cells if cell.cell_type == "code"]
+    cells = cells[:3] if page == "11_translation" else cells
+    code = "\n".join(cells)
+    for old, new in fewer.items():
+        assert old in code
+        code = code.replace(old, new)
+    alone = {}
+    exec(code, alone)
+    mine = alone.get("mine") or alone["parts"]
+    assert mine.yours == [part.name for part in own_file.gaps()]
+    said = capsys.readouterr().out
+    assert "The course's: nothing" in said
+    assert "loss" in said
+    assert all(target.count(alone["bos"]) == 1 for _, target in alone["pairs"])
+    assert str(tmp_path) not in said
+    assert [file.name for file in Path().iterdir()] == ["my_transformer.py"]
+
+
 def test_a_file_of_ones_own_is_trained_and_translates(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     small = "source_vocab_size, target_vocab_size, pad_id, 16, 2, 32, 1)\n\n\n# ---- Chapter 8"
