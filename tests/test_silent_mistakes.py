@@ -1,6 +1,5 @@
 """What would be answered wrongly without a word: sentences by label, forms of letters, options given twice, copies."""
 
-import json
 import re
 import unicodedata
 
@@ -147,7 +146,8 @@ def test_a_file_as_a_sentence_gets_a_hint(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "lines.en").write_text("a dog\n")
     status, out, err = run("translate", "--model", "run", "--beam", 1, "a dog", "lines.en", "x" * 300, "\0")
-    assert status == 0 and out.count("\n") == 4
+    assert status == 0
+    assert out.count("\n") == 4
     assert [line for line in err.splitlines() if "is a file" in line] == [
         "warning: lines.en is a file, and its name was taken as a sentence: for its lines, write < lines.en"
     ]
@@ -157,8 +157,14 @@ def test_a_file_as_a_sentence_gets_a_hint(tmp_path, monkeypatch):
 COMPOSED = {
     "German": ["Ein Mädchen läuft über die grüne Straße.", "Fünf Bären hören größere Vögel."],
     "Vietnamese": ["Một người đàn ông đang chơi đàn ghi ta.", "Hai phụ nữ đang ngồi trên ghế."],
-    "Bengali": ["\u09b8\u09c7 \u09ac\u09be\u09dc\u09bf \u09af\u09be\u09df \u0964", "\u09ae\u09c7\u09df\u09c7 \u0997\u09be\u09a8 \u0997\u09be\u09df \u0964"],
-    "Hindi": ["\u0906\u0926\u092e\u0940 \u092a\u0945\u095d\u0924\u093e \u0939\u0948 \u0964", "\u0935\u0939 \u0932\u095c\u0915\u0940 \u0939\u0948 \u0964"],
+    "Bengali": [
+        "\u09b8\u09c7 \u09ac\u09be\u09dc\u09bf \u09af\u09be\u09df \u0964",
+        "\u09ae\u09c7\u09df\u09c7 \u0997\u09be\u09a8 \u0997\u09be\u09df \u0964",
+    ],
+    "Hindi": [
+        "\u0906\u0926\u092e\u0940 \u092a\u0945\u095d\u0924\u093e \u0939\u0948 \u0964",
+        "\u0935\u0939 \u0932\u095c\u0915\u0940 \u0939\u0948 \u0964",
+    ],
     "Hebrew": ["\ufb2a\ufb4b a b c", "a b c \ufb1d"],
     "Korean": ["한국어 문장 하나 더 있다", "또 다른 문장 이 있다"],
 }  # fmt: skip
@@ -216,7 +222,8 @@ def test_an_option_given_twice_is_refused(command, options, words, tmp_path, mon
     before = files_below(tmp_path)
     status, out, err = run(command, *options.split())
     assert (status, out, files_below(tmp_path)) == (2, "", before)
-    assert words in err and err.count("\n") == 1
+    assert words in err
+    assert err.count("\n") == 1
 
 
 def test_help_may_be_asked_for_twice():
@@ -230,8 +237,11 @@ def test_a_tokenizer_that_could_not_be_read_again_is_refused_before_the_training
     for more in ([], ["--store", tmp_path / "store"]):
         options = ["--preset", "tiny", "--vocab-size", 300, "--steps", 1, "--out", out]
         status, _, err = run("train", *files, *options, *more)
-        assert status == 2 and "the tokenizer is too large: 300 tokens" in err and "--vocab-size" in err
-        assert not (out / "model.safetensors").exists() and not (out / "tokenizer.json").exists()
+        assert status == 2
+        assert "the tokenizer is too large: 300 tokens" in err
+        assert "--vocab-size" in err
+        assert not (out / "model.safetensors").exists()
+        assert not (out / "tokenizer.json").exists()
     with pytest.raises(InputError, match="too large"):
         Tokenizer.train(ENGLISH + GERMAN, 300)
     monkeypatch.setattr(tokenizers, "LARGEST", size)

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from transformer_lib.data import (
@@ -24,8 +25,9 @@ from transformer_lib.data import (
     read_parallel,
     toy_corpus,
 )
-from transformer_lib.data.store import held_out_step
-from transformer_lib.files import InputError
+from transformer_lib.data.corpora import fingerprint, is_blank
+from transformer_lib.data.store import put_aside
+from transformer_lib.files import InputError, atomic_write
 from transformer_lib.model import Transformer, TransformerConfig
 from transformer_lib.precision import mixed_precision, prepare_device
 from transformer_lib.training import TrainingConfig, train
@@ -124,10 +126,10 @@ def training_data(
     whole = read_corpus("train", corpus, **languages)
     if has_val:
         return whole, read_corpus("val", corpus, **languages)
-    pairs, every = list(zip(whole.source, whole.target)), held_out_step(len(whole))
-    aside = pairs[every - 1 :: every]
-    del pairs[every - 1 :: every]
-    train, val = (ParallelCorpus([a for a, _ in part], [b for _, b in part]) for part in (pairs, aside))
+    aside, parts = put_aside(whole.source), ([], [])
+    for pair in zip(whole.source, whole.target):
+        parts[fingerprint(pair[0]) in aside].append(pair)
+    train, val = (ParallelCorpus([a for a, _ in part], [b for _, b in part]) for part in parts)
     return train, val
 
 
@@ -156,6 +158,29 @@ def _equal(pairs: PairStore | list[tuple[list[int], list[int]]]) -> int:
         alike = (rows[:, :n] == rows[:, n + 1 :] for (n, m), rows in zip(pairs.shapes, pairs.matrices) if m == n + 1)
         return sum(int(rows.all(axis=1).sum()) for rows in alike)
     return sum(source == target[1:] for source, target in pairs)
+
+
+TRAINED_ON = "trained-on.bin"  # in the directory of a run: the fingerprints of its pairs, sorted
+
+
+def _fingerprints(corpus: ParallelCorpus) -> np.ndarray:
+    """Those of the pairs that are blank on no side."""
+    pairs = (pair for pair in zip(corpus.source, corpus.target) if not any(map(is_blank, pair)))
+    return np.fromiter((fingerprint(*pair) for pair in pairs), "<u8")
+
+
+def _trained_on(folder: str | Path) -> np.ndarray:
+    """The fingerprints that a run has stored; none of a translator that has no such file."""
+    path = Path(folder, TRAINED_ON)
+    return np.fromfile(path, "<u8") if path.is_file() else np.zeros(0, "<u8")
+
+
+def seen_in_training(folder: str | Path, corpus: ParallelCorpus) -> int:
+    """How many of these pairs the translator in a directory was trained on, as far as the directory says.
+
+    Spaces, capitals and normal forms make no difference.
+    """
+    return int(np.isin(_fingerprints(corpus), _trained_on(folder)).sum())
 
 
 def train_translator(
@@ -216,6 +241,7 @@ def train_translator(
     except InputError:  # no usable pair among the few put aside: train without validation
         val_pairs, also_skipped = [], len(val_corpus)
     skipped += also_skipped
+    learnt = pairs.fingerprints if isinstance(pairs, PairStore) else _fingerprints(corpus)
     if settings.patience and not val_pairs:
         raise InputError("patience waits for a better validation loss, but no pair is left for validation")
     torch.manual_seed(settings.seed)
@@ -235,10 +261,19 @@ def train_translator(
             raise InputError(f"another run began in {out} while this one read its data: start again")
         if not going_on:
             translator.save(out, weights=False)
+        distinct = np.unique(learnt)
+        if not (going_on and (out / TRAINED_ON).exists()):
+            earlier = _trained_on(start_from) if start_from else distinct
+            atomic_write(out / TRAINED_ON, np.union1d(distinct, earlier).astype("<u8").tobytes())
         why = f" (blank on a side, or longer than {longest} tokens)" if skipped else ""
         if (equal := _equal(pairs)) > len(pairs) / 2:
             remedy = "expected translations: give two files that differ, unless you train a copier"
             _LOGGER.warning("source and target are the same in %d of %d pairs; %s", equal, len(pairs), remedy)
+        if known := int(np.isin(_fingerprints(val_corpus), distinct).sum()):
+            remedy = "its loss will be too good; expected others: leave them out of one of the two"
+            _LOGGER.warning("%d of %d pairs for validation are trained on, too, so %s", known, len(val_corpus), remedy)
+        if repeated := len(learnt) - len(distinct):
+            _LOGGER.info("%d of %d pairs to train on repeat an earlier one", repeated, len(learnt))
         _LOGGER.info("%d pairs to train on, %d for validation; skipped %d%s", len(pairs), len(val_pairs), skipped, why)
 
     sample = val_corpus.source[:: max(len(val_corpus) // max(show, 1), 1)][:show]

@@ -88,6 +88,12 @@ def _shown(given: object) -> str:
     return " ".join(repr(given).split())[:60]
 
 
+def fingerprint(*texts: str) -> int:
+    """A number of 64 bits for a sentence or a pair; spaces, capitals and normal forms make no difference."""
+    plain = "\n".join(" ".join(unicodedata.normalize("NFKC", text.casefold()).split()) for text in texts)
+    return int.from_bytes(hashlib.blake2b(plain.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "little")
+
+
 @dataclass(frozen=True)
 class ParallelCorpus:
     """Sentences and their translations: `target[i]` translates `source[i]`. Both become lists, see `texts_of`.
