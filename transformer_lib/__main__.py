@@ -150,7 +150,7 @@ class _Command(click.Command):
                     raise click.UsageError(f"{option.opts[0]} is given {often} times; expected once{join}", ctx)
             return values, rest, order
 
-        parser.parse_args = parse_once
+        parser.parse_args = parse_once  # type: ignore[method-assign]
         return parser
 
 

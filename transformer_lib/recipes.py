@@ -126,7 +126,8 @@ def training_data(
     whole = read_corpus("train", corpus, **languages)
     if has_val:
         return whole, read_corpus("val", corpus, **languages)
-    aside, parts = put_aside(whole.source), ([], [])
+    aside = put_aside(whole.source)
+    parts: tuple[list[tuple[str, str]], list[tuple[str, str]]] = [], []
     for pair in zip(whole.source, whole.target):
         parts[fingerprint(pair[0]) in aside].append(pair)
     train, val = (ParallelCorpus([a for a, _ in part], [b for _, b in part]) for part in parts)
@@ -231,17 +232,16 @@ def train_translator(
     pairs: PairStore | list[tuple[list[int], list[int]]]
     if isinstance(corpus, LargeCorpus):
         pairs = corpus.open(max_len=longest, tokenizer=tokenizer, **sizes)
-        tokenizer, skipped = pairs.tokenizer, pairs.skipped
+        tokenizer, skipped, learnt = pairs.tokenizer, pairs.skipped, pairs.fingerprints
         val_corpus = pairs.held_out if corpus.hold_out else val_corpus
     else:
         tokenizer = tokenizer or Tokenizer.train(corpus.source + corpus.target, **sizes)
-        pairs, skipped = encode_pairs(corpus, tokenizer, max_len=longest)
+        (pairs, skipped), learnt = encode_pairs(corpus, tokenizer, max_len=longest), _fingerprints(corpus)
     try:
         val_pairs, also_skipped = encode_pairs(val_corpus, tokenizer, max_len=longest)
     except InputError:  # no usable pair among the few put aside: train without validation
         val_pairs, also_skipped = [], len(val_corpus)
     skipped += also_skipped
-    learnt = pairs.fingerprints if isinstance(pairs, PairStore) else _fingerprints(corpus)
     if settings.patience and not val_pairs:
         raise InputError("patience waits for a better validation loss, but no pair is left for validation")
     torch.manual_seed(settings.seed)

@@ -78,7 +78,7 @@ def _text_of(given: Any, place: int) -> str:
     if isinstance(text, str):
         return str.__str__(text)
     remedy = "leave it out, or put an empty string there"
-    if isinstance(text, list | tuple) or getattr(text, "shape", ()):
+    if isinstance(text, list | tuple) or getattr(given, "shape", False):
         remedy = "give one flat list; of nested references, sacrebleu's form, one list, such as references[0]"
     raise TypeError(f"expected a sentence, a string; got {_shown(text)} at place {place}, counted from 0: {remedy}")
 
