@@ -17,8 +17,9 @@ from transformer_lib.data import Tokenizer
 from transformer_lib.model import Transformer, TransformerConfig
 from transformer_lib.translation import Translator
 
-ENGLISH = ["a dog runs", "a cat sleeps", "the man sees a dog", "the old cat", "a woman reads"] * 8
-GERMAN = ["ein Hund läuft", "eine Katze schläft", "der Mann sieht einen Hund", "die alte Katze", "eine Frau liest"] * 8
+ENGLISH = ["a dog runs", "a cat sleeps", "the man sees a dog", "the old cat", "a woman reads"]
+GERMAN = ["ein Hund läuft", "eine Katze schläft", "der Mann sieht einen Hund", "die alte Katze", "eine Frau liest"]
+ENGLISH, GERMAN = ([text + f" {n}" * (n > 0) for n in range(8) for text in texts] for texts in (ENGLISH, GERMAN))
 MICRO = {
     "model": {"d_model": 16, "num_heads": 2, "d_ff": 16, "num_encoder_layers": 1, "num_decoder_layers": 1,
               "dropout": 0.1, "norm_first": True, "tie_embeddings": "all"},

@@ -441,7 +441,9 @@ LONG_LINES = {
 def test_strange_sentences_are_trained_on_and_translated(text, trained, tmp_path):
     """One line, one sentence, one translation; what is too long for the model is skipped or cut."""
     for name in ("en", "de"):
-        (tmp_path / name).write_bytes(b"a dog\na cat\n" * 19 + text.encode() + b"\r\na dog\n")
+        (tmp_path / name).write_bytes(
+            b"".join(b"a dog %d\na cat %d\n" % (n, n) for n in range(19)) + text.encode() + b"\r\na dog\n"
+        )
     status, _, err = call(*training(tmp_path, 2))
     assert status == 0, err
     counts = ("38 pairs to train on, 2 for validation; skipped 0", "37 pairs to train on, 2 for validation; skipped 1")

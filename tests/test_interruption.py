@@ -456,7 +456,7 @@ def test_two_processes_on_one_machine_or_two_train_the_model_of_one(tmp_path):
         assert errs.count("38 pairs to train on, 2 for validation") == 1
         rows[name] = json.loads(outs)
         assert sorted(path.name for path in (tmp_path / name).iterdir()) == sorted(
-            [*FILES, "config.json", "tokenizer.json"]
+            [*FILES, "config.json", "tokenizer.json", "trained-on.bin"]
         )
     for one, two in (("one", "two"), ("one, stored", "two, stored")):
         assert rows[two]["tokens"] == rows[one]["tokens"]

@@ -1,17 +1,20 @@
 """What would be answered wrongly without a word: sentences by label, forms of letters, options given twice, copies."""
 
-import json
+import random
 import re
 import unicodedata
 
 import numpy as np
 import pytest
-from small import ENGLISH, GERMAN, files_below, nonsense, write_texts
+from small import ENGLISH, GERMAN, MICRO, files_below, nonsense, write_texts
 from small import call as run
 
+from transformer_lib import recipes
 from transformer_lib.data import ParallelCorpus, Tokenizer
 from transformer_lib.data import tokenizer as tokenizers
+from transformer_lib.data.corpora import fingerprint
 from transformer_lib.files import InputError
+from transformer_lib.recipes import read_corpus, training_data
 from transformer_lib.translation import evaluate_bleu, papers_form
 
 GIVEN = ["a dog runs", "the old cat", "a woman reads a book"]
@@ -147,7 +150,8 @@ def test_a_file_as_a_sentence_gets_a_hint(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "lines.en").write_text("a dog\n")
     status, out, err = run("translate", "--model", "run", "--beam", 1, "a dog", "lines.en", "x" * 300, "\0")
-    assert status == 0 and out.count("\n") == 4
+    assert status == 0
+    assert out.count("\n") == 4
     assert [line for line in err.splitlines() if "is a file" in line] == [
         "warning: lines.en is a file, and its name was taken as a sentence: for its lines, write < lines.en"
     ]
@@ -157,8 +161,14 @@ def test_a_file_as_a_sentence_gets_a_hint(tmp_path, monkeypatch):
 COMPOSED = {
     "German": ["Ein Mädchen läuft über die grüne Straße.", "Fünf Bären hören größere Vögel."],
     "Vietnamese": ["Một người đàn ông đang chơi đàn ghi ta.", "Hai phụ nữ đang ngồi trên ghế."],
-    "Bengali": ["\u09b8\u09c7 \u09ac\u09be\u09dc\u09bf \u09af\u09be\u09df \u0964", "\u09ae\u09c7\u09df\u09c7 \u0997\u09be\u09a8 \u0997\u09be\u09df \u0964"],
-    "Hindi": ["\u0906\u0926\u092e\u0940 \u092a\u0945\u095d\u0924\u093e \u0939\u0948 \u0964", "\u0935\u0939 \u0932\u095c\u0915\u0940 \u0939\u0948 \u0964"],
+    "Bengali": [
+        "\u09b8\u09c7 \u09ac\u09be\u09dc\u09bf \u09af\u09be\u09df \u0964",
+        "\u09ae\u09c7\u09df\u09c7 \u0997\u09be\u09a8 \u0997\u09be\u09df \u0964",
+    ],
+    "Hindi": [
+        "\u0906\u0926\u092e\u0940 \u092a\u0945\u095d\u0924\u093e \u0939\u0948 \u0964",
+        "\u0935\u0939 \u0932\u095c\u0915\u0940 \u0939\u0948 \u0964",
+    ],
     "Hebrew": ["\ufb2a\ufb4b a b c", "a b c \ufb1d"],
     "Korean": ["한국어 문장 하나 더 있다", "또 다른 문장 이 있다"],
 }  # fmt: skip
@@ -216,7 +226,8 @@ def test_an_option_given_twice_is_refused(command, options, words, tmp_path, mon
     before = files_below(tmp_path)
     status, out, err = run(command, *options.split())
     assert (status, out, files_below(tmp_path)) == (2, "", before)
-    assert words in err and err.count("\n") == 1
+    assert words in err
+    assert err.count("\n") == 1
 
 
 def test_help_may_be_asked_for_twice():
@@ -226,12 +237,16 @@ def test_help_may_be_asked_for_twice():
 def test_a_tokenizer_that_could_not_be_read_again_is_refused_before_the_training(tmp_path, monkeypatch):
     files, out = write_texts(tmp_path), tmp_path / "run"
     size = len(Tokenizer.train(ENGLISH + GERMAN, 300).to_json().encode())
-    monkeypatch.setattr(tokenizers, "LARGEST", size - 1)
+    monkeypatch.setattr(tokenizers, "LARGEST", size // 2)
     for more in ([], ["--store", tmp_path / "store"]):
         options = ["--preset", "tiny", "--vocab-size", 300, "--steps", 1, "--out", out]
         status, _, err = run("train", *files, *options, *more)
-        assert status == 2 and "the tokenizer is too large: 300 tokens" in err and "--vocab-size" in err
-        assert not (out / "model.safetensors").exists() and not (out / "tokenizer.json").exists()
+        assert status == 2
+        assert "the tokenizer is too large: 300 tokens" in err
+        assert "--vocab-size" in err
+        assert not (out / "model.safetensors").exists()
+        assert not (out / "tokenizer.json").exists()
+    monkeypatch.setattr(tokenizers, "LARGEST", size - 1)
     with pytest.raises(InputError, match="too large"):
         Tokenizer.train(ENGLISH + GERMAN, 300)
     monkeypatch.setattr(tokenizers, "LARGEST", size)
@@ -240,3 +255,107 @@ def test_a_tokenizer_that_could_not_be_read_again_is_refused_before_the_training
     monkeypatch.setattr(tokenizers, "LARGEST", size - 1)
     with pytest.raises(InputError, match="expected at most"):
         Tokenizer.load(tmp_path / "tokenizer.json")
+
+
+def corpus_files(folder, pairs, name="train"):
+    """A directory as a corpus."""
+    folder.mkdir(exist_ok=True)
+    for side, ending in enumerate(("en", "de")):
+        (folder / f"{name}.{ending}").write_text("".join(f"{pair[side]}\n" for pair in pairs), encoding="utf-8")
+    return folder
+
+
+def parts(folder, store):
+    """The pairs to train on and those put aside of a corpus in a directory, with a store or without."""
+    train, val = training_data(str(folder), folder / "run", str(folder / "store") if store else None, **EN_DE)
+    if store:
+        opened = train.open(max_len=64, vocab_size=300)
+        lines = read_corpus("train", str(folder), **EN_DE)
+        val = opened.held_out
+        kept = {fingerprint(*pair) for pair in zip(val.source, val.target)}
+        rows = [pair for pair in zip(lines.source, lines.target) if fingerprint(*pair) not in kept]
+        assert [fingerprint(*pair) for pair in rows] == opened.fingerprints.tolist()
+        assert len(opened) == len(rows)
+        return rows, [*zip(val.source, val.target)]
+    return [*zip(train.source, train.target)], [*zip(val.source, val.target)]
+
+
+EN_DE = {"source": "en", "target": "de"}
+ROWS = {
+    "shuffled copies": random.Random(0).sample([(f"a {n % 40}", f"ein {n % 40}") for n in range(400)], 400),
+    "copies in a row": [(f"a {n // 4}", f"ein {n // 4}") for n in range(400)],
+    "other capitals": [([f"A Dog {n // 2}", f"a dog  {n // 2} "][n % 2], f"ein {n // 2}") for n in range(400)],
+    "other forms": [(unicodedata.normalize(["NFC", "NFD"][n % 2], f"é {n // 2}"), f"ein {n // 2}") for n in range(400)],
+    "several translations": [(f"a {n // 5}", f"ein {n}") for n in range(400)],
+    "five sentences": [(f"a {n % 5}", f"ein {n % 5}") for n in range(400)],
+    "one that half of all are": [(f"a {n * (n % 2)}", f"ein {n}") for n in range(400)],
+    "blank ones": [(f"a {n}" * (n % 2), f"ein {n}") for n in range(400)],
+}
+
+
+@pytest.mark.parametrize("store", [False, True], ids=["list", "store"])
+@pytest.mark.parametrize("kind", ROWS)
+def test_copies_stay_on_one_side(kind, store, tmp_path):
+    train, val = parts(corpus_files(tmp_path, ROWS[kind]), store=False)
+    assert 15 <= len(val) <= 20 or (kind == "five sentences" and len(val) == 80)
+    assert len(train) + len(val) == 400
+    assert not {fingerprint(source) for source, _ in train} & {fingerprint(source) for source, _ in val}
+    if store and kind != "blank ones":  # the store skips them
+        assert tuple(map(sorted, parts(tmp_path, store=True))) == (sorted(train), sorted(val))
+
+
+@pytest.mark.parametrize("turn", [2, 20, 21, 100])
+def test_data_in_turns_are_put_aside_from_every_turn(turn, tmp_path):
+    rows = [(f"kind {n % turn} number {n}", f"Art {n % turn} Nummer {n}") for n in range(20 * max(turn, 100))]
+    train, val = parts(corpus_files(tmp_path, rows), store=False)
+    kinds = [{source.split()[1] for source, _ in side} for side in (train, val)]
+    assert len(kinds[0]) == turn
+    assert len(kinds[1]) > 0.5 * turn
+    assert sorted(parts(corpus_files(tmp_path, rows[::-1]), store=False)[1]) == sorted(val)  # in whatever order
+
+
+def test_what_repeats_and_what_was_trained_on_is_said(tmp_path, monkeypatch):
+    monkeypatch.setitem(recipes.PRESETS, "tiny", MICRO)
+    monkeypatch.chdir(tmp_path)
+    pairs = [*zip(ENGLISH, GERMAN)]
+    corpus_files(tmp_path / "c", pairs + [(f" {a.upper()}", b) for a, b in pairs[:3]])
+    corpus_files(tmp_path / "c", [*pairs[:4], ("a new dog", "ein neuer Hund")], "val")
+    corpus_files(tmp_path / "c", [("a cow", "eine Kuh"), *pairs[5:7]], "test")
+    options = ["train", "--corpus", "c", "--preset", "tiny", "--steps", 1, "--out"]
+    for out, more in (("list", []), ("store", ["--store", "s"])):
+        status, _, err = run(*options, out, *more)
+        assert status == 0
+        assert "warning: 4 of 5 pairs for validation are trained on, too" in err
+        assert "3 of 43 pairs to train on repeat an earlier one\n" in err
+        scored = ["evaluate", "--beam", 1, "--model", out, "--corpus", "c", "--split"]
+        assert "warning: 2 of 3 pairs are among those that the model was trained on" in run(*scored, "test")[2]
+    assert (tmp_path / "list" / "trained-on.bin").read_bytes() == (tmp_path / "store" / "trained-on.bin").read_bytes()
+    corpus_files(tmp_path / "d", [("a cow", "eine Kuh")] * 2 + [(f"a cow {n}", f"eine Kuh {n}") for n in range(9)])
+    corpus_files(tmp_path / "d", [("two cows", "zwei Kühe")], "val")
+    status, _, err = run("train", "--corpus", "d", "--steps", 1, "--start-from", "list", "--out", "more")
+    assert status == 0
+    assert "for validation are trained on" not in err
+    scored[4] = "more"
+    assert "3 of 3 pairs are among those" in run(*scored, "test")[2]  # also what the first run was trained on
+    corpus_files(tmp_path / "c", [("a new cow", "eine neue Kuh")], "test")
+    assert "trained on" not in run(*scored, "test")[2]
+    (tmp_path / "more" / "trained-on.bin").unlink()
+    assert "trained on" not in run(*scored, "train")[2]
+
+
+def test_another_validation_set_is_refused_on_resuming(tmp_path, monkeypatch):
+    monkeypatch.setitem(recipes.PRESETS, "tiny", MICRO)
+    monkeypatch.chdir(tmp_path)
+    corpus_files(tmp_path / "c", [*zip(ENGLISH, GERMAN)])
+    corpus_files(tmp_path / "c", [("a new dog", "ein neuer Hund")], "val")
+    options = ["train", "--corpus", "c", "--preset", "tiny", "--resume", "--out", "run", "--steps"]
+    for steps in (1, 2):
+        assert run(*options, steps)[0] == 0
+    corpus_files(tmp_path / "c", [("a new dog", "ein neues Tier")], "val")
+    state = (tmp_path / "run" / "state.safetensors").read_bytes()
+    status, _, err = run(*options, 3)
+    assert status == 2
+    assert "trained with another set of pairs for validation: use the same" in err
+    assert (tmp_path / "run" / "state.safetensors").read_bytes() == state
+    corpus_files(tmp_path / "c", [("a new dog", "ein neuer Hund")], "val")
+    assert run(*options, 3)[0] == 0

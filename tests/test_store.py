@@ -201,7 +201,7 @@ def test_a_store_is_built_once_and_again_when_something_differs(texts, tmp_path,
     path.write_text(json.dumps(older))
     expect(8)
     names = sorted(path.name for path in (tmp_path / "store").iterdir())
-    assert names == ["store.json", "tokenizer.json", "tokens.npy"]
+    assert names == ["fingerprints.npy", "store.json", "tokenizer.json", "tokens.npy"]
 
 
 def test_bad_texts_are_named_before_anything_is_written(tmp_path, monkeypatch):

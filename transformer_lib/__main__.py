@@ -40,7 +40,16 @@ from transformer_lib.files import InputError, atomic_write, is_plain, one_line, 
 from transformer_lib.loading import as_before, function_of, source_of
 from transformer_lib.model import Transformer
 from transformer_lib.precision import PRECISIONS, prepare_device
-from transformer_lib.recipes import PRESETS, goes_on, preset_for, read_corpus, train_translator, training_data
+from transformer_lib.recipes import (
+    PRESETS,
+    TRAINED_ON,
+    goes_on,
+    preset_for,
+    read_corpus,
+    seen_in_training,
+    train_translator,
+    training_data,
+)
 from transformer_lib.training.distributed import is_first_process, process_group
 from transformer_lib.training.train_step import require_compiler
 from transformer_lib.translation import (
@@ -158,7 +167,7 @@ class _Command(click.Command):
                     raise click.UsageError(f"{option.opts[0]} is given {often} times; expected once{join}", ctx)
             return values, rest, order
 
-        parser.parse_args = parse_once
+        parser.parse_args = parse_once  # type: ignore[method-assign]
         return parser
 
 
@@ -321,6 +330,9 @@ def _evaluate(
         papers_form([], papers)  # says now, and not after the search, what is not installed
     bleu_with(tokenize)  # likewise
     translator, search = _load(model, architecture, max_length, device=device, precision=precision)
+    if seen := seen_in_training(model, pairs):
+        remedy = "the scores are too good for new sentences; expected pairs that were kept apart"
+        _say(f"warning: {seen} of {len(pairs)} pairs are among those that the model was trained on: {remedy}")
     answers = _answers(translator, model, pairs.source, beam_size=beam, length_penalty=length_penalty, **search)
     if output:
         _write(answers, output)
@@ -339,6 +351,8 @@ def _export(model: str, to: str, quantization: str | None, out: str) -> None:
         remedy = "`translate` and `evaluate` take it with --architecture"
         raise InputError(f"{model} has a model of its own, which CTranslate2 does not have: {remedy}")
     export(Translator.from_pretrained(model), out, quantization=quantization)
+    if (trained_on := Path(model, TRAINED_ON)).is_file():  # for `evaluate`
+        atomic_write(Path(out, TRAINED_ON), trained_on.read_bytes())
 
 
 def _require_same_source(architecture: str, out: Path) -> None:

@@ -14,6 +14,7 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from transformer_lib.data import (
@@ -26,8 +27,9 @@ from transformer_lib.data import (
     read_parallel,
     toy_corpus,
 )
-from transformer_lib.data.store import held_out_step
-from transformer_lib.files import InputError
+from transformer_lib.data.corpora import fingerprint, is_blank
+from transformer_lib.data.store import put_aside
+from transformer_lib.files import InputError, atomic_write
 from transformer_lib.model import Transformer, TransformerConfig
 from transformer_lib.precision import mixed_precision, prepare_device
 from transformer_lib.training import TrainingConfig, train
@@ -128,10 +130,11 @@ def training_data(
     whole = read_corpus("train", corpus, **languages)
     if has_val:
         return whole, read_corpus("val", corpus, **languages)
-    pairs, every = list(zip(whole.source, whole.target)), held_out_step(len(whole))
-    aside = pairs[every - 1 :: every]
-    del pairs[every - 1 :: every]
-    train, val = (ParallelCorpus([a for a, _ in part], [b for _, b in part]) for part in (pairs, aside))
+    aside = put_aside(whole.source)
+    parts: tuple[list[tuple[str, str]], list[tuple[str, str]]] = [], []
+    for pair in zip(whole.source, whole.target):
+        parts[fingerprint(pair[0]) in aside].append(pair)
+    train, val = (ParallelCorpus([a for a, _ in part], [b for _, b in part]) for part in parts)
     return train, val
 
 
@@ -162,6 +165,29 @@ def _equal(pairs: PairStore | list[tuple[list[int], list[int]]]) -> int:
         alike = (rows[:, :n] == rows[:, n + 1 :] for (n, m), rows in zip(pairs.shapes, pairs.matrices) if m == n + 1)
         return sum(int(rows.all(axis=1).sum()) for rows in alike)
     return sum(source == target[1:] for source, target in pairs)
+
+
+TRAINED_ON = "trained-on.bin"  # in the directory of a run: the fingerprints of its pairs, sorted
+
+
+def _fingerprints(corpus: ParallelCorpus) -> np.ndarray:
+    """Those of the pairs that are blank on no side."""
+    pairs = (pair for pair in zip(corpus.source, corpus.target) if not any(map(is_blank, pair)))
+    return np.fromiter((fingerprint(*pair) for pair in pairs), "<u8")
+
+
+def _trained_on(folder: str | Path) -> np.ndarray:
+    """The fingerprints that a run has stored; none of a translator that has no such file."""
+    path = Path(folder, TRAINED_ON)
+    return np.fromfile(path, "<u8") if path.is_file() else np.zeros(0, "<u8")
+
+
+def seen_in_training(folder: str | Path, corpus: ParallelCorpus) -> int:
+    """How many of these pairs the translator in a directory was trained on, as far as the directory says.
+
+    Spaces, capitals and normal forms make no difference.
+    """
+    return int(np.isin(_fingerprints(corpus), _trained_on(folder)).sum())
 
 
 def train_translator(
@@ -214,11 +240,11 @@ def train_translator(
     pairs: PairStore | list[tuple[list[int], list[int]]]
     if isinstance(corpus, LargeCorpus):
         pairs = corpus.open(max_len=longest, tokenizer=tokenizer, **sizes)
-        tokenizer, skipped = pairs.tokenizer, pairs.skipped
+        tokenizer, skipped, learnt = pairs.tokenizer, pairs.skipped, pairs.fingerprints
         val_corpus = pairs.held_out if corpus.hold_out else val_corpus
     else:
         tokenizer = tokenizer or Tokenizer.train(corpus.source + corpus.target, **sizes)
-        pairs, skipped = encode_pairs(corpus, tokenizer, max_len=longest)
+        (pairs, skipped), learnt = encode_pairs(corpus, tokenizer, max_len=longest), _fingerprints(corpus)
     try:
         val_pairs, also_skipped = encode_pairs(val_corpus, tokenizer, max_len=longest)
     except InputError:  # no usable pair among the few put aside: train without validation
@@ -253,10 +279,19 @@ def train_translator(
             if build is Transformer:
                 (out / KEPT).unlink(missing_ok=True)
             translator.save(out, weights=False)
+        distinct = np.unique(learnt)
+        if not (going_on and (out / TRAINED_ON).exists()):
+            earlier = _trained_on(start_from) if start_from else distinct
+            atomic_write(out / TRAINED_ON, np.union1d(distinct, earlier).astype("<u8").tobytes())
         why = f" (blank on a side, or longer than {longest} tokens)" if skipped else ""
         if (equal := _equal(pairs)) > len(pairs) / 2:
             remedy = "expected translations: give two files that differ, unless you train a copier"
             _LOGGER.warning("source and target are the same in %d of %d pairs; %s", equal, len(pairs), remedy)
+        if known := int(np.isin(_fingerprints(val_corpus), distinct).sum()):
+            remedy = "its loss will be too good; expected others: leave them out of one of the two"
+            _LOGGER.warning("%d of %d pairs for validation are trained on, too, so %s", known, len(val_corpus), remedy)
+        if repeated := len(learnt) - len(distinct):
+            _LOGGER.info("%d of %d pairs to train on repeat an earlier one", repeated, len(learnt))
         _LOGGER.info("%d pairs to train on, %d for validation; skipped %d%s", len(pairs), len(val_pairs), skipped, why)
 
     sample = val_corpus.source[:: max(len(val_corpus) // max(show, 1), 1)][:show]

@@ -153,8 +153,8 @@ class Translator:
         """Translate sentences, each by itself.
 
         Args:
-            sentences: strings, in anything that `texts_of` reads, by their places; an empty or blank one is answered by an empty string. One that is longer than
-                the model's `max_len` is cut, with a warning.
+            sentences: strings, in a list, a column of a table, or anything else that `texts_of` reads; an empty or
+                blank one is answered by an empty string. One longer than the model's `max_len` is cut, with a warning.
             beam_size: hypotheses kept; 1 is greedy.
             length_penalty: the exponent of the length in the score, see `beam_search`.
             batch_size: sentences searched at once.

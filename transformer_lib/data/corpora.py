@@ -78,7 +78,7 @@ def _text_of(given: Any, place: int) -> str:
     if isinstance(text, str):
         return str.__str__(text)
     remedy = "leave it out, or put an empty string there"
-    if isinstance(text, list | tuple) or getattr(text, "shape", ()):
+    if isinstance(text, list | tuple) or getattr(given, "shape", False):
         remedy = "give one flat list; of nested references, sacrebleu's form, one list, such as references[0]"
     raise TypeError(f"expected a sentence, a string; got {_shown(text)} at place {place}, counted from 0: {remedy}")
 
@@ -86,6 +86,12 @@ def _text_of(given: Any, place: int) -> str:
 def _shown(given: object) -> str:
     """The beginning of what Python prints, on one line."""
     return " ".join(repr(given).split())[:60]
+
+
+def fingerprint(*texts: str) -> int:
+    """A number of 64 bits for a sentence or a pair; spaces, capitals and normal forms make no difference."""
+    plain = "\n".join(" ".join(unicodedata.normalize("NFKC", text.casefold()).split()) for text in texts)
+    return int.from_bytes(hashlib.blake2b(plain.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "little")
 
 
 @dataclass(frozen=True)

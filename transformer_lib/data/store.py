@@ -10,7 +10,7 @@ import math
 import os
 import shutil
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from itertools import accumulate, chain, islice
@@ -22,7 +22,7 @@ import numpy as np
 import torch
 
 from transformer_lib.data.batching import Batch
-from transformer_lib.data.corpora import ParallelCorpus, is_blank, open_bytes, read_lines, require_lines
+from transformer_lib.data.corpora import ParallelCorpus, fingerprint, is_blank, open_bytes, read_lines, require_lines
 from transformer_lib.data.tokenizer import Tokenizer
 from transformer_lib.files import InputError, atomic_path, atomic_write, folder_lock
 
@@ -30,9 +30,29 @@ CHUNK = 10_000  # pairs that are in memory at a time
 SAMPLE = 500_000  # pairs that a tokenizer is trained on, at most
 
 
-def held_out_step(size: int) -> int:
-    """The step k with which every k-th of so many pairs is put aside for validation: one in twenty, and at most 500."""
-    return max(20, math.ceil(size / 500))
+def put_aside(sources: Iterable[str]) -> set[int]:
+    """The fingerprints of the sentences whose pairs are put aside for validation: one pair in twenty, and at most 500.
+
+    The fingerprint itself decides, so all pairs of a sentence stay on one side, and the order plays no part. A sentence
+    with too many pairs is left to the training, unless all are so and it has no more than a quarter of the pairs.
+    """
+    size, bound, counts = 0, 2**64, Counter[int]()  # exact for the fingerprints below the bound
+    for source in sources:
+        size += 1
+        if (number := fingerprint(source)) < bound and not is_blank(source):
+            counts[number] += 1
+            if len(counts) > 2000:
+                bound = sorted(counts)[1000]
+                counts = Counter({number: count for number, count in counts.items() if number < bound})
+    left, chosen = min(size // 20, 500), set[int]()
+    for number in sorted(counts):
+        if counts[number] <= left:
+            chosen.add(number)
+            left -= counts[number]
+    if left and not chosen and counts:
+        rarest = min(counts, key=lambda number: (counts[number], number))
+        return {rarest} if counts[rarest] <= size / 4 else set()
+    return chosen
 
 
 def _lines(path: str | Path) -> Iterator[str]:
@@ -55,9 +75,13 @@ Shape = tuple[int, int]  # source length, target length
 
 def _encode(
     pairs: Iterator[tuple[str, str]], tokenizer: Tokenizer, max_len: int, dtype: type, ids: IO[bytes], shapes: IO[bytes]
-) -> Counter[Shape]:
-    """Append the ids of the usable pairs to one file and their shapes to another; return how many have each shape."""
-    counts = Counter[Shape]()
+) -> tuple[Counter[Shape], np.ndarray]:
+    """Append the ids of the usable pairs to one file and their shapes to another.
+
+    Returns:
+        How many pairs have each shape, and the fingerprints of all.
+    """
+    counts, prints = Counter[Shape](), [np.zeros(0, np.uint64)]
     while chunk := list(islice(pairs, CHUNK)):
         texts = [pair for pair in chunk if not any(map(is_blank, pair))]
         sources, targets = (tokenizer.encode_batch([pair[side] for pair in texts]) for side in (0, 1))
@@ -65,9 +89,11 @@ def _encode(
         usable = [pair for pair in encoded if max(map(len, pair)) <= max_len]
         found = [(len(source), len(target)) for source, target in usable]
         counts.update(found)
+        kept = (text for text, pair in zip(texts, encoded) if max(map(len, pair)) <= max_len)
+        prints.append(np.fromiter((fingerprint(*text) for text in kept), np.uint64))
         ids.write(np.fromiter(chain.from_iterable(chain.from_iterable(usable)), dtype).tobytes())
         shapes.write(np.array(found, np.int32).tobytes())
-    return counts
+    return counts, np.concatenate(prints)
 
 
 def _in_order(shapes: Counter[Shape]) -> list[Shape]:
@@ -124,7 +150,8 @@ class PairStore:
 
     The shapes are in the order of `token_batches` without a seed, and the pairs of one shape in that of the text.
     `LargeCorpus.open` makes stores. `held_out` has the sentences that were put aside for validation, `skipped` counts
-    the pairs that are blank on a side or too long, and two stores of the same pairs have the same `checksum`.
+    the pairs that are blank on a side or too long, `fingerprints` has one number for each pair, in the order of the
+    text, and two stores of the same pairs have the same `checksum`.
     """
 
     def __init__(self, folder: str | Path) -> None:
@@ -134,6 +161,7 @@ class PairStore:
         self.held_out = ParallelCorpus(*stored["held_out"])
         self.tokenizer = Tokenizer.load(Path(folder, "tokenizer.json"))
         ids = np.asarray(np.load(Path(folder, "tokens.npy"), mmap_mode="r"))
+        self.fingerprints = np.load(Path(folder, "fingerprints.npy"), mmap_mode="r")
         self.shapes: list[Shape] = [(n, m) for n, m, _ in stored["shapes"]]
         ends = np.cumsum([(n + m) * count for n, m, count in stored["shapes"]])
         self.matrices = [part.reshape(-1, n + m) for part, (n, m) in zip(np.split(ids, ends[:-1]), self.shapes)]
@@ -188,7 +216,8 @@ class PairStore:
 class LargeCorpus:
     """Two text files, line by line translations of each other, and the folder for their `PairStore`.
 
-    A pipe is read once and copied. With `hold_out`, one pair in twenty but at most 500 are put aside for validation.
+    A pipe is read once and copied. With `hold_out`, one pair in twenty but at most 500 are put aside for
+    validation, see `put_aside`.
     """
 
     source: str | Path
@@ -212,7 +241,7 @@ class LargeCorpus:
             with self._copied() as copies:
                 return copies.open(max_len=max_len, vocab_size=vocab_size, tokenizer=tokenizer)
         made_of: dict[str, Any] = {"source": _digest(self.source), "target": _digest(self.target)}
-        made_of |= {"max_len": max_len, "hold_out": self.hold_out}
+        made_of |= {"max_len": max_len, "hold_out": "by fingerprint" if self.hold_out else ""}
         if tokenizer is not None:
             made_of["tokenizer"] = _digest_of(tokenizer)
 
@@ -265,10 +294,10 @@ class LargeCorpus:
                 with suppress(OSError):  # it is not
                     empty.rmdir()
 
-    def _pairs(self, step: int, held_out: list[tuple[str, str]] | None = None) -> Iterator[tuple[str, str]]:
-        """All pairs but each `step`-th, which goes to `held_out`."""
-        for number, pair in enumerate(zip(_lines(self.source), _lines(self.target)), start=1):
-            if number % step:
+    def _pairs(self, aside: set[int], held_out: list[tuple[str, str]] | None = None) -> Iterator[tuple[str, str]]:
+        """All pairs but those whose source has a fingerprint in `aside`; they go to `held_out`."""
+        for pair in zip(_lines(self.source), _lines(self.target)):
+            if not aside or fingerprint(pair[0]) not in aside:
                 yield pair
             elif held_out is not None:
                 held_out.append(pair)
@@ -276,11 +305,11 @@ class LargeCorpus:
     def _build(self, made_of: dict[str, Any], size: int, vocab_size: int, tokenizer: Tokenizer | None) -> None:
         from tqdm import tqdm  # here, so that importing the library stays fast
 
-        folder, step = Path(self.folder), held_out_step(size) if self.hold_out else size + 1
+        folder, aside = Path(self.folder), put_aside(_lines(self.source)) if self.hold_out else set[int]()
         (folder / "store.json").unlink(missing_ok=True)  # it is written last: without it there is no store
         stored: dict[str, Any] = {"made_of": made_of, "vocab_size": None if tokenizer else vocab_size}
         if tokenizer is None:
-            sample = islice(self._pairs(step), 0, None, math.ceil(size / SAMPLE) or 1)
+            sample = islice(self._pairs(aside), 0, None, math.ceil(size / SAMPLE) or 1)
             tokenizer = Tokenizer.train(chain.from_iterable(sample), vocab_size)
             made_of["tokenizer"] = _digest_of(tokenizer)
         held_out, dtype = list[tuple[str, str]](), np.uint16 if tokenizer.vocab_size <= 2**16 else np.uint32
@@ -288,9 +317,9 @@ class LargeCorpus:
             atomic_path(folder / "tokens.npy") as part,
             TemporaryFile(dir=folder) as ids,
             TemporaryFile(dir=folder) as shapes,
-            tqdm(self._pairs(step, held_out), desc="encode", total=size, unit="pair", disable=None) as pairs,
+            tqdm(self._pairs(aside, held_out), desc="encode", total=size, unit="pair", disable=None) as pairs,
         ):
-            counts = _encode(iter(pairs), tokenizer, made_of["max_len"], dtype, ids, shapes)
+            counts, prints = _encode(iter(pairs), tokenizer, made_of["max_len"], dtype, ids, shapes)
             if not counts:
                 why = f"all are blank on a side or longer than {made_of['max_len']} tokens"
                 raise InputError(f"no usable pair among {size}: {why}")
@@ -304,6 +333,8 @@ class LargeCorpus:
             _sort(ids, shapes, counts, out)
             out.flush()
         tokenizer.save(folder / "tokenizer.json")
+        with atomic_path(folder / "fingerprints.npy") as part, part.open("wb") as file:
+            np.save(file, prints)
         stored["skipped"] = size - len(held_out) - counts.total()
         stored["held_out"] = [[pair[side] for pair in held_out] for side in (0, 1)]
         stored["shapes"] = [(*shape, counts[shape]) for shape in _in_order(counts)]

@@ -125,10 +125,12 @@ class Checkpointer:
         config: TrainingConfig,
         pairs: Pairs | PairStore,
         folder: str | Path | None,
+        val_pairs: Pairs = (),
     ) -> None:
         self.model, self.optimizer, self.config = model, optimizer, config
         self.folder = None if folder is None else Path(folder)
         self.state, self.log, self.settings = TrainingState(), list[dict[str, float]](), _settings(config, pairs)
+        self.settings["pairs for validation"] = _checksum_of(val_pairs)
         self.scaler = loss_scaler(next(model.parameters()).device, config.precision)
         self.recent_weights = deque[Weights](maxlen=config.average - 1)  # and today's are one more
         self.start, self.slowest = time.monotonic(), 0.0  # the slowest checkpoint so far, in seconds
@@ -235,8 +237,12 @@ def _settings(config: TrainingConfig, pairs: Pairs | PairStore) -> dict[str, Any
     if isinstance(pairs, PairStore):
         settings["pairs"] = pairs.checksum
     else:
-        settings["pairs"] = zlib.crc32(repr([(list(source), list(target)) for source, target in pairs]).encode())
+        settings["pairs"] = _checksum_of(pairs)
     return json.loads(json.dumps(settings))
+
+
+def _checksum_of(pairs: Pairs) -> int:
+    return zlib.crc32(repr([(list(source), list(target)) for source, target in pairs]).encode())
 
 
 @contextmanager
@@ -431,7 +437,7 @@ def train(
     steps, patience, pad_id = config.steps or math.inf, config.patience or math.inf, model.config.pad_id
     deadline = time.monotonic() + 60 * (config.minutes or math.inf)
     read_every = READ_EVERY.get(place.type, 1)
-    run = Checkpointer(model, adamw(model.to(place).train(), config), config, first, out)
+    run = Checkpointer(model, adamw(model.to(place).train(), config), config, first, out, val_pairs)
     shown, signals = _progress_bar(config.steps, bar), list[int]()
     with (
         run_lock(out, prepare), activation_checkpointing(model, config.recompute), stop_signals(out, signals), shown,
