@@ -238,9 +238,10 @@ def joined(path: str | Path, names: Sequence[str]) -> ModuleType:
 def yours(names: Sequence[str], chapter: int = 10) -> str:
     """One line that says which of the parts up to a chapter are the reader's, and which the course's."""
     others = [part.name for part in gaps() if part.chapter <= chapter and part.name not in names]
+    told = "all others" if names and len(others) > 6 else "all" if len(others) > 6 else ", ".join(others)
     if not names:
-        return f"Yours: nothing yet; the course's: {', '.join(others)}."
-    return f"Yours: {', '.join(names)}. The course's: {', '.join(others) or 'nothing' + ' else' * (chapter < 10)}."
+        return f"Yours: nothing yet; the course's: {told}."
+    return f"Yours: {', '.join(names)}. The course's: {told or 'nothing' if chapter == 10 else told or 'what follows'}."
 
 
 def with_parts(file: str | Path | None = None, *, chapter: int = 10) -> ModuleType:
