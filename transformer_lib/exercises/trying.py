@@ -836,8 +836,9 @@ def try_parts(
     if sentence is not None and is_blank(sentence):
         raise InputError("there is nothing to translate: expected a sentence; got a blank one")
     mistake = None if without is None else BREAKS[without]
-    path, tried, upto = Path(file or NAME), Tried(), chapter or 10
-    shown = mistake.chapter if mistake else upto if chapter else 7
+    path, tried = Path(file or NAME), Tried()
+    shown = mistake.chapter if mistake else chapter or 7
+    upto = chapter or max(7, shown)
     sentence = sentence or (mistake.sentence if mistake else OWN_SENTENCES.get(shown, SENTENCE))
     names: list[str] = []
     with redirect_stdout(sys.stderr):  # what the file itself prints
@@ -845,17 +846,23 @@ def try_parts(
             names = own_file.passed(path, upto) if file or path.exists() else []
         except InputError as error:
             tried.lines.append(f"{error}.")
-        whole, tried.yours, told = _whole(path, names, upto if chapter else shown)
+        whole, tried.yours, told = _whole(path, names, upto)
         broken = _broken(whole, mistake, sentence) if mistake else None
     if broken is not None and broken.names != whole.names:
         told.append(
             f"For this mistake all parts{' but ' * bool(broken.names)}{' and '.join(broken.names)} are the course's."
         )
         whole = Trial(path, broken.names)
-    tried.lines += [own_file.yours(tried.yours, upto), *told]
+    tried.lines += [own_file.yours(tried.yours, _asked(upto)), *told]
     print(*tried.lines, sep="\n")
     SHOWS[shown](tried, whole, broken, mistake, sentence)
     return tried
+
+
+def _asked(upto: int) -> list[str]:
+    """The parts that take part in what a chapter shows."""
+    chapters = (*range(min(upto, 7) + 1), *((8, upto) if upto in (8, 9) else ()), *((10,) if upto == 10 else ()))
+    return [part.name for part in own_file.gaps() if part.chapter in chapters]
 
 
 def _whole(path: Path, names: list[str], upto: int) -> tuple[Trial, list[str], list[str]]:
