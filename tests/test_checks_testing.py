@@ -1,11 +1,19 @@
 """One test for each property, as pytest runs them, and the workflow that runs pytest."""
 
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
 import tomllib
 from pathlib import Path
 
+import pytest
 import yaml
 
+from transformer_lib.checks import hf
 from transformer_lib.checks.properties import PROPERTIES, TRAINED_PROPERTIES
+from transformer_lib.files import InputError
 
 ROOT = Path(__file__).resolve().parent.parent
 pytest_plugins = ["pytester"]
@@ -50,3 +58,37 @@ def test_the_workflow_on_the_page_installs_this_package_and_runs_the_page_s_file
     assert f'"{project["name"]} @ git+https://' in commands[0]
     tests = commands[1].split()[1]
     assert f'Path(folder, "{tests}").write_text(' in page
+
+
+SPAWNED = """
+import multiprocessing
+multiprocessing.set_start_method("{method}")
+from transformer_lib.checks.hf import check_configuration
+check_configuration("GPT2Config", only=["causality"])
+"""
+
+
+@pytest.mark.parametrize("method", ["spawn", "forkserver"])
+def test_a_script_that_cannot_be_run_twice_is_told_why(tmp_path, method):
+    if method not in multiprocessing.get_all_start_methods():
+        pytest.skip(f"no {method} here")
+    (tmp_path / "script.py").write_text(SPAWNED.format(method=method), encoding="utf-8")
+    done = subprocess.run([sys.executable, tmp_path / "script.py"], capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    said = done.stderr.splitlines()[-1]
+    assert "the script needs `if __name__ == '__main__':`" in said
+    assert "seconds" not in said
+
+
+@pytest.mark.skipif(multiprocessing.get_start_method() != "fork", reason="the other process would not see the change")
+@pytest.mark.parametrize(
+    ("end", "words"),
+    [(lambda: os._exit(3), "it ended itself, with status 3"), (sys.exit, "it ended itself, with status 0"),
+        (lambda: os.kill(os.getpid(), signal.SIGSEGV), r"it crashed \(SIGSEGV\)"),
+        (lambda: os.kill(os.getpid(), signal.SIGKILL), "it needs more than 600 seconds of processor time or 8 GiB")],
+    ids=["exit", "sys.exit", "crash", "kill"],
+)  # fmt: skip
+def test_a_process_that_ends_says_how(monkeypatch, end, words):
+    monkeypatch.setattr(hf, "configured", lambda *_: end())
+    with pytest.raises(InputError, match=f"^hf:LlamaConfig was ended when the model was built: {words}"):
+        hf.check_configuration("LlamaConfig")

@@ -17,9 +17,10 @@ from transformer_lib.checks.components import (
     check_multi_head_attention,
     check_positional_encoding,
 )
-from transformer_lib.checks.model_under_test import LONGEST, Adapted, Factory, ModelUnderTest
+from transformer_lib.checks.model_under_test import LONGEST, Adapted, Factory, ModelUnderTest, seeded
 from transformer_lib.checks.properties import FOLLOWS, PROPERTIES, TRAINED_PROPERTIES
-from transformer_lib.checks.report import Finding, NotApplicable, Report, examine
+from transformer_lib.checks.report import Finding, NotApplicable, Report, examine, is_refusal, raised_at
+from transformer_lib.files import one_line
 
 __all__ = [
     "Adapted",
@@ -35,6 +36,8 @@ __all__ = [
     "check_positional_encoding",
     "check_transformer",
 ]
+
+NO_GRADIENTS = "gradients on a CPU"  # the only finding if there are none
 
 
 def check_transformer(
@@ -106,6 +109,10 @@ def check_transformer(
                 cause = "a mask that forbids everything, such as a padding mask in the opposite convention"
                 on_finding(finding := Finding("finite answers", "fail", evidence, cause))
                 return Report((finding,))
+            if missing := _missing_on_a_cpu(model, first):
+                evidence = f"most properties need gradients, and check runs on a CPU, which has none here: {missing}"
+                on_finding(finding := Finding(NO_GRADIENTS, "not applicable", evidence))
+                return Report((finding,))
             _ = model.lengths  # drawn before any property begins
             return examine(model, properties, on_finding, FOLLOWS, on_start)
         finally:
@@ -134,6 +141,22 @@ def _first_call(factory: Factory, asked: tuple[int | None, ...], **options: Any)
         raise
 
 
+def _missing_on_a_cpu(model: ModelUnderTest, module: torch.nn.Module) -> str:
+    """What torch says that a CPU cannot do, if it stops the gradient of a model that runs; "" if it does not."""
+    state = model.generator.get_state()  # the properties draw what they drew before
+    try:
+        with seeded(model.seed):
+            model.gradients(*model.inputs(), module=module)
+    except NotApplicable:
+        return ""
+    except Exception as error:
+        said = "CPU" in str(error) and (isinstance(error, NotImplementedError) or "support" in str(error))
+        return one_line(error) + raised_at(error) if said and not is_refusal(error) else ""
+    finally:
+        model.generator.set_state(state)
+    return ""
+
+
 def assert_transformer(factory: Factory, **options: Any) -> None:
     """Raise an AssertionError that holds the report, unless every property holds.
 
@@ -142,8 +165,10 @@ def assert_transformer(factory: Factory, **options: Any) -> None:
         options: the other arguments of `check_transformer`.
 
     Raises:
-        AssertionError: a property does not hold.
+        AssertionError: a property does not hold, or none could be tried on a CPU.
     """
     report = check_transformer(factory, **options)
+    if [finding.name for finding in report.findings] == [NO_GRADIENTS]:
+        raise AssertionError(f"no property could be tried\n{report}")
     if not report.holds:
         raise AssertionError(f"{len(report.failed)} properties do not hold\n{report}")

@@ -100,7 +100,11 @@ def _deaf_rows(model: ModelUnderTest) -> dict[str, list[int]]:
     return found
 
 
-@register_property(GRADIENTS, "part of the computation is cut off from its gradient: detach(), .data or no_grad()")
+@register_property(
+    GRADIENTS,
+    "is the gradient changed on purpose, as by a straight-through estimate, a hook or scale_grad_by_freq? if not, part "
+    "of the computation is cut off from it: detach(), .data or no_grad()",
+)
 def gradient_is_the_derivative(model: ModelUnderTest) -> Outcome:
     """A small step in a direction drawn at random, and one against it, change the loss as the gradient says.
 
@@ -115,7 +119,7 @@ def gradient_is_the_derivative(model: ModelUnderTest) -> Outcome:
     parameters, rewritten = dict(model.module.named_parameters()), set[str]()
     for _ in range(3):
         inputs, losses = model.inputs(), []
-        found = {name: g.to_dense() for name, g in model.gradients(*inputs).items() if g is not None}
+        found = {name: g for name, g in model.gradients(*inputs).items() if g is not None}
         before = {name: parameters[name].detach().clone() for name in found}
         drawn = {name: torch.randn(g.shape, generator=model.generator).to(g) for name, g in found.items()}
         with torch.no_grad():  # in place: after `torch.func.functional_call` a module with two names is another one

@@ -373,7 +373,7 @@ def check_configuration(
     process = multiprocessing.Process(target=_examine, args=(theirs, name, family, (seconds, memory), options))
     process.start()
     theirs.close()
-    end, last, begun, ended = time.monotonic() + 3 * seconds, "the model was built", False, False
+    end, last, begun, ended = time.monotonic() + 3 * seconds, "when the model was built", False, False
     try:
         while mine.poll(max(0.0, end - time.monotonic())):
             begun, told = True, mine.recv()
@@ -381,7 +381,7 @@ def check_configuration(
                 return told
             if isinstance(told, InputError):
                 raise told
-            last = f"'{told}'" if isinstance(told, str) else last
+            last = f"at '{told}'" if isinstance(told, str) else last
             (on_start if isinstance(told, str) else on_finding)(told)
     except EOFError:
         process.join(10)  # it has closed the pipe, so it is ending
@@ -395,9 +395,7 @@ def check_configuration(
             f"hf:{name} cannot be examined: a new process runs the script anew, so the script needs "
             "`if __name__ == '__main__':` before what it does, and must be a file"
         )
-    raise InputError(
-        f"hf:{name} was ended at {last}: {_why_ended(process.exitcode if ended else None, seconds, memory)}"
-    )
+    raise InputError(f"hf:{name} was ended {last}: {_why_ended(process.exitcode if ended else None, seconds, memory)}")
 
 
 def _why_ended(status: int | None, seconds: int, memory: int) -> str:

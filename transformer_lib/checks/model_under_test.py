@@ -156,6 +156,8 @@ class InFloat32(Exception):
 class LowerPrecision(TorchDispatchMode):
     """Inside the block, collect the dtypes to which any operation takes wider numbers."""
 
+    supports_higher_order_operators = True  # as FlexAttention is one
+
     def __init__(self) -> None:
         super().__init__()
         self.found: set[torch.dtype] = set()
@@ -492,7 +494,11 @@ class ModelUnderTest(UnderTest):
         loss = self.loss(self.run(module, *inputs)[:rows])
         if loss.requires_grad:
             loss.backward()
-        found = {name: p.grad for name, p in module.named_parameters() if p.requires_grad and p.numel()}
+        found = {
+            name: p.grad if p.grad is None else p.grad.to_dense()  # such as of an embedding with sparse=True
+            for name, p in module.named_parameters()
+            if p.requires_grad and p.numel()
+        }
         module.zero_grad(set_to_none=True)
         if all(gradient is None for gradient in found.values()):
             raise NotApplicable("nothing in the model gets a gradient")

@@ -45,6 +45,8 @@ def _training(model: ModelUnderTest, batch: Batch) -> Iterator[tuple[nn.Module, 
                 loss = F.cross_entropy(model.run(module, *inputs).flatten(0, 1), labels.flatten())
                 optimizer.zero_grad()
                 loss.backward()
+                for parameter in module.parameters():  # Adam takes no sparse gradients
+                    parameter.grad = parameter.grad if parameter.grad is None else parameter.grad.to_dense()
                 nn.utils.clip_grad_norm_(module.parameters(), 1.0)
                 optimizer.step()
                 losses.append(loss.item())
