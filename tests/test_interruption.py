@@ -487,5 +487,5 @@ def test_a_world_size_that_stands_alone_starts_nobody(monkeypatch, caplog):
                 assert place == "cpu"
             assert len(caplog.records) == (environment.get("WORLD_SIZE") == "2")
         else:
-            with pytest.raises(InputError, match="^the environment has WORLD_SIZE=.* torchrun"), process_group("cpu"):
+            with pytest.raises(InputError, match=r"^the environment has WORLD_SIZE=.* torchrun"), process_group("cpu"):
                 pass
