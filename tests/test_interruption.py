@@ -35,10 +35,12 @@ from test_training import (
 
 from transformer_lib import recipes
 from transformer_lib.data import token_batches
+from transformer_lib.files import InputError
 from transformer_lib.serialization import load_weights
 from transformer_lib.training import loop as training
 from transformer_lib.training import train
 from transformer_lib.training.config import adamw
+from transformer_lib.training.distributed import process_group
 from transformer_lib.training.loss import real_targets
 from transformer_lib.training.train_step import LossModule, train_step
 
@@ -464,3 +466,26 @@ def test_two_processes_on_one_machine_or_two_train_the_model_of_one(tmp_path):
         ours, theirs = (load_file(tmp_path / name / "model.safetensors") for name in (one, two))
         for name, value in ours.items():  # a key's bias has no gradient but rounding, and Adam blows that up
             torch.testing.assert_close(theirs[name], value, rtol=0, atol=1e-5 if value.dim() > 1 else 1e-3)
+
+
+def test_a_world_size_that_stands_alone_starts_nobody(monkeypatch, caplog):
+    """Others set it, too. What contradicts itself is one line, before anything waits for anybody."""
+    names = ("WORLD_SIZE", "RANK", "MASTER_ADDR", "MASTER_PORT", "LOCAL_RANK")
+    alone = [{}, {"WORLD_SIZE": ""}, {"WORLD_SIZE": "1"}, {"WORLD_SIZE": "2"}, {"WORLD_SIZE": "2", "RANK": ""}]
+    whole = {"WORLD_SIZE": "2", "RANK": "0", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1"}
+    odd = [whole | change for change in ({"RANK": "2"}, {"RANK": "one"}, {"WORLD_SIZE": "-1"}, {"MASTER_PORT": "x"})]
+    odd += [{"WORLD_SIZE": "2", "RANK": "0"}, {"WORLD_SIZE": "2", "MASTER_PORT": "1"}, whole | {"MASTER_ADDR": ""}]
+    monkeypatch.setattr(torch.distributed, "init_process_group", lambda *_: pytest.fail("it waits for the others"))
+    for number, environment in enumerate(alone + odd):
+        for name in names:
+            monkeypatch.delenv(name, raising=False)
+        for name, value in environment.items():
+            monkeypatch.setenv(name, value)
+        caplog.clear()
+        if number < len(alone):
+            with process_group("cpu") as place:
+                assert place == "cpu"
+            assert len(caplog.records) == (environment.get("WORLD_SIZE") == "2")
+        else:
+            with pytest.raises(InputError, match=r"^the environment has WORLD_SIZE=.* torchrun"), process_group("cpu"):
+                pass
