@@ -411,7 +411,7 @@ BAD = [  # some commands, options that are wrong, words of the line that says so
     (["train --out run"], "--corpus multi30k --store store", "store text files of your own"),
     (["train --out run"], "--source none.txt --target none.txt", "none.txt is empty sentence line"),
     (["train --out run"], "--source blank.txt --target blank.txt", "no usable pair among 3: blank"),
-    (["train --out run"], "--source long.txt --target long.txt", "no usable pair among 29: longer"),
+    (["train --out run"], "--source long.txt --target long.txt", "no usable pair among 30: longer"),
     (["train --out run --store store"], "--source en --target none.txt", "none.txt is empty sentence line"),
     (DATA, "--source utf16.txt --target de", "utf16.txt line 1: NUL UTF-16; expected UTF-8"),
     (DATA, "--source en --target gzip.txt", "gzip.txt compressed (gzip); expected UTF-8: unpack"),
@@ -426,13 +426,13 @@ BAD = [  # some commands, options that are wrong, words of the line that says so
     (DATA[1:], "--corpus multi30k --split val --source fr", "fr de"),
     (DATA[1:], "--corpus toy", "--split test_2016_flickr"), (DATA[1:], "--corpus multi30k", "--split test_2016_flickr"),
     (ALL, "--device cuda", "--device cuda cpu"),
-    (["train --source en --target de"], "--out ''", "--out empty"), (ALL[2:], "--model ''", "--model empty"),
+    (["train --source en --target de"], "--out ''", "--out empty"), (["translate"], "--model ''", "--model empty"),
     (["train --source en --target de"], "--out bad.txt", "is a file bad.txt"),
     (["train --source en --target de"], "--out bad.txt/run", "cannot write bad.txt/run"),
     (["train --source en --target de"], "--out bad.txt/deep/run", "cannot write bad.txt/deep/run"),
     (ALL[2:], "'a \udcff'", "model Unicode"),  # half a character: an argument that the system could not decode
     # The system refuses even the question whether there is such a file; a newline in a name makes no second line.
-    (ALL[2:], "--model '" + "x\n" * 200 + "'", "x x x"), (ALL[2:], f"--model {'x' * 300}", "x" * 100),
+    (["translate"], "--model '" + "x\n" * 200 + "'", "x x x"), (["translate"], f"--model {'x' * 300}", "x" * 100),
     (["train --source en --target de"], f"--out {'x' * 300}", "x" * 100),
     (DATA, f"--source {'x' * 300} --target {'x' * 300}", "x" * 100),
 ]  # fmt: skip
