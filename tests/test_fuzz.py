@@ -350,6 +350,29 @@ def test_translating_anything(search, number, trained):
     search(claim, odd_bytes, number)
 
 
+NO_TEXT = st.one_of(st.none(), st.floats(), st.integers(), odd_bytes, st.tuples(odd_text), st.lists(odd_text))
+
+
+@cases(200, 5000)
+def test_sentences_in_anything(search, number):
+    """As many strings as things, in their order; or one line that says at which place there is none."""
+
+    def claim(given):
+        said = ""
+        try:
+            found = list(corpora.texts_of(given))
+        except TypeError as error:
+            said = str(error)
+        wrong = next((place for place, text in enumerate(given) if not isinstance(text, str | bytes)), None)
+        if said:
+            assert "\n" not in said
+            assert f"at place {wrong}," in said or "expected UTF-8" in said
+        else:
+            assert found == [text.decode() if isinstance(text, bytes) else text for text in given]
+
+    search(claim, st.lists(st.one_of(odd_text, NO_TEXT), max_size=6), number)
+
+
 @cases(15, 400)
 def test_training_and_evaluating_on_anything(search, number, trained, tmp_path):
     def claim(both):
@@ -386,19 +409,21 @@ EVERY = sorted({option for options in OPTIONS.values() for option in options} | 
 
 @st.composite
 def arguments(draw):
-    """A command, with what it needs, and options of its own or of others, with values of all kinds."""
+    """A command, with what it needs, and options of its own or of others, some twice, with odd values."""
     name = draw(st.sampled_from([*OPTIONS, "", "--help", "teach"]))
     own, needed = OPTIONS.get(name, {}), NEEDED.get(name, [])
     if name in ("train", "evaluate"):
         needed = needed + draw(st.sampled_from([[], ["--source", "--target"]]))
-    line = [name] * bool(name) + [part for option in needed for part in (option, own[option])]
+    line, given = [], set()
     for _ in range(draw(st.integers(0, 3))):
         option = draw(st.sampled_from([*own, *own, *own, draw(st.sampled_from(EVERY))]))
         odd = st.one_of(st.sampled_from(PLACES), st.sampled_from(NUMBERS), odd_text.map(lambda x: x.replace("\0", "0")))
         value = draw(st.one_of(st.just(own.get(option) or "1"), odd))
         alone = [option] if own.get(option, "") is None else [option, value]
         line += draw(st.sampled_from([alone, alone, alone, [f"{option}={value}"], [option], [option, value, value]]))
-    return line
+        given.add(option)
+    missing = [option for option in needed if option not in given or draw(st.integers(0, 9)) == 0]
+    return [name] * bool(name) + [part for option in missing for part in (option, own[option])] + line
 
 
 @cases(150, 3000)

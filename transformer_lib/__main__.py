@@ -321,8 +321,6 @@ def _evaluate(
         _say(
             "warning: source and target are the same, so a model that copies would have the best score: name two files"
         )
-    if other := sum(given != ours for given, ours in zip(pairs.target, in_nfc(pairs.target))):
-        _say(f"{other} references were brought into NFC, the normal form of the translations")
     if protocol == "papers" and tokenize != "13a":
         raise InputError(f"--tokenize {tokenize} does not go with --protocol papers: leave one out")
     papers = (data["target"] or "de").rpartition(".")[2] if protocol == "papers" else None  # test.de, or de
@@ -330,6 +328,8 @@ def _evaluate(
         papers_form([], papers)  # says now, and not after the search, what is not installed
     bleu_with(tokenize)  # likewise
     translator, search = _load(model, architecture, max_length, device=device, precision=precision)
+    if other := sum(given != ours for given, ours in zip(pairs.target, in_nfc(pairs.target))):
+        _say(f"{other} references were brought into NFC, the normal form of the translations")
     if seen := seen_in_training(model, pairs):
         remedy = "the scores are too good for new sentences; expected pairs that were kept apart"
         _say(f"warning: {seen} of {len(pairs)} pairs are among those that the model was trained on: {remedy}")
