@@ -1,7 +1,7 @@
 """Draw where the trained translator looks, for the front page, for the readme, and for links to the book.
 
 python tools/picture.py    writes book/_static/look.svg, the same for dark pages, look-dark.svg, look.html with five
-                           more sentences to choose from, and card.png, which a link shows elsewhere; that needs Chromium
+                           more sentences, and card.png, which a link shows elsewhere; that needs Chromium
 
 A line from an English word to a German one is as thick as the attention that the decoder's last layer pays to the
 first when it chooses the second, on average over the heads.
