@@ -97,7 +97,7 @@ def test_the_library_s_answer_to_a_gap_is_folded_as_the_solution_is(part):
         return
     pages = sorted((ROOT / "chapters").glob(f"{part.chapter:02}*.md"))  # the chapter, and its pages in depth
     left, other = set(ANSWERS[part.name].split()), re.compile(r"export-(chapter_\d+|gaps|solved|teaching)")
-    for page, cell in ((page, cell) for page in pages for cell in jupytext.read(page).cells):
+    for page, cell in [(path, cell) for path in pages for cell in jupytext.read(path).cells]:
         tags = cell.metadata.get("tags", [])
         if any(tag.startswith("export") and not other.fullmatch(tag) for tag in tags):
             found = left & set(re.findall(r"^(?:class|def) (\w+)", cell.source, re.MULTILINE))
