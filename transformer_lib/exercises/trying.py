@@ -32,6 +32,7 @@ from transformer_lib.translation import Attention, Translator
 
 SENTENCE = "A man is playing guitar on the street."
 DOGS, KITCHEN = "A white dog is chasing a black dog.", "A woman is cooking in the kitchen."
+THROWER = "An old man is throwing a ball on a sunny day."
 STEPS, PEAK, WARMUP = 10, 1e-3, 4  # of a short training that goes on from the trained weights
 LAYERS = ("EncoderLayer", "DecoderLayer")
 
@@ -164,7 +165,7 @@ def _attention_with(kind: Callable[..., nn.Module]) -> Callable[[nn.Module, Proj
 
     def give(module: nn.Module, weights: Projections) -> nn.Module:
         if bare:
-            _, h, d_k, d = weights.into.shape
+            _, h, _, d = weights.into.shape
             module, weights = Widened(kind, (d + h, h), d), weights.widened()
         layout.pour(module.part if isinstance(module, Widened) else module, weights)
         return module
@@ -226,7 +227,7 @@ def _network_with(kind: Callable[..., nn.Module]) -> Callable[[nn.Module, FeedFo
     return give
 
 
-def _norm_with(module: nn.Module, theirs: nn.Module) -> None:
+def _norm_with(module: nn.Module, theirs: Any) -> None:
     """Give a norm its factors and offsets: the parameters that begin as ones and as zeros."""
     with torch.no_grad():
         for parameter in module.parameters():
@@ -250,11 +251,11 @@ class Kinds(NamedTuple):
 
 def called(model: nn.Module, kinds: Kinds, *tokens: Tensor) -> list[tuple[str, nn.Module]]:
     """The layers and parts of a model in the order of their first calls, with their names."""
-    names = {module: name for name, module in model.named_modules()}
-    seen: dict[nn.Module, None] = {}
+    names: dict[Any, str] = {module: name for name, module in model.named_modules()}
+    seen: dict[Any, None] = {}
     hooks = [
         module.register_forward_pre_hook(lambda module, _: seen.setdefault(module))
-        for module in names
+        for module in model.modules()
         if isinstance(module, (*kinds.layers, kinds.attention, kinds.network, *kinds.norms))
     ]
     try:
@@ -306,7 +307,8 @@ def give_weights(model: nn.Module, library: Transformer, kinds: Kinds, *tokens: 
     """
     give = [_attention_with(kinds.attention), _network_with(kinds.network)]
     order, placed = called(model, kinds, *tokens), set[str]()
-    for kind, stack in zip(kinds.layers, (library.encoder, library.decoder)):
+    stacks: list[Any] = [library.encoder, library.decoder]
+    for kind, stack in zip(kinds.layers, stacks):
         own = [name for name, part in order if isinstance(part, kind)]
         if len(own) != len(stack.layers):
             raise Unfit(f"it calls {len(own)} layers of a kind; the translator has {len(stack.layers)}")
@@ -317,7 +319,7 @@ def give_weights(model: nn.Module, library: Transformer, kinds: Kinds, *tokens: 
             if isinstance(part, kinds.norms) and not any(name.startswith(f"{layer}.") for layer in placed)]  # fmt: skip
     if len(last) != 2:
         raise Unfit(f"{len(last)} norms follow its stacks; the translator has one after each")
-    for (name, norm), stack in zip(last, (library.encoder, library.decoder)):
+    for (name, norm), stack in zip(last, stacks):
         _norm_with(norm, stack.norm)
         placed.add(name)
     rest = [(name, own) for name, own in model.named_parameters() if not any(name.startswith(f"{p}.") for p in placed)]
@@ -342,7 +344,7 @@ def _tables_with(model: nn.Module, rest: list, library: Transformer, tokens: tup
                 own.copy_(scale * (table if own.size(0) == size else table.T))
             if agree(model(*tokens), right):
                 return
-    raise Unfit("with the translator's weights it gives other answers")
+    raise Unfit("with the translator's weights, which are for norms before each sub-layer, it gives other answers")
 
 
 def agree(found: Any, right: Tensor) -> bool:
@@ -385,10 +387,12 @@ def _no_first_norm(layer: type, kinds: Kinds) -> type:
     """A layer in which the norm that is called first returns what it is given."""
 
     def hooks(part: nn.Module, done: list[nn.Module]) -> None:
+        def skip(own: nn.Module, given: tuple[Tensor], made: Tensor) -> Tensor:
+            done.extend([] if done else [own])
+            return given[0] if own is done[0] else made
+
         if isinstance(part, kinds.norms):
-            part.register_forward_hook(
-                lambda own, given, made: given[0] if own is (done or done.append(own) or done)[0] else made
-            )
+            part.register_forward_hook(skip)
 
     return _hooked(layer, hooks)
 
@@ -397,12 +401,13 @@ def _hooked(layer: type, hooks: Callable[[nn.Module, list], None]) -> type:
     """A class of layers whose parts get hooks, with a list for each layer to remember things in."""
 
     def init(self: nn.Module, *given: Any, **named: Any) -> None:
-        layer.__init__(self, *given, **named)
+        super(hooked, self).__init__(*given, **named)  # type: ignore[arg-type]
         memory: list[Any] = []
         for part in [*self.modules()][1:]:
             hooks(part, memory)
 
-    return type(layer.__name__, (layer,), {"__init__": init})
+    hooked = type(layer.__name__, (layer,), {"__init__": init})
+    return hooked
 
 
 class _Reads(nn.Module):
@@ -444,11 +449,12 @@ BREAKS = {
         Break("padding", 5, ("padding_mask",), "no padding mask",
             lambda part, _: lambda *given: torch.ones_like(part(*given)), KITCHEN),
         Break("causal", 5, ("causal_mask",), "no causal mask",
-            lambda part, _: lambda *given: torch.ones_like(part(*given)), "An old man is throwing a ball on a sunny day."),
+            lambda part, _: lambda *given: torch.ones_like(part(*given)), THROWER),
         Break("residual", 6, LAYERS, "no residual connection", _no_residual),
         Break("norm", 6, LAYERS, "without the first norm of each layer", _no_first_norm),
         Break("shift", 9, ("training_step",), "without the shift", _unshifted),
-        Break("slots", 10, ("beam_search",), "a finished hypothesis gives its slot away", _gives_slots_away, "A black and white dog is swimming in clear water."),
+        Break("slots", 10, ("beam_search",), "a finished hypothesis gives its slot away", _gives_slots_away,
+            "A black and white dog is swimming in clear water."),
     )
 }  # fmt: skip
 
@@ -482,8 +488,9 @@ class Trial:
         self.file, self.names, self.used = file, list(names), whole is None
         self.space = own_file.joined(file, self.names)
         self.kinds = Kinds.of(self.space)
-        for name in mistake.parts if mistake else ():
-            setattr(self.space, name, self._noted(mistake.spoil(getattr(self.space, name), self.kinds)))
+        if mistake is not None:
+            for name in mistake.parts:
+                setattr(self.space, name, self._noted(mistake.spoil(getattr(self.space, name), self.kinds)))
         config = library.model.config
         with torch.random.fork_rng(devices=[]):
             self.model = self.space.Transformer(
@@ -505,8 +512,13 @@ class Trial:
     def _noted(self, part: Any) -> Any:
         """A spoilt part that notes when it is used."""
         if isinstance(part, type):
-            used = lambda own, *given, **named: (setattr(self, "used", True), part.__init__(own, *given, **named))[1]  # noqa: E731
-            return type(part.__name__, (part,), {"__init__": used})
+
+            def init(own: nn.Module, *given: Any, **named: Any) -> None:
+                self.used = True
+                super(kind, own).__init__(*given, **named)  # type: ignore[arg-type]
+
+            kind = type(part.__name__, (part,), {"__init__": init})
+            return kind
 
         def noted(*given: Any, **named: Any) -> Any:
             self.used = True
@@ -684,7 +696,7 @@ def _draw(looked: Attention, places: list[tuple[int, int]]) -> None:
     import matplotlib.pyplot as plt
 
     rows = max(len(looked.target), len(looked.source))
-    figure, axes = plt.subplots(1, len(places), figsize=(3.4 * len(places), 0.36 * rows), squeeze=False)
+    _, axes = plt.subplots(1, len(places), figsize=(3.4 * len(places), 0.36 * rows), squeeze=False)
     for axis, (layer, head) in zip(axes[0], places):
         for i, word in enumerate(looked.target):
             axis.text(-0.03, -i, word, ha="right", va="center", color="C0")
@@ -717,7 +729,7 @@ def _sizes(trial: Trial) -> dict[str, float]:
         found[f"{name} {counts[kind]}"] = made.square().mean().sqrt().item()
 
     hooks = [
-        part.register_forward_hook(lambda _, __, made, kind=kind, name=name: note(kind, name, made))
+        part.register_forward_hook(lambda _, __, made, kind=kind, name=name: note(kind, name, made))  # type: ignore
         for kind, name in zip(trial.kinds.layers, ("encoder", "decoder"))
         for part in trial.model.modules()
         if isinstance(part, kind)
@@ -792,7 +804,8 @@ def _searches_alike(trial: Trial) -> None:
 
 
 SHOWS: dict[int, Callable[[Tried, Trial, Trial | None, Break | None, str], None]] = {
-    2: lines, 3: heads, 4: translations, 5: together, 6: layers, 7: as_the_library, 8: training, 9: training, 10: searches,
+    2: lines, 3: heads, 4: translations, 5: together, 6: layers, 7: as_the_library, 8: training, 9: training,
+    10: searches,
 }  # fmt: skip
 OWN_SENTENCES = {4: DOGS, 5: KITCHEN}  # of chapters
 EXAMPLES = (SENTENCE, DOGS, KITCHEN, "A little girl is eating ice cream.")
@@ -823,8 +836,9 @@ def try_parts(
     if sentence is not None and is_blank(sentence):
         raise InputError("there is nothing to translate: expected a sentence; got a blank one")
     mistake = None if without is None else BREAKS[without]
-    path, tried, upto = Path(file or NAME), Tried(), chapter or 10
-    shown = mistake.chapter if mistake else upto if chapter else 7
+    path, tried = Path(file or NAME), Tried()
+    shown = mistake.chapter if mistake else chapter or 7
+    upto = chapter or max(7, shown)
     sentence = sentence or (mistake.sentence if mistake else OWN_SENTENCES.get(shown, SENTENCE))
     names: list[str] = []
     with redirect_stdout(sys.stderr):  # what the file itself prints
@@ -832,15 +846,23 @@ def try_parts(
             names = own_file.passed(path, upto) if file or path.exists() else []
         except InputError as error:
             tried.lines.append(f"{error}.")
-        whole, tried.yours, told = _whole(path, names, upto if chapter else shown)
+        whole, tried.yours, told = _whole(path, names, upto)
         broken = _broken(whole, mistake, sentence) if mistake else None
     if broken is not None and broken.names != whole.names:
-        told.append(f"Here the course's other parts call {' and '.join(mistake.parts)}.")  # type: ignore[union-attr]
+        told.append(
+            f"For this mistake all parts{' but ' * bool(broken.names)}{' and '.join(broken.names)} are the course's."
+        )
         whole = Trial(path, broken.names)
-    tried.lines += [own_file.yours(tried.yours, upto), *told]
+    tried.lines += [own_file.yours(tried.yours, _asked(upto)), *told]
     print(*tried.lines, sep="\n")
     SHOWS[shown](tried, whole, broken, mistake, sentence)
     return tried
+
+
+def _asked(upto: int) -> list[str]:
+    """The parts that take part in what a chapter shows."""
+    chapters = (*range(min(upto, 7) + 1), *((8, upto) if upto in (8, 9) else ()), *((10,) if upto == 10 else ()))
+    return [part.name for part in own_file.gaps() if part.chapter in chapters]
 
 
 def _whole(path: Path, names: list[str], upto: int) -> tuple[Trial, list[str], list[str]]:
