@@ -285,12 +285,12 @@ class ModelUnderTest(UnderTest):
 
     def uninitialised(self) -> list[str]:
         """The names of parameters that hold what was in memory before: `torch.empty` gives NaN inside this call."""
-        before = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
-        torch.use_deterministic_algorithms(True, warn_only=True)
+        before = torch.get_deterministic_debug_mode()
+        torch.set_deterministic_debug_mode("warn")  # `use_deterministic_algorithms` imports the compiler: seconds
         try:
             parameters = self.build().named_parameters()
         finally:
-            torch.use_deterministic_algorithms(before[0], warn_only=before[1])
+            torch.set_deterministic_debug_mode(before)
         return [name for name, parameter in parameters if parameter.isnan().any()]
 
     @cached_property

@@ -235,12 +235,15 @@ def joined(path: str | Path, names: Sequence[str]) -> ModuleType:
     return mine
 
 
-def yours(names: Sequence[str], chapter: int = 10) -> str:
-    """One line that says which of the parts up to a chapter are the reader's, and which the course's."""
-    others = [part.name for part in gaps() if part.chapter <= chapter and part.name not in names]
-    if not names:
-        return f"Yours: nothing yet; the course's: {', '.join(others)}."
-    return f"Yours: {', '.join(names)}. The course's: {', '.join(others) or 'nothing' + ' else' * (chapter < 10)}."
+def yours(names: Sequence[str], asked: Sequence[str]) -> str:
+    """One line that says which of some parts are the reader's, and which the course's."""
+    others = [name for name in asked if name not in names]
+    told = ", ".join(others) if len(others) < 7 else "all others" if names else "all"
+    return (
+        f"Yours: {', '.join(names)}. The course's: {told or 'what follows'}."
+        if names
+        else (f"Yours: nothing yet; the course's: {told}.")
+    )
 
 
 def with_parts(file: str | Path | None = None, *, chapter: int = 10) -> ModuleType:
@@ -259,7 +262,7 @@ def with_parts(file: str | Path | None = None, *, chapter: int = 10) -> ModuleTy
         names = passed(file or NAME, chapter) if file or Path(NAME).exists() else []
     except InputError as error:
         print(f"{error}.")
-    print(yours(names, chapter))
+    print(yours(names, [part.name for part in gaps() if part.chapter <= chapter]))
     module = joined(file or NAME, names)
     module.yours = names  # type: ignore[attr-defined]
     return module

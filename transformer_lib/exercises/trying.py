@@ -4,11 +4,11 @@
 
 from __future__ import annotations
 
-import copy
 import math
+import sys
 import warnings
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import redirect_stdout, suppress
 from functools import cache
 from itertools import permutations, product
 from pathlib import Path
@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
 from transformer_lib.architecture import Architecture
+from transformer_lib.data.corpora import is_blank
 from transformer_lib.exercises import own_file
 from transformer_lib.exercises.grading import same
 from transformer_lib.files import InputError, one_line
@@ -30,7 +31,9 @@ from transformer_lib.multi_head import MultiHeadAttention
 from transformer_lib.translation import Attention, Translator
 
 SENTENCE = "A man is playing guitar on the street."
-DOGS = "A white dog is chasing a black dog."
+DOGS, KITCHEN = "A white dog is chasing a black dog.", "A woman is cooking in the kitchen."
+THROWER = "An old man is throwing a ball on a sunny day."
+STEPS, PEAK, WARMUP = 10, 1e-3, 4  # of a short training that goes on from the trained weights
 LAYERS = ("EncoderLayer", "DecoderLayer")
 
 
@@ -162,7 +165,7 @@ def _attention_with(kind: Callable[..., nn.Module]) -> Callable[[nn.Module, Proj
 
     def give(module: nn.Module, weights: Projections) -> nn.Module:
         if bare:
-            _, h, d_k, d = weights.into.shape
+            _, h, _, d = weights.into.shape
             module, weights = Widened(kind, (d + h, h), d), weights.widened()
         layout.pour(module.part if isinstance(module, Widened) else module, weights)
         return module
@@ -224,7 +227,7 @@ def _network_with(kind: Callable[..., nn.Module]) -> Callable[[nn.Module, FeedFo
     return give
 
 
-def _norm_with(module: nn.Module, theirs: nn.Module) -> None:
+def _norm_with(module: nn.Module, theirs: Any) -> None:
     """Give a norm its factors and offsets: the parameters that begin as ones and as zeros."""
     with torch.no_grad():
         for parameter in module.parameters():
@@ -248,11 +251,11 @@ class Kinds(NamedTuple):
 
 def called(model: nn.Module, kinds: Kinds, *tokens: Tensor) -> list[tuple[str, nn.Module]]:
     """The layers and parts of a model in the order of their first calls, with their names."""
-    names = {module: name for name, module in model.named_modules()}
-    seen: dict[nn.Module, None] = {}
+    names: dict[Any, str] = {module: name for name, module in model.named_modules()}
+    seen: dict[Any, None] = {}
     hooks = [
         module.register_forward_pre_hook(lambda module, _: seen.setdefault(module))
-        for module in names
+        for module in model.modules()
         if isinstance(module, (*kinds.layers, kinds.attention, kinds.network, *kinds.norms))
     ]
     try:
@@ -304,7 +307,8 @@ def give_weights(model: nn.Module, library: Transformer, kinds: Kinds, *tokens: 
     """
     give = [_attention_with(kinds.attention), _network_with(kinds.network)]
     order, placed = called(model, kinds, *tokens), set[str]()
-    for kind, stack in zip(kinds.layers, (library.encoder, library.decoder)):
+    stacks: list[Any] = [library.encoder, library.decoder]
+    for kind, stack in zip(kinds.layers, stacks):
         own = [name for name, part in order if isinstance(part, kind)]
         if len(own) != len(stack.layers):
             raise Unfit(f"it calls {len(own)} layers of a kind; the translator has {len(stack.layers)}")
@@ -315,7 +319,7 @@ def give_weights(model: nn.Module, library: Transformer, kinds: Kinds, *tokens: 
             if isinstance(part, kinds.norms) and not any(name.startswith(f"{layer}.") for layer in placed)]  # fmt: skip
     if len(last) != 2:
         raise Unfit(f"{len(last)} norms follow its stacks; the translator has one after each")
-    for (name, norm), stack in zip(last, (library.encoder, library.decoder)):
+    for (name, norm), stack in zip(last, stacks):
         _norm_with(norm, stack.norm)
         placed.add(name)
     rest = [(name, own) for name, own in model.named_parameters() if not any(name.startswith(f"{p}.") for p in placed)]
@@ -340,7 +344,7 @@ def _tables_with(model: nn.Module, rest: list, library: Transformer, tokens: tup
                 own.copy_(scale * (table if own.size(0) == size else table.T))
             if agree(model(*tokens), right):
                 return
-    raise Unfit("with the translator's weights it gives other answers")
+    raise Unfit("with the translator's weights, which are for norms before each sub-layer, it gives other answers")
 
 
 def agree(found: Any, right: Tensor) -> bool:
@@ -383,10 +387,12 @@ def _no_first_norm(layer: type, kinds: Kinds) -> type:
     """A layer in which the norm that is called first returns what it is given."""
 
     def hooks(part: nn.Module, done: list[nn.Module]) -> None:
+        def skip(own: nn.Module, given: tuple[Tensor], made: Tensor) -> Tensor:
+            done.extend([] if done else [own])
+            return given[0] if own is done[0] else made
+
         if isinstance(part, kinds.norms):
-            part.register_forward_hook(
-                lambda own, given, made: given[0] if own is (done or done.append(own) or done)[0] else made
-            )
+            part.register_forward_hook(skip)
 
     return _hooked(layer, hooks)
 
@@ -395,12 +401,13 @@ def _hooked(layer: type, hooks: Callable[[nn.Module, list], None]) -> type:
     """A class of layers whose parts get hooks, with a list for each layer to remember things in."""
 
     def init(self: nn.Module, *given: Any, **named: Any) -> None:
-        layer.__init__(self, *given, **named)
+        super(hooked, self).__init__(*given, **named)  # type: ignore[arg-type]
         memory: list[Any] = []
         for part in [*self.modules()][1:]:
             hooks(part, memory)
 
-    return type(layer.__name__, (layer,), {"__init__": init})
+    hooked = type(layer.__name__, (layer,), {"__init__": init})
+    return hooked
 
 
 class _Reads(nn.Module):
@@ -440,13 +447,14 @@ BREAKS = {
         Break("positions", 4, ("sinusoidal_table",), "no positions",
             lambda part, _: lambda *sizes: torch.zeros_like(part(*sizes)), DOGS),
         Break("padding", 5, ("padding_mask",), "no padding mask",
-            lambda part, _: lambda *given: torch.ones_like(part(*given)), "A woman is cooking in the kitchen."),
+            lambda part, _: lambda *given: torch.ones_like(part(*given)), KITCHEN),
         Break("causal", 5, ("causal_mask",), "no causal mask",
-            lambda part, _: lambda *given: torch.ones_like(part(*given))),
+            lambda part, _: lambda *given: torch.ones_like(part(*given)), THROWER),
         Break("residual", 6, LAYERS, "no residual connection", _no_residual),
         Break("norm", 6, LAYERS, "without the first norm of each layer", _no_first_norm),
-        Break("shift", 9, ("training_step",), "no shift: the model reads what it should predict", _unshifted),
-        Break("slots", 10, ("beam_search",), "a finished hypothesis gives its slot away", _gives_slots_away),
+        Break("shift", 9, ("training_step",), "without the shift", _unshifted),
+        Break("slots", 10, ("beam_search",), "a finished hypothesis gives its slot away", _gives_slots_away,
+            "A black and white dog is swimming in clear water."),
     )
 }  # fmt: skip
 
@@ -480,8 +488,9 @@ class Trial:
         self.file, self.names, self.used = file, list(names), whole is None
         self.space = own_file.joined(file, self.names)
         self.kinds = Kinds.of(self.space)
-        for name in mistake.parts if mistake else ():
-            setattr(self.space, name, self._noted(mistake.spoil(getattr(self.space, name), self.kinds)))
+        if mistake is not None:
+            for name in mistake.parts:
+                setattr(self.space, name, self._noted(mistake.spoil(getattr(self.space, name), self.kinds)))
         config = library.model.config
         with torch.random.fork_rng(devices=[]):
             self.model = self.space.Transformer(
@@ -495,11 +504,21 @@ class Trial:
             _take_weights(self.model, whole.model)
         self.translator = Translator(Architecture(self.model, config), library.tokenizer)
 
+    @property
+    def widened(self) -> bool:
+        """Whether a part needs one more channel."""
+        return any(isinstance(part, Widened) for part in self.model.modules())
+
     def _noted(self, part: Any) -> Any:
         """A spoilt part that notes when it is used."""
         if isinstance(part, type):
-            used = lambda own, *given, **named: (setattr(self, "used", True), part.__init__(own, *given, **named))[1]  # noqa: E731
-            return type(part.__name__, (part,), {"__init__": used})
+
+            def init(own: nn.Module, *given: Any, **named: Any) -> None:
+                self.used = True
+                super(kind, own).__init__(*given, **named)  # type: ignore[arg-type]
+
+            kind = type(part.__name__, (part,), {"__init__": init})
+            return kind
 
         def noted(*given: Any, **named: Any) -> Any:
             self.used = True
@@ -528,18 +547,22 @@ def _take_weights(model: nn.Module, whole: nn.Module) -> None:
 @cache
 def example() -> tuple[Tensor, Tensor]:
     """Two sentences and the beginnings of their translations, padded: what a model is tried on."""
-    pairs = pairs_of([SENTENCE, DOGS])
-    rows = zip(*((torch.tensor(source), torch.tensor(target[:-1])) for source, target in pairs))
+    source, target = _padded(pairs_of([SENTENCE, DOGS]))
+    return source, target[:, :-1]
+
+
+def _padded(pairs: list[tuple[list[int], list[int]]]) -> list[Tensor]:
+    """Source and target of a batch."""
+    rows = zip(*((torch.tensor(source), torch.tensor(target)) for source, target in pairs))
     pad_id = translator().tokenizer.pad_id
-    source, target = (pad_sequence(list(side), batch_first=True, padding_value=pad_id) for side in rows)
-    return source, target
+    return [pad_sequence(list(side), batch_first=True, padding_value=pad_id) for side in rows]
 
 
-def pairs_of(sentences: list[str]) -> list[tuple[list[int], list[int]]]:
+def pairs_of(sentences: Sequence[str]) -> list[tuple[list[int], list[int]]]:
     """The token ids of sentences and of the library's translations, as `make_batch` takes them."""
     library = translator()
     tokenizer = library.tokenizer
-    answers = library.translate(sentences)
+    answers = library.translate(list(sentences))
     return [
         (tokenizer.encode(sentence), [tokenizer.bos_id, *tokenizer.encode(answer)])
         for sentence, answer in zip(sentences, answers)
@@ -597,21 +620,195 @@ def _short(text: str) -> str:
     return text if len(text) <= 70 else text[:69] + "…"
 
 
-def translations(tried: Tried, sentences: list[str], whole: Trial, broken: Trial | None, mistake: Break | None) -> None:
-    """The German, without and with a mistake."""
-    tried.whole = tried.translations = whole.translate(sentences)
+def translations(tried: Tried, whole: Trial, broken: Trial | None, mistake: Break | None, sentence: str) -> None:
+    """The German of one sentence."""
+    _compare(tried, [sentence], mistake, lambda trial: trial.translate([sentence]), whole, broken)
+
+
+def as_the_library(tried: Tried, whole: Trial, broken: Trial | None, mistake: Break | None, sentence: str) -> None:
+    """The German, and whether it is the library's."""
+    translations(tried, whole, broken, mistake, sentence)
+    same_words = tried.whole == translator().translate([sentence])
+    tried.say(f"  the library's: {'the same, word for word' if same_words else translator().translate([sentence])[0]}")
+
+
+def together(tried: Tried, whole: Trial, broken: Trial | None, mistake: Break | None, sentence: str) -> None:
+    """The German of two sentences in one batch, the shorter of which is filled up."""
+    both = [sentence, DOGS if sentence == SENTENCE else SENTENCE]
+    _compare(tried, both, mistake, lambda trial: trial.translate(both), whole, broken)
+
+
+def _compare(
+    tried: Tried, sentences: list[str], mistake: Break | None, answers: Callable[[Trial], list[str]], whole: Trial,
+    broken: Trial | None,
+) -> None:  # fmt: skip
+    """Sentences, what becomes of them, and what becomes of them with a mistake."""
+    tried.whole = tried.translations = answers(whole)
     if broken is not None:
-        tried.translations = broken.translate(sentences)
-    _compare(tried, sentences, mistake)
-
-
-def _compare(tried: Tried, sentences: list[str], mistake: Break | None) -> None:
+        tried.translations = answers(broken)
     for sentence, before, after in zip(sentences, tried.whole, tried.translations):
         tried.say(sentence)
         tried.say(f"  {_short(before)}")
-        if mistake:
+        if mistake is not None:
             told = "unchanged for this sentence" if before == after else _short(after)
             tried.say(f"  {mistake.words}: {told}")
+
+
+def lines(tried: Tried, whole: Trial, broken: Trial | None, mistake: Break | None, sentence: str) -> None:
+    """What each German word looks at, in the head that is surest of all."""
+    translations(tried, whole, broken, mistake, sentence)
+    right, looked = _looks(tried, whole, sentence), _looks(tried, broken or whole, sentence)
+    if right is not None and looked is not None:
+        layer, head = divmod(int(right.weights.amax(-1).mean(-1).argmax()), right.weights.size(1))
+        tried.say(f"What each word looks at, in head {head + 1} of decoder layer {layer + 1}:")
+        for row, word in zip(looked.weights[layer, head], looked.target):
+            best = [f"{looked.source[i]} {row[i]:.2f}" for i in row.argsort(descending=True)[:2].tolist()]
+            tried.say(f"  {word:10} {', '.join(best)}")
+        _draw(looked, [(layer, head)])
+
+
+def heads(tried: Tried, whole: Trial, broken: Trial | None, mistake: Break | None, sentence: str) -> None:
+    """What the word that is looked for looks at, in each head of the last layer."""
+    translations(tried, whole, broken, mistake, sentence)
+    if looked := _looks(tried, broken or whole, sentence):
+        last = looked.weights[-1]  # (heads, m, n)
+        tried.say("What each word looks at most, in each head of the last decoder layer:")
+        for row, word in enumerate(looked.target):
+            tried.say(f"  {word:10} " + " ".join(f"{looked.source[i]:10}" for i in last[:, row].argmax(-1)).rstrip())
+        _draw(looked, [(looked.weights.size(0) - 1, head) for head in range(last.size(0))])
+
+
+def _looks(tried: Tried, trial: Trial, sentence: str) -> Attention | None:
+    """The cross-attention, as the parts compute it."""
+    from transformer_lib.notebook import attended
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        tried.attention = attended(trial.translator, sentence)
+    return tried.attention
+
+
+def _draw(looked: Attention, places: list[tuple[int, int]]) -> None:
+    """In a notebook: a line from each German word to the English ones, the thicker the more it looks at them."""
+    ipython = sys.modules.get("IPython")
+    if ipython is None or ipython.get_ipython() is None:
+        return
+    import matplotlib.pyplot as plt
+
+    rows = max(len(looked.target), len(looked.source))
+    _, axes = plt.subplots(1, len(places), figsize=(3.4 * len(places), 0.36 * rows), squeeze=False)
+    for axis, (layer, head) in zip(axes[0], places):
+        for i, word in enumerate(looked.target):
+            axis.text(-0.03, -i, word, ha="right", va="center", color="C0")
+            for j, weight in enumerate(looked.weights[layer, head, i].tolist()):
+                axis.plot([0, 1], [-i, -j], "-", color="C3", linewidth=5 * weight, alpha=min(1.0, 0.1 + weight))
+        for j, word in enumerate(looked.source):
+            axis.text(1.03, -j, word, ha="left", va="center", color="C1")
+        axis.set_title(f"layer {layer + 1}, head {head + 1}", fontsize="medium")
+        axis.set(xlim=(-0.5, 1.5), ylim=(0.5 - rows, 0.7))
+        axis.axis("off")
+    plt.show()
+
+
+def layers(tried: Tried, whole: Trial, broken: Trial | None, mistake: Break | None, sentence: str) -> None:
+    """How large the numbers are that leave each layer."""
+    translations(tried, whole, broken, mistake, sentence)
+    tried.say(f"Root mean square of what leaves each layer{f'; then: {mistake.words}' if mistake else ''}:")
+    sizes = [_sizes(trial) for trial in (whole, broken) if trial is not None]
+    for name, *row in zip(sizes[0], *(own.values() for own in sizes)):
+        tried.say(f"  {name:10}" + "".join(f"{size:10.2f}" for size in row))
+
+
+def _sizes(trial: Trial) -> dict[str, float]:
+    """The root mean square of what each layer returns, in the order of the calls."""
+    found: dict[str, float] = {}
+    counts = {kind: 0 for kind in trial.kinds.layers}
+
+    def note(kind: type, name: str, made: Tensor) -> None:
+        counts[kind] += 1
+        found[f"{name} {counts[kind]}"] = made.square().mean().sqrt().item()
+
+    hooks = [
+        part.register_forward_hook(lambda _, __, made, kind=kind, name=name: note(kind, name, made))  # type: ignore
+        for kind, name in zip(trial.kinds.layers, ("encoder", "decoder"))
+        for part in trial.model.modules()
+        if isinstance(part, kind)
+    ]
+    with evaluation(trial.model):
+        trial.model(*(tokens[:1] for tokens in example()))
+    for hook in hooks:
+        hook.remove()
+    return found
+
+
+def training(tried: Tried, whole: Trial, broken: Trial | None, mistake: Break | None, sentence: str) -> None:
+    """The next steps of the training: losses, and the German afterwards."""
+    losses = _losses(whole)
+    tried.say(f"Loss of the next training step: {losses[0]:.3f}; the library's: {_library_loss():.3f}")
+    if broken is not None:
+        _losses(broken)
+    tried.say(f"After {STEPS} steps the loss is {losses[-1]:.2f}, and the translation:")
+    translations(tried, whole, broken, mistake, sentence)
+
+
+def _losses(trial: Trial) -> list[float]:
+    """Those of a few steps, with the parts of a trial, on four sentences; its model changes."""
+    space, pad_id = trial.space, translator().tokenizer.pad_id
+    found, (batch,) = [], space.batches_by_length(pairs_of(EXAMPLES), 1000)  # so large that one batch has all
+    source, target = space.make_batch(batch, pad_id)
+    optimizer = torch.optim.Adam(trial.model.parameters())
+    for step in range(1, STEPS + 1):
+        rate = space.learning_rate(step, PEAK, WARMUP)
+        found.append(space.training_step(trial.model, optimizer, source, target, pad_id, rate))
+    return found
+
+
+@cache
+def _library_loss() -> float:
+    """The first one, of the library's batch."""
+    from transformer_lib.training.loss import translation_loss
+
+    with evaluation(translator().model):
+        return translation_loss(translator().model, *_padded(pairs_of(EXAMPLES)), label_smoothing=0.1).item()
+
+
+def searches(tried: Tried, whole: Trial, broken: Trial | None, mistake: Break | None, sentence: str) -> None:
+    """The German by the two searches."""
+    _compare(tried, [sentence], mistake, lambda trial: [_search(trial, "beam_search", sentence)], whole, broken)
+    greedy, (library,) = _search(whole, "greedy", sentence), translator().translate([sentence])
+    tried.say(f"  greedy: {'the same' if greedy == tried.whole[0] else _short(greedy)}")
+    tried.say(f"  the library's beam search: {'the same' if library == tried.whole[0] else _short(library)}")
+
+
+def _search(trial: Trial, name: str, sentence: str) -> str:
+    """A translation by one of the searches of a trial."""
+    library = translator()
+    tokenizer, source = library.tokenizer, torch.tensor([library.tokenizer.encode(sentence)])
+    limit = math.ceil(library.length_ratio * source.size(1)) + 10  # as the library's
+    found = getattr(trial.space, name)(trial.model, source, tokenizer.bos_id, tokenizer.eos_id, limit)
+    return " ".join(tokenizer.decode(found).split())
+
+
+def _trains_alike(trial: Trial) -> None:
+    """Raise `Unfit` if the first loss is not the library's, or steps do not lower it."""
+    losses = _losses(trial)
+    if not (abs(losses[0] - _library_loss()) < 1e-3 and losses[-1] < losses[0]):
+        raise Unfit("the losses are not the library's")
+
+
+def _searches_alike(trial: Trial) -> None:
+    """Raise `Unfit` if the translations are not the library's."""
+    for name, size in (("greedy", 1), ("beam_search", 5)):
+        if [_search(trial, name, DOGS)] != translator().translate([DOGS], beam_size=size):
+            raise Unfit("the translations are not the library's")
+
+
+SHOWS: dict[int, Callable[[Tried, Trial, Trial | None, Break | None, str], None]] = {
+    2: lines, 3: heads, 4: translations, 5: together, 6: layers, 7: as_the_library, 8: training, 9: training,
+    10: searches,
+}  # fmt: skip
+OWN_SENTENCES = {4: DOGS, 5: KITCHEN}  # of chapters
+EXAMPLES = (SENTENCE, DOGS, KITCHEN, "A little girl is eating ice cream.")
 
 
 def try_parts(
@@ -630,25 +827,67 @@ def try_parts(
         What was printed and found.
 
     Raises:
-        InputError: there is no such chapter or mistake.
+        InputError: there is no such chapter or mistake, or the sentence is blank.
     """
     if chapter is not None and chapter not in range(2, 11):
         raise InputError(f"there is nothing to try in chapter {chapter}: expected one from 2 to 10")
     if without is not None and without not in BREAKS:
         raise InputError(f"there is no mistake {without!r}: expected one of {', '.join(BREAKS)}")
+    if sentence is not None and is_blank(sentence):
+        raise InputError("there is nothing to translate: expected a sentence; got a blank one")
     mistake = None if without is None else BREAKS[without]
-    path, tried, names, upto = Path(file or NAME), Tried(), list[str](), chapter or 10
-    try:
-        names = own_file.passed(path, upto) if file or path.exists() else []
-    except InputError as error:
-        tried.say(f"{error}.")
-    inside = {part.name for part in own_file.gaps() if part.chapter < 8}
-    whole, kept, lines = chosen([name for name in names if name in inside], lambda own: Trial(path, own))
-    tried.yours = kept
-    tried.say(own_file.yours(kept, upto))
-    for line in lines:
-        tried.say(line)
-    broken = Trial(path, kept, mistake, whole) if mistake else None
-    sentences = [sentence or (mistake.sentence if mistake else SENTENCE)]
-    translations(tried, sentences, whole, broken, mistake)
+    path, tried = Path(file or NAME), Tried()
+    shown = mistake.chapter if mistake else chapter or 7
+    upto = chapter or max(7, shown)
+    sentence = sentence or (mistake.sentence if mistake else OWN_SENTENCES.get(shown, SENTENCE))
+    names: list[str] = []
+    with redirect_stdout(sys.stderr):  # what the file itself prints
+        try:
+            names = own_file.passed(path, upto) if file or path.exists() else []
+        except InputError as error:
+            tried.lines.append(f"{error}.")
+        whole, tried.yours, told = _whole(path, names, upto)
+        broken = _broken(whole, mistake, sentence) if mistake else None
+    if broken is not None and broken.names != whole.names:
+        told.append(
+            f"For this mistake all parts{' but ' * bool(broken.names)}{' and '.join(broken.names)} are the course's."
+        )
+        whole = Trial(path, broken.names)
+    tried.lines += [own_file.yours(tried.yours, _asked(upto)), *told]
+    print(*tried.lines, sep="\n")
+    SHOWS[shown](tried, whole, broken, mistake, sentence)
     return tried
+
+
+def _asked(upto: int) -> list[str]:
+    """The parts that take part in what a chapter shows."""
+    chapters = (*range(min(upto, 7) + 1), *((8, upto) if upto in (8, 9) else ()), *((10,) if upto == 10 else ()))
+    return [part.name for part in own_file.gaps() if part.chapter in chapters]
+
+
+def _whole(path: Path, names: list[str], upto: int) -> tuple[Trial, list[str], list[str]]:
+    """What works of the parts with these names; the names that do; and a line for each that does not."""
+    chapters = {part.name: part.chapter for part in own_file.gaps()}
+    trial, kept, told = chosen([name for name in names if chapters[name] < 8], lambda own: Trial(path, own))
+    for first, last, works in ((8, 9, _trains_alike), (10, 10, _searches_alike)):
+        later = [name for name in names if first <= chapters[name] <= last]
+        if later and upto in (first, last):
+
+            def work(own: list[str], kept: list[str] = kept, works: Callable[[Trial], None] = works) -> Trial:
+                tried = Trial(path, [*kept, *own])
+                works(tried)
+                return tried
+
+            _, good, lines = chosen(later, work)
+            kept, told = [*kept, *good], told + lines
+    return (Trial(path, kept) if kept != trial.names else trial), kept, told
+
+
+def _broken(whole: Trial, mistake: Break, sentence: str) -> Trial:
+    """The same with a mistake; where the reader's other parts do not use the spoilt one, with the course's."""
+    broken = Trial(whole.file, whole.names, mistake, whole)
+    broken.translate([sentence])
+    if (broken.used and not whole.widened) or mistake.chapter > 7:  # those of later chapters are called by name
+        return broken
+    names = [name for name in whole.names if name in mistake.parts]
+    return Trial(whole.file, names, mistake, Trial(whole.file, names))

@@ -1,0 +1,190 @@
+"""Right answers in a third style: joined matrices, bare parameters, own names, other orders; pre-norm."""
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+
+def attention(q, k, v, mask=None):
+    scores = torch.matmul(q / q.shape[-1] ** 0.5, k.mT)
+    if mask is None:
+        return scores.softmax(-1) @ v, scores.softmax(-1)
+    w = scores.masked_fill(mask.logical_not(), torch.finfo(scores.dtype).min).softmax(-1) * mask
+    return w @ v, w
+
+
+def split_heads(x, num_heads):
+    b, n, d = x.shape
+    return x.reshape(b, n, num_heads, d // num_heads).permute(0, 2, 1, 3)
+
+
+def merge_heads(x):
+    b, h, n, d = x.shape
+    return x.permute(0, 2, 1, 3).reshape(b, n, h * d)
+
+
+class MultiHeadAttention(nn.Module):
+    def __init__(self, d_model, num_heads):
+        super().__init__()
+        self.heads = num_heads
+        self.wo = nn.Linear(d_model, d_model)
+        self.kvq = nn.Parameter(torch.randn(d_model, 3 * d_model) * d_model**-0.5)
+        self.bias = nn.Parameter(torch.zeros(3 * d_model))
+
+    def forward(self, query, key, value, mask=None):
+        (wk, wv, wq), (bk, bv, bq) = self.kvq.chunk(3, dim=1), self.bias.chunk(3)
+        q, k, v = (split_heads(x @ w + b, self.heads) for x, w, b in ((query, wq, bq), (key, wk, bk), (value, wv, bv)))
+        return self.wo(merge_heads(attention(q, k, v, mask)[0]))
+
+
+def sinusoidal_table(length, d_model):
+    angle = torch.outer(torch.arange(length), 1 / 10000 ** (torch.arange(0, d_model, 2) / d_model))
+    return torch.stack((angle.sin(), angle.cos()), -1).reshape(length, d_model)
+
+
+def padding_mask(tokens, pad_id):
+    return (tokens != pad_id).reshape(len(tokens), 1, 1, -1)
+
+
+def causal_mask(length):
+    return torch.tril(torch.ones(length, length)).bool()
+
+
+class LayerNorm(nn.Module):
+    def __init__(self, d_model):
+        super().__init__()
+        self.beta, self.gamma = nn.Parameter(torch.zeros(d_model)), nn.Parameter(torch.ones(d_model))
+
+    def forward(self, x):
+        return F.layer_norm(x, x.shape[-1:], self.gamma, self.beta, 1e-5)
+
+
+class FeedForward(nn.Module):
+    def __init__(self, d_model, d_ff):
+        super().__init__()
+        self.down, self.up = nn.Parameter(torch.randn(d_ff, d_model)), nn.Parameter(torch.randn(d_model, d_ff))
+        self.b2, self.b1 = nn.Parameter(torch.zeros(d_model)), nn.Parameter(torch.zeros(d_ff))
+
+    def forward(self, x):
+        return F.relu(x @ self.up + self.b1) @ self.down + self.b2
+
+
+class Residual(nn.Module):
+    def __init__(self, d_model, dropout, part):
+        super().__init__()
+        self.norm, self.drop, self.part = LayerNorm(d_model), nn.Dropout(dropout), part
+
+    def forward(self, x, *rest):
+        y = self.norm(x)
+        return x + self.drop(self.part(y, *(y if r is None else r for r in rest[:2]), *rest[2:]))
+
+
+class EncoderLayer(nn.Module):
+    def __init__(self, d_model, num_heads, d_ff, dropout=0.1):
+        super().__init__()
+        self.last = Residual(d_model, dropout, FeedForward(d_model, d_ff))
+        self.first = Residual(d_model, dropout, MultiHeadAttention(d_model, num_heads))
+
+    def forward(self, x, mask=None):
+        return self.last(self.first(x, None, None, mask))
+
+
+class DecoderLayer(nn.Module):
+    def __init__(self, d_model, num_heads, d_ff, dropout=0.1):
+        super().__init__()
+        self.cross = Residual(d_model, dropout, MultiHeadAttention(d_model, num_heads))
+        self.last = Residual(d_model, dropout, FeedForward(d_model, d_ff))
+        self.first = Residual(d_model, dropout, MultiHeadAttention(d_model, num_heads))
+
+    def forward(self, x, memory, mask=None, memory_mask=None):
+        return self.last(self.cross(self.first(x, None, None, mask), memory, memory, memory_mask))
+
+
+class Transformer(nn.Module):
+    def __init__(
+        self, source_vocab_size, target_vocab_size, pad_id, d_model=128, num_heads=4, d_ff=256, num_layers=4,
+        dropout=0.1,
+    ):  # fmt: skip
+        super().__init__()
+        self.pad = pad_id
+        self.words = nn.Parameter(torch.randn(d_model, target_vocab_size) * d_model**-0.5)  # out
+        self.decoder_norm, self.encoder_norm = LayerNorm(d_model), LayerNorm(d_model)
+        self.decoder = nn.ModuleList(DecoderLayer(d_model, num_heads, d_ff, dropout) for _ in range(num_layers))
+        self.encoder = nn.ModuleList(EncoderLayer(d_model, num_heads, d_ff, dropout) for _ in range(num_layers))
+        self.tgt, self.src = nn.Embedding(target_vocab_size, d_model), nn.Embedding(source_vocab_size, d_model)
+        self.register_buffer("table", sinusoidal_table(200, d_model), persistent=False)
+        self.drop = nn.Dropout(dropout)
+
+    def forward(self, source, target):
+        mask = padding_mask(source, self.pad)
+        own = padding_mask(target, self.pad) & causal_mask(target.size(1)).to(target.device)
+        sides = ((self.src, source), (self.tgt, target))
+        x, y = (self.drop(e(t) + self.table[: t.size(1)].to(e.weight)) for e, t in sides)
+        for layer in self.encoder:
+            x = layer(x, mask)
+        x = self.encoder_norm(x)
+        for layer in self.decoder:
+            y = layer(y, x, own, mask)
+        return self.decoder_norm(y) @ self.words
+
+
+def make_batch(pairs, pad_id):
+    def rectangle(rows):
+        full = torch.full((len(rows), max(map(len, rows))), pad_id)
+        for i, row in enumerate(rows):
+            full[i, : len(row)] = torch.tensor(row)
+        return full
+
+    return rectangle([a for a, _ in pairs]), rectangle([b for _, b in pairs])
+
+
+def batches_by_length(pairs, budget):
+    rest, made = sorted(pairs, key=lambda p: (max(map(len, p)), -len(p[0]))), []
+    while rest:
+        count = max(k for k in range(1, len(rest) + 1) if k * max(map(len, rest[k - 1])) <= budget)
+        made, rest = [*made, tuple(rest[:count])], rest[count:]
+    return made
+
+
+def label_smoothed_loss(scores, gold, pad_id, smoothing=0.1):
+    return nn.functional.cross_entropy(scores.transpose(1, 2), gold, ignore_index=pad_id, label_smoothing=smoothing)
+
+
+def learning_rate(step, peak, warmup):
+    return peak * step / warmup if step < warmup else peak * (warmup / step) ** 0.5
+
+
+def training_step(model, optimizer, source, target, pad_id, rate):
+    for g in optimizer.param_groups:
+        g.update(lr=rate)
+    optimizer.zero_grad(set_to_none=False)
+    loss = label_smoothed_loss(model(source, target[:, :-1]), target[:, 1:], pad_id)
+    loss.backward()
+    optimizer.step()
+    return loss.detach().tolist()
+
+
+@torch.no_grad()
+def greedy(model, source, bos_id, eos_id, max_length):
+    sentence = torch.tensor([[bos_id]])
+    for _ in range(max_length):
+        sentence = torch.cat([sentence, model(source, sentence)[:, -1:].argmax(-1)], dim=1)
+        if sentence[0, -1] == eos_id:
+            return sentence[0, 1:-1].tolist()
+    return sentence[0, 1:].tolist()
+
+
+@torch.no_grad()
+def beam_search(model, source, bos_id, eos_id, max_length, beam_size=5, length_penalty=1.0):
+    beams = [(0.0, [bos_id], False)]
+    for _ in range(max_length):
+        done = [beam for beam in beams if beam[2]]
+        new = []
+        for total, tokens, over in beams:
+            if not over:
+                logs = model(source, torch.tensor([tokens]))[0, -1].double().log_softmax(-1)
+                new += [(total + logs[i].item(), [*tokens, i], i == eos_id) for i in range(len(logs))]
+        beams = done + sorted(new, key=lambda beam: -beam[0])[: beam_size - len(done)]
+    over = [beam for beam in beams if beam[2]] or beams
+    total, tokens, ended = max(over, key=lambda beam: beam[0] / (len(beam[1]) - 1) ** length_penalty)
+    return tokens[1:-1] if ended else tokens[1:]

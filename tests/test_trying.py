@@ -1,0 +1,167 @@
+"""The reader's parts in the translator: in three styles, each alone, spoilt, wrong, and missing."""
+
+from pathlib import Path
+
+import pytest
+
+from transformer_lib import __main__ as command_line
+from transformer_lib.exercises import own_file, try_parts
+from transformer_lib.exercises.trying import BREAKS, DOGS, SENTENCE
+from transformer_lib.files import InputError
+
+ANSWERS = Path(__file__).parent / "answers"
+GERMAN = "Ein Mann spielt auf der Straße Gitarre."
+SOLUTION = own_file.solution()
+INSIDE = [part.name for part in own_file.gaps() if part.chapter < 8]
+SPOILT = {
+    "scale": "Ein Mann spieltEine Straße auf der Straße.",
+    "heads": "Ein Mann spielt.",
+    "merge": "Ein Mann spielt auf einer Straße.",
+    "positions": "Ein schwarzer Hund jagt einen weißen Hund.",
+    "padding": "Eine Frau kocht in der Küche Wäter.",
+    "causal": "Ein alter Mann an einem sonnigen Tag wirft einen Ball.",
+    "residual": "einer einer einer",
+    "norm": "auf auf auf auf auf auf das das",
+    "shift": "der der der",  # a training: each style rounds otherwise
+    "slots": "Ein schwarz-weißer Hund schwimmt in klarem Wasser.",
+}
+
+
+@pytest.fixture(autouse=True)
+def _empty(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def solved(tmp_path_factory):
+    """A file with all solutions."""
+    return own_file.start(tmp_path_factory.mktemp("solved"), solved_to=10)
+
+
+def test_without_a_file_the_course_stands_in(capsys):
+    tried = try_parts()
+    assert tried.text == capsys.readouterr().out.rstrip("\n")
+    assert tried.text.startswith("Yours: nothing yet; the course's: all.")
+    assert tried.translations == tried.whole == [GERMAN]
+    assert not tried.yours
+
+
+@pytest.mark.parametrize("chapter", range(2, 11))
+def test_all_parts_of_a_file_translate(solved, chapter):
+    tried = try_parts(SENTENCE, chapter=chapter, file=solved)
+    assert tried.translations[0] == GERMAN
+    asked = [
+        p.name
+        for p in own_file.gaps()
+        if p.chapter <= min(chapter, 7) or p.chapter in {8: [8], 9: [8, 9], 10: [10]}.get(chapter, [])
+    ]
+    assert tried.yours == asked
+    if chapter == 2:
+        row = tried.attention.weights[2, 1, tried.attention.target.index("Gitarre")]
+        assert tried.attention.source[row.argmax()] == "guitar"
+    if chapter in (8, 9):
+        assert "training step: 1.389; the library's: 1.389" in tried.text
+    if chapter in (7, 10):
+        assert tried.text.count("the same") == (1 if chapter == 7 else 2)
+
+
+@pytest.mark.parametrize("name", INSIDE)
+def test_each_part_alone(tmp_path, name):
+    text = own_file.template(0)
+    for chapter, part, code in own_file.parts():
+        if part == name:
+            text = text.replace(own_file.emptied(chapter, part, code), code)
+    (tmp_path / "mine.py").write_text(text, "utf-8")
+    tried = try_parts(file="mine.py")
+    assert tried.yours == ([name] if "write " not in _needs(text, name) else [])
+    assert tried.translations == [GERMAN]
+
+
+def _needs(text, name):
+    Path("needs.py").write_text(text, "utf-8")
+    return own_file.grade_part(own_file.GAPS[name], own_file.load("needs.py"))
+
+
+@pytest.mark.parametrize("style", ["third_style", "another_style"])
+def test_other_styles(style):
+    tried = try_parts(file=ANSWERS / f"{style}.py")
+    assert tried.translations == [GERMAN]
+    if style == "third_style":
+        assert tried.yours == INSIDE
+    else:  # post-norm layers, and no norm at the end: their weights would be others
+        assert tried.yours == INSIDE[:-3]
+        assert "EncoderLayer stays out" in tried.text
+
+
+@pytest.mark.parametrize("mistake", BREAKS)
+@pytest.mark.parametrize("style", ["", "third_style"])
+def test_each_mistake_spoils_the_german(mistake, style):
+    tried = try_parts(without=mistake, file=ANSWERS / f"{style}.py" if style else None)
+    assert SPOILT[mistake] in tried.translations[0]
+    assert tried.whole[0] != tried.translations[0]
+    assert not tried.unchanged
+
+
+def test_a_mistake_may_change_nothing():
+    tried = try_parts(without="positions", sentence=SENTENCE)
+    assert tried.unchanged
+    assert "no positions: unchanged for this sentence" in tried.text
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "lost"),
+    [("/ math.sqrt(q.size(-1))", "", "attention"), ("unbiased=False", "unbiased=True", "LayerNorm")],
+)
+def test_one_wrong_part(old, new, lost):
+    Path("my_transformer.py").write_text(SOLUTION.replace(old, new), "utf-8")
+    tried = try_parts(chapter=7)
+    assert lost not in tried.yours
+    assert "sinusoidal_table" in tried.yours
+    assert tried.translations == [GERMAN]
+
+
+@pytest.mark.parametrize("raised", ["raise SystemExit", "raise ValueError('too wide')", "return torch.zeros(1)"])
+def test_a_part_that_fails_at_work_is_one_line(raised):
+    text = SOLUTION.replace(
+        "    return weights @ v, weights",
+        f"    if q.size(-1) == 32:\n        {raised}\n    return weights @ v, weights",
+    )
+    Path("my_transformer.py").write_text(text, "utf-8")
+    tried = try_parts()
+    assert "attention" not in tried.yours
+    assert tried.text.count("attention stays out") == 1
+    assert tried.translations == [GERMAN]
+
+
+def test_a_file_that_cannot_be_run():
+    Path("my_transformer.py").write_text("def attention(q:\n", "utf-8")
+    tried = try_parts()
+    assert tried.lines[0].startswith("my_transformer.py, line 1:")
+    assert tried.translations == [GERMAN]
+
+
+def test_what_is_not_there_is_named(capsys):
+    for options, words in (({"without": "hope"}, "expected one of scale, heads"), ({"chapter": 11}, "from 2 to 10"),
+                           ({"sentence": " "}, "a blank one")):  # fmt: skip
+        with pytest.raises(InputError, match=words):
+            try_parts(**options)
+    assert command_line.main(["try", "--without", "hope"]) == 2
+    assert capsys.readouterr().err.count("\n") == 1
+    assert command_line.main(["try", "my_transformer.py", DOGS, "--without", "positions"]) == 0
+    assert SPOILT["positions"] in capsys.readouterr().out
+
+
+def test_with_parts_joins_both(capsys):
+    Path("my_transformer.py").write_text(own_file.template(5), "utf-8")
+    module = own_file.with_parts()
+    assert module.yours == [
+        "attention",
+        "split_heads",
+        "merge_heads",
+        "MultiHeadAttention",
+        "sinusoidal_table",
+        "padding_mask",
+        "causal_mask",
+    ]
+    assert capsys.readouterr().out.startswith("Yours: attention, split_heads")
+    assert module.Transformer(9, 9, 0, d_model=8, num_heads=2).forward.__globals__["attention"] is module.attention
