@@ -624,9 +624,7 @@ def _mark(folder: str, as_csv: str, seconds: int) -> int:
 @_commands.command("try")
 @click.argument("file", default=own_file.NAME, metavar="[FILE]", type=_Name())
 @click.argument("sentence", required=False)
-@click.option(
-    "--without", metavar="NAME", help="with a mistake: scale, heads, positions, …; `--without help` lists all"
-)
+@click.option("--without", metavar="NAME", help="with a mistake: scale, heads, merge, positions, padding, causal, …")
 @click.option("--chapter", type=click.IntRange(2, 10), help="your parts up to this one only, and what it shows")
 def _try(file: str, sentence: str | None, **options: Any) -> None:
     """Translate with the parts of my_transformer.py, or of FILE, in the translator that comes with the course."""
