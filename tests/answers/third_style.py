@@ -119,7 +119,7 @@ class Transformer(nn.Module):
         mask = padding_mask(source, self.pad)
         own = padding_mask(target, self.pad) & causal_mask(target.size(1)).to(target.device)
         sides = ((self.src, source), (self.tgt, target))
-        x, y = (self.drop(e(t) + self.table[: t.size(1)].to(e.weight)) for e, t in sides)
+        x, y = (self.drop(e(t) * e.embedding_dim**0.5 + self.table[: t.size(1)].to(e.weight)) for e, t in sides)
         for layer in self.encoder:
             x = layer(x, mask)
         x = self.encoder_norm(x)
