@@ -182,6 +182,22 @@ def test_outputs_are_small_and_without_warnings_and_no_number_is_given_twice(cha
     assert names or "{glue" not in chapter.read_text(encoding="utf-8")
 
 
+def prose_of(text):
+    """The words of a chapter, or of a part of it, without its front matter and its code."""
+    return re.sub(r"\A---\n.*?\n---\n|^```\{code-cell\}.*?^```$", "", text, flags=re.DOTALL | re.MULTILINE).split()
+
+
+@pytest.mark.parametrize("chapter", MAIN[2:11], ids=lambda path: path.stem)
+def test_a_fifth_of_the_words_at_most_follow_the_last_part_that_the_reader_writes(chapter):
+    text = chapter.read_text(encoding="utf-8")
+    after = text[text.rindex(f'grade("{chapter.stem[:2]}-1"') :].partition("\n## ")[2]
+    assert 0.1 < len(prose_of(after)) / len(prose_of(text)) <= 0.2
+
+
+def test_the_main_line_can_be_read():
+    assert sum(len(prose_of(chapter.read_text(encoding="utf-8"))) for chapter in MAIN) <= 55_000
+
+
 def size_of(page):
     """What a reader has to read of a rendered page: words of prose, lines of code and output, exercises, pictures."""
     article = BeautifulSoup(page.read_text(encoding="utf-8"), "lxml").select_one("article.bd-article")
