@@ -48,3 +48,14 @@ def grade_01b_2(answer: Answer) -> Checks:
     yield "the states are the loop's at n = 256", close(found, states(a, x))
     yield "at n = 256 the operations are recorded", found.grad_fn is not None
     yield "at n = 256 at most 100 operations run in a row", longest_chain(found) <= 100
+
+
+def grade_01b_3(answer: Answer) -> Checks:
+    """Positions counted step by step."""
+    for n in (1, 2, 3, 10, 128):
+        for b in (1, 2, 5):
+            new, again = 0, 0
+            for step in range(1, n + 1):
+                new, again = new + b, again + b * step
+            yield "with earlier positions kept, each step processes the newest tokens", close(answer(n, b, True), new)
+            yield "with nothing kept, each step processes all tokens so far", close(answer(n, b, False), again)
