@@ -9,15 +9,6 @@ from transformer_lib.exercises import Answer, Checks, close
 
 
 def grade_14_1(answer: Answer) -> Checks:
-    """Against a list of all multiplications and of all numbers."""
-    for rows, inner, columns, itemsize in ((1, 1, 1, 4), (1, 2, 1, 4), (2, 1, 3, 4), (3, 4, 12, 4), (64, 64, 64, 2)):
-        product = Product(1, rows, inner, columns)
-        expected = product.flops / (itemsize * product.numbers)
-        words = f"{product.flops} FLOPs, {itemsize * product.numbers} bytes"
-        yield f"it is {words}", close(answer(rows, inner, columns, itemsize), expected, 1e-9)
-
-
-def grade_14_2(answer: Answer) -> Checks:
     """Every batch is tried."""
     for d, c, itemsize, peak, bandwidth in (
         (1, 1, 4, 1, 10), (4, 4, 4, 1, 2), (8, 16, 2, 3, 1), (64, 64, 4, 10, 1), (2, 2, 4, 9, 1), (4, 4, 4, 1, 1),
@@ -33,7 +24,7 @@ def grade_14_2(answer: Answer) -> Checks:
             yield f"it is {expected}", close(batch, expected, 0)
 
 
-def grade_14_3(answer: Answer) -> Checks:
+def grade_14_2(answer: Answer) -> Checks:
     """The mask is drawn and counted."""
     for n, w in ((1, 1), (2, 1), (2, 2), (3, 2), (2, 3), (5, 3), (40, 7), (7, 40)):
         mask = torch.ones(n, n, dtype=torch.bool).tril().triu(1 - w)
