@@ -62,7 +62,7 @@ def targets() -> dict[str, tuple[str, str, str]]:
     found: dict[str, tuple[str, str, str]] = {}
     named = re.compile(
         r"^\((?P<section>[\w-]+)\)=\n+#+ (?P<title>.+)|figure: \{name: (?P<figure>[\w-]+)|^:name: (?P<drawn>[\w-]+)"
-        r"|^```\{math\}\n:label: (?P<formula>[\w-]+)|^```\{exercise\}(?P<about>.*)\n:label: (?P<exercise>[\w-]+)",
+        r"|^`{3,}\{math\}\n:label: (?P<formula>[\w-]+)|^`{3,}\{exercise\}(?P<about>.*)\n:label: (?P<exercise>[\w-]+)",
         re.MULTILINE,
     )
     for path in [*chapters(), *sorted((ROOT / "book").glob("*.md"))]:
