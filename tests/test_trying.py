@@ -116,6 +116,7 @@ def test_one_wrong_part(old, new, lost):
     Path("my_transformer.py").write_text(SOLUTION.replace(old, new), "utf-8")
     tried = try_parts(chapter=7)
     assert lost not in tried.yours
+    assert f"`grade` says what is wrong: {lost}" in tried.text
     assert "sinusoidal_table" in tried.yours
     assert tried.translations == [GERMAN]
 

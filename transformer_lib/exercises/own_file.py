@@ -12,7 +12,7 @@ import subprocess
 import sys
 import tempfile
 import traceback
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import redirect_stdout
 from importlib import resources
 from pathlib import Path
@@ -256,24 +256,33 @@ def _grade_file(path: str | Path, chapter: int | None) -> dict[int, dict[str, st
     return found
 
 
-_PASSED: dict[tuple[Path, bytes, str], bool] = {}  # by a file, its content, and a part: what was graded already
+_GRADED: dict[tuple[Path, bytes, str], str] = {}  # the verdict, by a file, its content, and a part
 
 
-def passed(path: str | Path, chapter: int = 10) -> list[str]:
-    """The parts of a file that pass, of the chapters up to this one. Each is graded once, until the file changes.
+def graded(path: str | Path, chapter: int = 10) -> dict[str, str]:
+    """The verdict on each part of a file, of the chapters up to this one. It is graded once, until the file changes.
 
     Raises:
         InputError: the file cannot be read or run.
     """
     file, data = Path(path).resolve(), read(path).data
     asked = [part for part in gaps() if part.chapter <= chapter]
-    if any((file, data, part.name) not in _PASSED for part in asked):
+    if any((file, data, part.name) not in _GRADED for part in asked):
         with redirect_stdout(io.StringIO()), torch.random.fork_rng(devices=[]):  # what it prints, it printed before
             mine = load(path)
             for part in asked:
-                if (file, data, part.name) not in _PASSED:
-                    _PASSED[file, data, part.name] = grade_part(part, mine) == "passed"
-    return [part.name for part in asked if _PASSED[file, data, part.name]]
+                if (file, data, part.name) not in _GRADED:
+                    _GRADED[file, data, part.name] = grade_part(part, mine)
+    return {part.name: _GRADED[file, data, part.name] for part in asked}
+
+
+def passed(verdicts: Mapping[str, str]) -> tuple[list[str], list[str]]:
+    """The parts that pass, and a line about those that fail, if there are any."""
+    wrong = [name for name, said in verdicts.items() if said.startswith("failed")]
+    told = (
+        [f"Not right yet, so the course's stand in; `grade` says what is wrong: {', '.join(wrong)}."] if wrong else []
+    )
+    return [name for name, said in verdicts.items() if said == "passed"], told
 
 
 def joined(path: str | Path, names: Sequence[str]) -> ModuleType:
@@ -297,7 +306,7 @@ def yours(names: Sequence[str], asked: Sequence[str]) -> str:
     others = [name for name in asked if name not in names]
     told = ", ".join(others) if len(others) < 7 else "all others" if names else "all"
     return (
-        f"Yours: {', '.join(names)}. The course's: {told or 'what follows'}."
+        f"Yours: {', '.join(names)}. The course's: {told or 'parts of later chapters'}."
         if names
         else (f"Yours: nothing yet; the course's: {told}.")
     )
@@ -314,12 +323,13 @@ def with_parts(file: str | Path | None = None, *, chapter: int = 10) -> ModuleTy
     Returns:
         A module, in which each part calls the others. Its `yours` is the list of your parts.
     """
-    names: list[str] = []
+    verdicts: dict[str, str] = {}
     try:
-        names = passed(file or NAME, chapter) if file or Path(NAME).exists() else []
+        verdicts = graded(file or NAME, chapter) if file or Path(NAME).exists() else {}
     except InputError as error:
         print(f"{error}.")
-    print(yours(names, [part.name for part in gaps() if part.chapter <= chapter]))
+    names, wrong = passed(verdicts)
+    print(yours(names, [part.name for part in gaps() if part.chapter <= chapter]), *wrong, sep="\n")
     module = joined(file or NAME, names)
     module.yours = names  # type: ignore[attr-defined]
     return module

@@ -840,12 +840,13 @@ def try_parts(
     shown = mistake.chapter if mistake else chapter or 7
     upto = chapter or max(7, shown)
     sentence = sentence or (mistake.sentence if mistake else OWN_SENTENCES.get(shown, SENTENCE))
-    names: list[str] = []
+    verdicts: dict[str, str] = {}
     with redirect_stdout(sys.stderr):  # what the file itself prints
         try:
-            names = own_file.passed(path, upto) if file or path.exists() else []
+            verdicts = own_file.graded(path, upto) if file or path.exists() else {}
         except InputError as error:
             tried.lines.append(f"{error}.")
+        names, wrong = own_file.passed(verdicts)
         whole, tried.yours, told = _whole(path, names, upto)
         broken = _broken(whole, mistake, sentence) if mistake else None
     if broken is not None and broken.names != whole.names:
@@ -853,7 +854,7 @@ def try_parts(
             f"For this mistake all parts{' but ' * bool(broken.names)}{' and '.join(broken.names)} are the course's."
         )
         whole = Trial(path, broken.names)
-    tried.lines += [own_file.yours(tried.yours, _asked(upto)), *told]
+    tried.lines += [own_file.yours(tried.yours, _asked(upto)), *wrong, *told]
     print(*tried.lines, sep="\n")
     SHOWS[shown](tried, whole, broken, mistake, sentence)
     return tried
