@@ -59,7 +59,7 @@ def check_transformer(
     Args:
         factory: called as factory(source_vocab_size, target_vocab_size, pad_id). It returns a module that is called as
             model(source_tokens, target_tokens), both (batch, length), and gives logits (batch, target length,
-            target_vocab_size). Build it small: a few dozen channels show every bug. It is examined on the CPU,
+            target_vocab_size). Build it small: a few dozen channels show most bugs. It is examined on the CPU,
             and moved there if need be.
         source_vocab_size: number of source tokens, at least 8; by default 31, or 29 if the model needs equal numbers.
         target_vocab_size: number of target tokens, at least 8; by default 29.

@@ -745,8 +745,9 @@ def training(tried: Tried, whole: Trial, broken: Trial | None, mistake: Break | 
     """The next steps of the training: losses, and the German afterwards."""
     losses = _losses(whole)
     tried.say(f"Loss of the next training step: {losses[0]:.3f}; the library's: {_library_loss():.3f}")
-    if broken is not None:
-        _losses(broken)
+    if broken is not None and mistake is not None:
+        spoilt = _losses(broken)
+        tried.say(f"  {mistake.words}: {spoilt[0]:.1f}, and {spoilt[-1]:.1f} after {STEPS} steps")
     tried.say(f"After {STEPS} steps the loss is {losses[-1]:.2f}, and the translation:")
     translations(tried, whole, broken, mistake, sentence)
 
