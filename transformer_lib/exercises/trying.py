@@ -696,7 +696,7 @@ def _draw(looked: Attention, places: list[tuple[int, int]]) -> None:
     import matplotlib.pyplot as plt
 
     rows = max(len(looked.target), len(looked.source))
-    _, axes = plt.subplots(1, len(places), figsize=(3.4 * len(places), 0.36 * rows), squeeze=False)
+    _, axes = plt.subplots(1, len(places), figsize=(min(3.4 * len(places), 10.8), 0.36 * rows), squeeze=False)
     for axis, (layer, head) in zip(axes[0], places):
         for i, word in enumerate(looked.target):
             axis.text(-0.03, -i, word, ha="right", va="center", color="C0")
