@@ -1,5 +1,6 @@
 """The reader's parts in the translator: in three styles, each alone, spoilt, wrong, and missing."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -91,6 +92,16 @@ def test_other_styles(style):
     else:  # post-norm layers, and no norm at the end: their weights would be others
         assert tried.yours == INSIDE[:-3]
         assert "EncoderLayer stays out" in tried.text
+
+
+@pytest.mark.parametrize("lacks", ["query", "key", "output", "linear1", "linear2"])
+def test_biases_may_be_missing(lacks):
+    text = re.sub(rf"(self.{lacks}.*nn.Linear\(\w+, \w+)\)", r"\1, bias=False)", SOLUTION)
+    assert text != SOLUTION
+    Path("my_transformer.py").write_text(text, "utf-8")
+    tried = try_parts()
+    assert tried.yours == INSIDE
+    assert tried.translations == [GERMAN]
 
 
 @pytest.mark.parametrize("mistake", BREAKS)

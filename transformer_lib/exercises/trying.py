@@ -9,7 +9,7 @@ import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import redirect_stdout, suppress
-from functools import cache
+from functools import cache, partial
 from itertools import permutations, product
 from pathlib import Path
 from types import ModuleType
@@ -75,6 +75,11 @@ class Projections(NamedTuple):
             out.weight.detach().unflatten(1, (h, -1)), out.bias.detach(),
         )  # fmt: skip
 
+    @property
+    def sizes(self) -> tuple[int, int]:
+        """What the constructor is given: d_model and the number of heads."""
+        return self.out.size(0), self.out.size(1)
+
     def widened(self) -> Projections:
         """The same without biases: a token has a channel more for each head, the first of which holds 1."""
         _, h, d_k, d_model = self.into.shape
@@ -86,6 +91,34 @@ class Projections(NamedTuple):
         return Projections(into, torch.zeros(3, h, d_k + 1), out, torch.zeros(d_model + h))
 
 
+class Maps(NamedTuple):
+    """What a feed-forward network has learned."""
+
+    first: Tensor  # (d_ff, d_model)
+    first_bias: Tensor  # (d_ff,)
+    second: Tensor  # (d_model, d_ff)
+    second_bias: Tensor  # (d_model,)
+
+    @classmethod
+    def of(cls, module: FeedForward) -> Maps:
+        """Those of the library's."""
+        linears = (module.linear1, module.linear2)
+        return cls(*(own.detach() for linear in linears for own in (linear.weight, linear.bias)))
+
+    @property
+    def sizes(self) -> tuple[int, int]:
+        """What the constructor is given: d_model and d_ff."""
+        return self.second.size(0), self.second.size(1)
+
+    def widened(self) -> Maps:
+        """The same without biases: a token and the hidden layer have a channel more, which holds 1."""
+        d, d_ff = self.sizes
+        first, second = torch.zeros(d_ff + 1, d + 1), torch.zeros(d + 1, d_ff + 1)
+        first[:d_ff, :d], first[:d_ff, d], first[d_ff, d] = self.first, self.first_bias, 1.0
+        second[:d, :d_ff], second[:d, d_ff] = self.second, self.second_bias
+        return Maps(first, torch.zeros(d_ff + 1), second, torch.zeros(d + 1))
+
+
 class Layout(NamedTuple):
     """In which order the numbers of a multi-head attention stand in its parameters."""
 
@@ -95,7 +128,7 @@ class Layout(NamedTuple):
     out: tuple[int, ...]  # of (d_model, head, d_k)
 
     def pour(self, module: nn.Module, weights: Projections) -> None:
-        """Write the weights into a module."""
+        """Write the weights into a module; the biases only if it has all of them."""
         matrices, vectors = _matrices(module)
         into, bias = weights.into[list(self.roles)], weights.bias[list(self.roles)]
         rows = into.permute(self.axes).flatten().split(into.numel() // 3)
@@ -103,7 +136,8 @@ class Layout(NamedTuple):
         _pour(matrices, torch.cat([*rows[: self.place], out, *rows[self.place :]]))
         axes = [axis for axis in self.axes if axis < 3]
         rows = bias.permute(axes).flatten().split(bias.numel() // 3)
-        _pour(vectors, torch.cat([*rows[: self.place], weights.out_bias, *rows[self.place :]])) if vectors else None
+        if _has_biases(module, weights):
+            _pour(vectors, torch.cat([*rows[: self.place], weights.out_bias, *rows[self.place :]]))
 
     @classmethod
     def every(cls) -> Iterator[Layout]:
@@ -119,14 +153,42 @@ class Layout(NamedTuple):
                 yield cls(own, roles, place, out)
 
 
+class Order(NamedTuple):
+    """In which order the matrices of a feed-forward network are made, and which stand transposed."""
+
+    places: tuple[int, ...]
+    turned: tuple[bool, ...]
+
+    def pour(self, module: nn.Module, weights: Maps) -> None:
+        """Write the weights into a module; the biases only if it has all of them."""
+        matrices, vectors = _matrices(module)
+        maps = (weights.first, weights.second)
+        own = [maps[place].T if turn else maps[place] for place, turn in zip(self.places, self.turned)]
+        _pour(matrices, torch.cat([matrix.flatten() for matrix in own]))
+        if _has_biases(module, weights):
+            biases = (weights.first_bias, weights.second_bias)
+            _pour(vectors, torch.cat([biases[place] for place in self.places]))
+
+    @classmethod
+    def every(cls) -> Iterator[Order]:
+        """All that there are, the usual one first."""
+        for places, turned in product(((0, 1), (1, 0)), product((False, True), repeat=2)):
+            yield cls(places, turned)
+
+
+def _has_biases(module: nn.Module, weights: Projections | Maps) -> bool:
+    """Whether a module has a vector for each number of the biases."""
+    biases = sum(own.numel() for name, own in weights._asdict().items() if "bias" in name)
+    return sum(vector.numel() for vector in _matrices(module)[1]) == biases
+
+
 class Widened(nn.Module):
-    """A part without biases, made wider: one more channel of each token is 1, so a matrix holds the biases, too."""
+    """A part that lacks biases, made wider: one more channel of each token is 1, so a matrix holds the biases, too."""
 
     def __init__(self, kind: Callable[..., nn.Module], sizes: tuple[int, ...], width: int) -> None:
         super().__init__()
         self.sizes, self.width, self.more = sizes, width, sizes[0] - width
-        with torch.random.fork_rng(devices=[]):
-            self.part = kind(*sizes).eval()
+        self.part = _fresh(kind, *sizes)
         for vector in _matrices(self.part)[1]:
             nn.init.zeros_(vector)
 
@@ -142,89 +204,42 @@ class Widened(nn.Module):
         return torch.cat([x, constant], dim=-1)
 
 
-def _attention_with(kind: Callable[..., nn.Module]) -> Callable[[nn.Module, Projections], nn.Module]:
-    """What gives a multi-head attention of a kind its weights: by the layout whose answers are the library's."""
-    wanted, h, d = MultiHeadAttention(6, 2), 2, 6
-    with torch.no_grad():
-        for parameter in wanted.parameters():
-            parameter.copy_(torch.randn(parameter.shape, generator=torch.Generator().manual_seed(parameter.numel())))
-        x, y, z = (torch.randn(1, n, d, generator=torch.Generator().manual_seed(n)) for n in (3, 4, 5))
-        z = z[:, :4]
-        right, weights = wanted(x, y, z)[0], Projections.of(wanted)
-        part = _fresh(kind, d, h)
-        bare = sum(vector.numel() for vector in _matrices(part)[1]) != 4 * d
-        if bare:
-            part, weights = Widened(kind, (d + h, h), d), weights.widened()
-        inner = part.part if isinstance(part, Widened) else part
-        for layout in Layout.every():
-            layout.pour(inner, weights)
-            if same(part(x, y, z), right, 1e-4):
-                break
-        else:
-            raise Unfit("no order of its weights gives the answers of the library's")
-
-    def give(module: nn.Module, weights: Projections) -> nn.Module:
-        if bare:
-            _, h, _, d = weights.into.shape
-            module, weights = Widened(kind, (d + h, h), d), weights.widened()
-        layout.pour(module.part if isinstance(module, Widened) else module, weights)
-        return module
-
-    return give
-
-
 def _fresh(kind: Callable[..., nn.Module], *sizes: int) -> nn.Module:
     """A new part, in evaluation mode; the caller's random numbers stay as they are."""
     with torch.random.fork_rng(devices=[]):
         return kind(*sizes).eval()
 
 
-def _network_with(kind: Callable[..., nn.Module]) -> Callable[[nn.Module, FeedForward], nn.Module]:
-    """What gives a feed-forward network of a kind its weights."""
+Give = Callable[[nn.Module, Any], nn.Module]  # writes the library's weights into a part; the part, or one in its place
 
-    def pour(module: nn.Module, maps: list[tuple[Tensor, Tensor]], order: tuple[int, ...], turned: tuple) -> None:
-        matrices, vectors = _matrices(module)
-        chosen = [maps[i] for i in order]
-        _pour(matrices, torch.cat([(W.T if turn else W).flatten() for (W, _), turn in zip(chosen, turned)]))
-        for vector in vectors:
-            _pour([vector], next(b for _, b in maps if b.numel() == vector.numel()))
 
-    def maps_of(module: FeedForward) -> list[tuple[Tensor, Tensor]]:
-        return [(linear.weight.detach(), linear.bias.detach()) for linear in (module.linear1, module.linear2)]
+def _gives(
+    kind: Callable[..., nn.Module], library: Any, weights: Any, layouts: type[Layout | Order], *inputs: Tensor
+) -> Give:
+    """What gives a part of a kind its weights: by the layout with which its answers are those of the library's part.
 
-    def widened(maps: list[tuple[Tensor, Tensor]]) -> list[tuple[Tensor, Tensor]]:
-        (W1, b1), (W2, b2) = maps
-        d_ff, d = W1.shape
-        first, second = torch.zeros(d_ff + 1, d + 1), torch.zeros(d + 1, d_ff + 1)
-        first[:d_ff, :d], first[:d_ff, d], first[d_ff, d] = W1, b1, 1.0
-        second[:d, :d_ff], second[:d, d_ff] = W2, b2
-        return [(first, torch.zeros(d_ff + 1)), (second, torch.zeros(d + 1))]
+    Raises:
+        Unfit: there is no such layout.
+    """
 
-    wanted = FeedForward(4, 6)
+    def given(module: nn.Module, own: Any, layout: Any) -> nn.Module:
+        if _has_biases(module, own):
+            layout.pour(module, own)
+            return module
+        wide = Widened(kind, own.widened().sizes, own.sizes[0])
+        layout.pour(wide.part, own.widened())
+        return wide
+
     with torch.no_grad():
-        for parameter in wanted.parameters():
+        for parameter in library.parameters():
             parameter.copy_(torch.randn(parameter.shape, generator=torch.Generator().manual_seed(parameter.numel())))
-        x = torch.randn(1, 5, 4, generator=torch.Generator().manual_seed(0))
-        right, maps, part = wanted(x), maps_of(wanted), _fresh(kind, 4, 6)
-        bare = sorted(vector.numel() for vector in _matrices(part)[1]) != [4, 6]
-        if bare:
-            part, maps = Widened(kind, (5, 7), 4), widened(maps)
-        for order, turned in product(((0, 1), (1, 0)), product((False, True), repeat=2)):
-            pour(part.part if isinstance(part, Widened) else part, maps, order, turned)
-            if same(part(x), right, 1e-4):
-                break
-        else:
-            raise Unfit("no order of its weights gives the answers of the library's")
-
-    def give(module: nn.Module, theirs: FeedForward) -> nn.Module:
-        own = maps_of(theirs)
-        if bare:
-            d_ff, d = own[0][0].shape
-            module, own = Widened(kind, (d + 1, d_ff + 1), d), widened(own)
-        pour(module.part if isinstance(module, Widened) else module, own, order, turned)
-        return module
-
-    return give
+        own, right = weights.of(library), library(*inputs)
+        right = right[0] if isinstance(right, tuple) else right  # without the attention's weights
+        part = _fresh(kind, *own.sizes)
+        for layout in layouts.every():
+            if same(given(part, own, layout)(*inputs), right, 1e-4):
+                return partial(given, layout=layout)
+    raise Unfit("no order of its weights gives the answers of the library's")
 
 
 def _norm_with(module: nn.Module, theirs: Any) -> None:
@@ -276,7 +291,7 @@ def _put(model: nn.Module, name: str, old: nn.Module, new: nn.Module) -> None:
 
 
 def _layer_with(
-    model: nn.Module, order: list[tuple[str, nn.Module]], layer: str, theirs: nn.Module, kinds: Kinds, give: list
+    model: nn.Module, order: list[tuple[str, nn.Module]], layer: str, theirs: Any, kinds: Kinds, give: list[Give]
 ) -> None:
     """Give the parts of a layer their weights, in the order in which they are called."""
     inside = [(name, part) for name, part in order if name.startswith(f"{layer}.")]
@@ -288,7 +303,7 @@ def _layer_with(
         raise Unfit(f"{layer} has not the parts of the library's layer")
     for (name, part), own in zip(attentions, names):
         _put(model, name, part, give[0](part, Projections.of(getattr(theirs, own))))
-    _put(model, *networks[0], give[1](networks[0][1], theirs.feed_forward))
+    _put(model, *networks[0], give[1](networks[0][1], Maps.of(theirs.feed_forward)))
     for norm, own in zip(norms, names):
         _norm_with(norm, getattr(theirs, f"{own}_norm"))
 
@@ -305,7 +320,13 @@ def give_weights(model: nn.Module, library: Transformer, kinds: Kinds, *tokens: 
     Raises:
         Unfit: no way to do so gives the answers of the library's.
     """
-    give = [_attention_with(kinds.attention), _network_with(kinds.network)]
+    x, y, z = (
+        torch.randn(1, n, 6, generator=torch.Generator().manual_seed(n + m)) for n, m in ((3, 0), (4, 0), (4, 1))
+    )
+    give = [
+        _gives(kinds.attention, MultiHeadAttention(6, 2), Projections, Layout, x, y, z),
+        _gives(kinds.network, FeedForward(6, 8), Maps, Order, x),
+    ]
     order, placed = called(model, kinds, *tokens), set[str]()
     stacks: list[Any] = [library.encoder, library.decoder]
     for kind, stack in zip(kinds.layers, stacks):
