@@ -4,7 +4,6 @@ import ast
 import json
 import re
 import shlex
-import string
 import subprocess
 import sys
 from pathlib import Path
@@ -89,7 +88,7 @@ def test_the_chapters_stand_in_the_order_of_their_numbers_and_pages_in_depth_und
     assert sorted(name for names in under.values() for name in names) == [f"book/{page.stem}" for page in IN_DEPTH]
     for chapter, names in under.items():
         letters = [name.removeprefix(re.match(r"book/\d\d", chapter)[0])[:2] for name in names]
-        assert letters == [f"{letter}_" for letter in string.ascii_lowercase[: len(names)]], chapter
+        assert letters == sorted(set(letters)), chapter  # a page that goes leaves its letter free
 
 
 def leads(page):
