@@ -130,7 +130,7 @@ def bench_tables() -> str:
     return "\n".join(bench_record(record) for record in records if record.exists())
 
 
-# --- the topics --------------------------------------------------------------------------------------------------
+# --- the topics that the course must teach --------------------------------------------------------------------------------------------------
 
 
 def rows(table: Path) -> list[dict[str, str]]:
@@ -155,20 +155,6 @@ def found(pattern: str) -> dict[str, list[str]]:
 def labels() -> dict[str, list[str]]:
     """The labels of each chapter."""
     return found(r"\(([\w-]+)\)=")
-
-
-def topic_index() -> str:
-    """What book/topics.tsv says: a list of links for each chapter."""
-    known, titles, every, sections = labels(), found("# (.*)"), rows(TOPICS), []
-    for number in sorted({row["chapter"] for row in every}):
-        order = known.get(number, [])
-        own = sorted(
-            (row for row in every if row["chapter"] == number),
-            key=lambda row: order.index(row["label"]) if row["label"] in order else len(order),
-        )
-        lines = [f"- {{ref}}`{row['topic']} <{row['label']}>`" for row in own]
-        sections.append(f"## {titles.get(number, [number])[0]}\n\n" + "\n".join(lines))
-    return "\n\n".join(sections) + "\n"
 
 
 def topic_problems() -> list[str]:
@@ -236,7 +222,6 @@ def pages() -> dict[Path, str]:
     for table, make in (
         (EQUIVALENCE, equivalence_table),
         (BENCH, bench_tables),
-        (TOPICS, topic_index),
         (GALLERY, gallery_table),
         (API, module_list),
     ):
