@@ -22,7 +22,7 @@ SOLUTION = own_file.solution()
 
 ROOT = Path(__file__).resolve().parent.parent
 ANSWERS = ROOT / "tests" / "answers"
-ROWS = [line.split("\t") for line in (ANSWERS / "wrong.tsv").read_text("utf-8").splitlines()[1:]]
+ROWS = [line.split("\t") for line in (ROOT / "transformer_lib/exercises/wrong.tsv").read_text("utf-8").splitlines()[1:]]
 CASES = [[field.replace("\\n", "\n") for field in row] for row in ROWS]  # part, in the solution, instead, the verdict
 
 
