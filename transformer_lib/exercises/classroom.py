@@ -1,6 +1,6 @@
 # Generated from chapters/00b_sources.md: edit it there and `make export`, or here and `make sync`.
 
-"""Mark the files of a class: each runs in a process of its own, and another process writes its result."""
+"""Mark the files of a class, which is trusted: each runs in a process of its own, and its grader there with it."""
 
 from __future__ import annotations
 

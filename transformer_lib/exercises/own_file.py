@@ -184,8 +184,8 @@ def gaps() -> list[Gap]:
 
 
 def kind(said: str) -> str:
-    """Which of `KINDS` a verdict is."""
-    return next(each for each in KINDS if said.startswith(each))
+    """Which of `KINDS` a verdict is; "failed" for what a file has written in its own favour."""
+    return next((each for each in KINDS if said.startswith(each)), "failed")
 
 
 @cache
@@ -214,10 +214,10 @@ def _grade(path: str | Path, asked: Iterable[Gap], known: Graded) -> Graded:
     Raises:
         InputError: the file cannot be read or run.
     """
+    tree, every = read(path).tree, {part.name: part for part in gaps()}
     with as_before(needed=True):
         with as_before():
             mine = load(path)
-        tree, every = read(path).tree, {part.name: part for part in gaps()}
 
         def of(part: Gap) -> tuple[str, list[str]]:
             if part.name not in known:
