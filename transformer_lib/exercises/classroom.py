@@ -16,6 +16,7 @@ import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -69,7 +70,7 @@ def mark(path: Path, *, seconds: int = 300, memory: int = 8 << 30) -> dict[str, 
         home.mkdir()
         environment = {name: os.environ[name] for name in KEPT if name in os.environ}
         environment |= dict.fromkeys(("HOME", "USERPROFILE", "TMPDIR", "TEMP", "TMP"), str(home))
-        context = multiprocessing.get_context(WAY)
+        context: Any = multiprocessing.get_context(WAY)
         context.set_forkserver_preload([__name__, "transformer_lib.exercises.gaps", "torch._dynamo"])
         given = (os.fsencode(path.resolve()), str(verdicts), environment, seconds, memory)
         process = context.Process(target=report, args=given)
