@@ -1,6 +1,7 @@
 """A class as it is: every submission has a row, marks outlive an interruption, and the table is safe to open."""
 
 import csv
+import json
 import os
 import signal
 import subprocess
@@ -76,7 +77,7 @@ def test_a_row_without_marks_says_what_to_do(capsys, name, words):
     assert command_line.main(["grade", "c", "--csv", "m.csv"]) == 0
     (row,) = table()
     assert row["file"] == name.rstrip("/")
-    assert [row[kind] for kind in ("passed", "failed", "not attempted")] == ["0"] * 3
+    assert [row[kind] for kind in own_file.KINDS] == ["0"] * 4
     assert words.replace("\\", "") in row["error"]
     assert row["error"] in capsys.readouterr().out
 
@@ -115,7 +116,7 @@ def test_no_cell_is_a_formula(text):
     made = classroom.table([(text, parts)])
     assert made.startswith("\ufeff")
     _, (name, *rest) = csv.reader(made.removeprefix("\ufeff").splitlines())
-    for cell in (name, rest[3], rest[4]):
+    for cell in (name, rest[4], rest[5]):
         assert cell.startswith("'") or cell.startswith("\\")
 
 
@@ -143,6 +144,29 @@ def test_the_marks_so_far_are_in_the_table():
             process.send_signal(number)
         assert [row["file"] for row in table()] == ["a.py"]
         assert process.returncode != 0
+
+
+@pytest.mark.parametrize(
+    ("text", "points", "words"),
+    [(None, 1, "failed: the weights without"), ("import os; os._exit(0)", 0, "no result: it ended its own process"),
+        ("def f(:", 0, "mine.py, line 1: ")],
+)  # fmt: skip
+def test_gradescope_gets_its_results(capsys, text, points, words):
+    """In the form of its documentation: tests with name, score, max_score, status and output."""
+    code = {name: code for _, name, code in own_file.parts()}
+    wrong = "def attention(q, k, v, mask=None):\n    return v, q"
+    write("mine.py", text=text or f"import torch\n{code['causal_mask']}\n\n{wrong}\n")
+    assert command_line.main(["grade", "mine.py", "--results", "results.json"]) == 0
+    found = json.loads(Path("results.json").read_text("utf-8"))
+    assert [test["name"] for test in found["tests"]] == [part.name for part in own_file.gaps()]
+    assert all({*test} == {"name", "score", "max_score", "status", "output"} for test in found["tests"])
+    assert sum(test["score"] for test in found["tests"]) == points
+    assert all(test["status"] == ("passed" if test["score"] == 1 else "failed") for test in found["tests"])
+    assert {test["max_score"] for test in found["tests"]} == {1}
+    assert words in found["tests"][0]["output"]
+    assert (words in found["output"]) == (points == 0)
+    assert command_line.main(["grade", "mine.py", "--results", "r.json", "--only", "attention"]) == 2
+    assert "--results does not go with --only" in capsys.readouterr().err
 
 
 def test_a_table_that_can_be_written_once_comes_at_the_end(monkeypatch):
@@ -197,9 +221,8 @@ def test_somebody_s_text_reaches_no_terminal_no_table_and_no_xml(capsys):
 
 def test_a_verdict_has_no_control_characters():
     write("mine.py", text='def attention(*_):\n    raise NotImplementedError("\\x1b[2J")\n')
-    assert classroom.grade_file("mine.py", 2) == {
-        2: {"attention": r"not attempted: it needs another part first, \x1b[2J"}
-    }
+    said = classroom.grade_file("mine.py", 2)[2]["attention"]
+    assert said == r"failed: it raised NotImplementedError: \x1b[2J (line 2)"
 
 
 SWITCHED = [
@@ -245,6 +268,7 @@ def test_switches_of_a_file_neither_spoil_its_parts_nor_leak(line):
     Path(NAME).write_text(source, encoding="utf-8")
     for chapter in (3, 5, 9):
         assert set(own_file.grade_file(NAME, chapter)[chapter].values()) == {"passed"}
+    assert own_file.with_parts(chapter=3).yours[-1] == "MultiHeadAttention"
     assert state() == before
 
 

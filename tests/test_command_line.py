@@ -717,7 +717,7 @@ def test_progress_lists_what_is_done_and_counts_it(tmp_path, capsys):
     assert command_line.main(["progress", str(tmp_path)]) == 0
     first, last = capsys.readouterr().out.splitlines()
     assert first.split(maxsplit=1) == ["02_attention", "passed: 02-1"]
-    assert last.split(maxsplit=1) == ["all", "passed: 1; failed: 0; not attempted: 0"]
+    assert last.split(maxsplit=1) == ["all", "passed: 1; failed: 0; blocked: 0; begun: 0; not attempted: 0"]
     assert command_line.main(["progress", str(tmp_path / "nowhere")]) == 2
 
 

@@ -178,12 +178,18 @@ def test_progress_takes_the_readers_own_answer_and_not_the_solution_below_it(tmp
     assert progress(tmp_path) == expected
 
 
-def test_progress_takes_the_last_verdict_on_a_part_that_is_graded_after_each_step(tmp_path):
-    steps = [
-        ("grade('06-1')", f"06-1: {said}\n") for said in ("not attempted: FeedForward", "failed: no ReLU", "passed")
-    ]
+@pytest.mark.parametrize(("last", "expected"), [
+    ("passed", "passed"),
+    ("not attempted: LayerNorm", "not attempted"),
+    ("LayerNorm: passed; FeedForward: not attempted", "begun"),
+    ("LayerNorm: passed; FeedForward: failed: no ReLU;\n    EncoderLayer: blocked by FeedForward: it", "failed"),
+    ("LayerNorm: passed; EncoderLayer: blocked\n    by FeedForward: it; DecoderLayer: not attempted", "blocked"),
+])  # fmt: skip
+def test_progress_takes_the_last_verdict_on_a_part_that_is_graded_after_each_step(tmp_path, last, expected):
+    said = ["not attempted: LayerNorm", "LayerNorm: failed: no\n    mean; FeedForward: not attempted", last]
+    steps = [("grade('06-1')", f"06-1: {each}\n") for each in said]
     notebook(tmp_path, "06_layers", *steps, ('grade("06-1")', ""), ("grade('06-2', f)", "06-2: failed: it should\n"))
-    assert progress(tmp_path) == {"06_layers": {"06-1": "passed", "06-2": "failed"}}
+    assert progress(tmp_path) == {"06_layers": {"06-1": expected, "06-2": "failed"}}
 
 
 def test_progress_counts_every_exercise_of_the_book_once():

@@ -5,12 +5,14 @@ import csv
 import json
 import random
 import re
+import subprocess
 from collections import Counter
 from pathlib import Path
 
 import jupytext
 import pytest
 import torch
+from reach import code_of, reached
 
 from transformer_lib import __main__ as command_line
 from transformer_lib.architecture import architecture
@@ -22,16 +24,15 @@ SOLUTION = own_file.solution()
 
 ROOT = Path(__file__).resolve().parent.parent
 ANSWERS = ROOT / "tests" / "answers"
-ROWS = [line.split("\t") for line in (ANSWERS / "wrong.tsv").read_text("utf-8").splitlines()[1:]]
-CASES = [[field.replace("\\n", "\n") for field in row] for row in ROWS]  # part, in the solution, instead, the verdict
+CASES = [(name, *fault) for name, faults in own_file.faults().items() for fault in faults]
 
 
 def verdict(tmp_path, text, name):
     """What the grader of one part says of a file."""
     file = tmp_path / "my_transformer.py"
     file.write_text(text, encoding="utf-8")
-    (part,) = [part for part in own_file.gaps() if part.name == name]
-    return own_file.grade_part(part, own_file.load(file))
+    ((said,),) = [found.values() for found in own_file.grade_file(file, only=name).values()]
+    return said
 
 
 def verdicts(file):
@@ -47,9 +48,8 @@ def test_every_part_has_wrong_answers():
 
 @pytest.mark.parametrize(("name", "old", "new", "words"), CASES, ids=[f"{c[0]}-{n}" for n, c in enumerate(CASES)])
 def test_a_plausible_wrong_answer_is_told_what_it_did(tmp_path, name, old, new, words):
-    (own,) = [code for _, part, code in own_file.parts() if part == name]
-    assert old in own
-    text = SOLUTION.replace(own, own.replace(old, new))
+    text = own_file.planted(name, old, new)
+    assert text != SOLUTION
     said = verdict(tmp_path, text, name)
     assert re.search(f"^failed: .*({words})", said), said
 
@@ -96,13 +96,83 @@ def test_an_empty_file_is_not_attempted(tmp_path):
     assert verdicts(own_file.start(tmp_path)) == ["not attempted"] * len(own_file.gaps())
 
 
-def test_what_needs_a_wrong_part_names_that_part(tmp_path):
-    (mine := tmp_path / "mine.py").write_text(
-        SOLUTION.replace("(num_heads, -1)).transpose(1, 2)", "(num_heads, -1))"), "utf-8"
-    )
-    found = own_file.grade_file(mine)
-    assert found[3]["split_heads"].startswith("failed")
-    assert {found[6]["DecoderLayer"], found[7]["Transformer"]} == {"not attempted: first repair split_heads"}
+SPOILT = ("(num_heads, -1)).transpose(1, 2)", "(num_heads, -1))"), (" / torch.sqrt(variance + 1e-5)", "")
+GAP = 'raise NotImplementedError("chapter 6: write LayerNorm")\n        mean = x.mean('
+OWN = ("return weights @ v, weights", "return weights @ v"), ("output, _ = attention", "output = attention")
+NO_SUM = ("x = x + self.dropout(self.self_attention(", "x = self.dropout(self.self_attention(")
+LACKS = ("self.output_projection(merge_heads(output))", "merge_heads(output)")
+
+
+@pytest.mark.parametrize(("changes", "told"), [
+    (SPOILT, {"split_heads": "failed: the heads", "LayerNorm": "failed: the mean is"}),
+    ([SPOILT[1], NO_SUM], {"LayerNorm": "failed", "EncoderLayer": "failed: the output of a", "DecoderLayer": "failed"}),
+    ([("mean = x.mean(", GAP)], {"LayerNorm": "failed: line "}),
+    (OWN, {"attention": "failed: it should return two"}),
+    ([*OWN, LACKS], {"attention": "failed", "MultiHeadAttention": "blocked by attention: with the right one in"}),
+    ([("self.norm1(x)", "self.norm(x)"), SPOILT[1]], {"LayerNorm": "failed", "EncoderLayer": "failed: it raised Attr",
+        "DecoderLayer": "failed: it raised Attr"}),
+    ([("    return weights @ v, weights", '    raise NotImplementedError("chapter 3: write merge_heads")')],
+        {"attention": "blocked by merge_heads: it is not written yet"}),
+])  # fmt: skip
+def test_a_part_is_graded_with_the_solutions_in_place_of_those_that_do_not_pass(tmp_path, changes, told):
+    """One mistake does not hide the next; a part that fits only wrong parts of the reader's own is blocked."""
+    text = SOLUTION
+    for old, new in changes:
+        assert old in text
+        text = text.replace(old, new)
+    (mine := tmp_path / "mine.py").write_text(text, "utf-8")
+    found = {
+        name: said for chapter in range(2, 7) for name, said in own_file.grade_file(mine, chapter)[chapter].items()
+    }
+    wrong = {name: said for name, said in found.items() if said != "passed"}
+    assert list(wrong) == list(told)
+    assert all(wrong[name].startswith(said) for name, said in told.items()), wrong
+
+
+def test_a_file_is_read_once_for_all_its_parts(tmp_path, monkeypatch):
+    file, read, count = own_file.start(tmp_path), own_file.read, Counter()
+    monkeypatch.setattr(own_file, "read", lambda path: (count.update([path]), read(path))[1])
+    own_file.grade_file(file)
+    assert count == {file: 1}
+
+
+def test_a_page_that_grades_depends_on_how_a_file_is_graded():
+    reached_by = "\n".join(reached(ROOT, [code_of("from transformer_lib.exercises import grade")]))
+    assert "transformer_lib/exercises/own_file.py grade_file " in reached_by
+
+
+def test_ten_files_to_debug(tmp_path, monkeypatch, capsys):
+    """Each has one fault, in a part of its own; another seed draws others, and the same seed the same."""
+    monkeypatch.chdir(tmp_path)
+    assert command_line.main(["start", "--debug", "1"]) == 0
+    assert [path.name for path in sorted(Path().iterdir())] == [f"debug_{n:02}.py" for n in range(1, 11)]
+    texts = [path.read_text("utf-8") for path in own_file.debug("again", 1)]
+    assert texts == [path.read_text("utf-8") for path in sorted(Path().glob("*.py"))]
+    assert texts != [path.read_text("utf-8") for path in own_file.debug("others", 2)]
+    changed = [[name for _, name, code in own_file.parts() if code not in text] for text in texts]
+    assert [len(names) for names in changed] == [1] * 10
+    order = [part.name for part in own_file.gaps()]
+    names = [name for (name,) in changed]
+    assert len(set(names)) == 10
+    assert names != sorted(names, key=order.index)
+    capsys.readouterr()
+    assert command_line.main(["start", "--debug", "3"]) == 2
+    assert "debug_01.py exists, and stays as it is" in capsys.readouterr().err
+    number = next(n for n, name in enumerate(names, start=1) if name != "Transformer")
+    assert command_line.main(["grade", f"debug_{number:02}.py"]) == 1
+    failed = [line.split()[1] for line in capsys.readouterr().out.splitlines() if " passed" not in line]
+    assert failed == [names[number - 1]]
+
+
+@pytest.mark.parametrize(("said", "remedy"), [
+    ("ModuleNotFoundError: No module named 'pybtex'", "): `make book` installs it"),
+    ("OSError: [Errno 28] No space left on device", ")"),
+])  # fmt: skip
+def test_why_notebooks_cannot_be_made(tmp_path, monkeypatch, said, remedy):
+    done = subprocess.CompletedProcess([], 1, stderr=f"Traceback\n{said}\n")
+    monkeypatch.setattr(own_file.subprocess, "run", lambda *_, **__: done)
+    with pytest.raises(InputError, match=re.escape(f"the notebooks cannot be made ({said}{remedy}") + "$"):
+        own_file.copy_notebooks(tmp_path)
 
 
 def test_the_file_begins_once_and_grows_where_it_lacks_a_part(tmp_path):
@@ -124,10 +194,10 @@ def test_the_file_begins_once_and_grows_where_it_lacks_a_part(tmp_path):
         ("def attention(q:\n", "failed: my_transformer.py, line 1: .*; mend this line first"),
         ("1 / 0\n", "failed: my_transformer.py cannot be run: ZeroDivisionError"),
         ("import sys\nsys.exit()\n", "failed: my_transformer.py cannot be run: SystemExit"), ("\0", "failed: "),
-        ("", "failed: attention: there is no attention in the file"),
+        ("", "attention: failed: there is no attention in the file"),
         ("def attention(*_):\n    raise NotImplementedError", "not attempted: attention"),
-        ("def attention(*_):\n    raise SystemExit", "failed: attention: it raised SystemExit"),
-        ("def attention(*_):\n    return None", "failed: attention: it should return two things")],
+        ("def attention(*_):\n    raise SystemExit", "attention: failed: it raised SystemExit"),
+        ("def attention(*_):\n    return None", "attention: failed: it should return two things")],
 )  # fmt: skip
 def test_a_notebook_grades_the_file_beside_it(tmp_path, monkeypatch, capsys, text, words):
     monkeypatch.chdir(tmp_path)
@@ -145,14 +215,14 @@ def test_the_parts_stand_in_order_though_a_page_registered_its_own_first(monkeyp
     assert [part.name for part in own_file.gaps()] == order
 
 
-def test_of_several_parts_those_that_pass_are_named_beside_the_next(tmp_path, monkeypatch, capsys):
+def test_of_several_parts_what_is_written_has_its_verdict_and_the_next_is_named(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     own = {name: code for _, name, code in own_file.parts()}
     empty = own_file.emptied(6, "LayerNorm", own["LayerNorm"])
     text = own_file.template(5).replace(empty, own["LayerNorm"])
     Path("my_transformer.py").write_text(text, encoding="utf-8")
     grade("6-1")
-    assert capsys.readouterr().out == "06-1: not attempted: FeedForward; passed: LayerNorm\n"
+    assert capsys.readouterr().out == "06-1: LayerNorm: passed; FeedForward: not attempted\n"
 
 
 def test_the_command_line_starts_and_grades_it(tmp_path, monkeypatch, capsys):
@@ -170,6 +240,10 @@ def test_the_command_line_starts_and_grades_it(tmp_path, monkeypatch, capsys):
     said = capsys.readouterr()
     assert "attention            failed: the scores are multiplied by the root of d_k; divide by it" in said.out
     assert said.err == "hello\n"
+    assert command_line.main(["grade", "--only", "causal_mask"]) == 0
+    assert capsys.readouterr().out == " 5  causal_mask          not attempted\n"
+    assert command_line.main(["grade", "--only", "Attention"]) == 2
+    assert "there is no part Attention: expected one of attention, split_heads" in capsys.readouterr().err
     assert command_line.main(["start"]) == 2
     assert "stays as it is" in capsys.readouterr().err
     assert command_line.main(["grade", "nothing.py"]) == 2
@@ -181,15 +255,6 @@ def test_the_command_line_starts_and_grades_it(tmp_path, monkeypatch, capsys):
 def test_a_search_that_never_ends_is_the_first_step_of_a_search(tmp_path):
     text = SOLUTION.replace("            if tokens[-1] == eos_id:\n", "            if False:\n")
     assert verdict(tmp_path, text, "beam_search") == "not attempted: step 2, the slots (step 1 is right)"
-
-
-def test_a_part_that_needs_an_empty_one_says_so(tmp_path):
-    text = SOLUTION.replace(
-        "    scores = q @", '    raise NotImplementedError("chapter 2: write attention")\n    scores = q @'
-    )
-    assert verdict(tmp_path, text, "MultiHeadAttention") == (
-        "not attempted: it needs another part first, chapter 2: write attention"
-    )
 
 
 def test_the_solution_learns_to_translate_numbers(tmp_path):
@@ -315,9 +380,9 @@ def test_a_class_is_marked(tmp_path, capsys):
     with (tmp_path / "marks.csv").open(encoding="utf-8-sig", newline="") as file:
         rows = {row["file"]: row for row in csv.DictReader(file)}
     assert list(rows) == sorted(files)
-    counts = {name: [row[kind] for kind in ("passed", "failed", "not attempted")] for name, row in rows.items()}
-    assert counts["anna/my_transformer.py"] == ["0", "0", "19"]
-    assert (counts["complete.py"], counts["wrong.py"]) == (["19", "0", "0"], ["17", "1", "1"])
+    counts = {name: [row[kind] for kind in own_file.KINDS] for name, row in rows.items()}
+    assert counts["anna/my_transformer.py"] == ["0", "0", "0", "19"]
+    assert (counts["complete.py"], counts["wrong.py"]) == (["19", "0", "0", "0"], ["18", "1", "0", "0"])
     assert rows["wrong.py"]["attention"] == "failed: the scores are not divided by the root of d_k"
     assert command_line.main(["grade", str(tmp_path / "nobody"), "--csv", "-"]) == 2
     assert "no files in" in capsys.readouterr().err

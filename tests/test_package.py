@@ -110,6 +110,7 @@ print(transformer_lib.__file__, metadata.version("tested-transformer"))
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.stdout == f"tested-transformer, version {transformer_lib.__version__}\n", done.stderr
     assert (site / "transformer_lib" / "py.typed").exists()
+    assert (site / "transformer_lib" / "exercises" / "wrong.tsv").exists()
     course = tmp_path / "course"
     course.mkdir()
     (course / "tour.ipynb").write_text("mine", encoding="utf-8")

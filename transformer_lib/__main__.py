@@ -35,7 +35,7 @@ from transformer_lib.data import read_lines
 from transformer_lib.data.corpora import is_blank
 from transformer_lib.engine import export, load
 from transformer_lib.exercises import classroom, own_file, try_parts
-from transformer_lib.exercises.progress import progress
+from transformer_lib.exercises.progress import VERDICTS, progress
 from transformer_lib.files import InputError, atomic_write, is_plain, one_line, open_to_write, printable
 from transformer_lib.loading import as_before, function_of, source_of
 from transformer_lib.model import Transformer
@@ -559,8 +559,13 @@ def _is_ours(error: BaseException) -> bool:
 @click.argument("folder", default=".", metavar="[FOLDER]", type=_Name())
 @click.option("--solved-to", type=click.IntRange(0, 10), default=0, help="solve the gaps up to this chapter (0)")
 @click.option("--update", is_flag=True, help="add the gaps that the file there lacks; change nothing else")
-def _start(folder: str, **options: Any) -> None:
+@click.option("--debug", type=int, metavar="SEED", help="write ten solved files instead, each with a fault to find")
+def _start(folder: str, debug: int | None, **options: Any) -> None:
     """Write my_transformer.py into FOLDER, a gap for each part that you will write, and the notebooks beside it."""
+    if debug is not None:
+        first, *_, last = own_file.debug(folder, debug)
+        click.echo(f"{first} to {last} are there, each with one fault: find it, then `grade` the file")
+        return
     path = own_file.start(folder, **options)
     click.echo(f"{path} is there; `grade` says how its parts fare")
     if notebooks := own_file.copy_notebooks(folder):
@@ -575,12 +580,25 @@ def _start(folder: str, **options: Any) -> None:
 @click.option(
     "--csv", "as_csv", type=_File(), metavar="FILE", help="mark all files of a folder, and write a table (- as above)"
 )
-@click.option("--seconds", default=300, type=click.IntRange(1), help="with --csv, processor time for each file (300)")
-def _grade(file: str, as_json: str | None, as_csv: str | None, seconds: int) -> int:
-    """Say how the parts of my_transformer.py, or of FILE, fare: passed, failed and why, or not attempted.
+@click.option("--only", type=_Name(), metavar="PART", help="grade one part, such as attention")
+@click.option(
+    "--results", type=_File(), metavar="FILE", help="mark one file as --csv does, and write Gradescope's results.json"
+)
+@click.option("--seconds", default=300, type=click.IntRange(1), help="when marking, processor time of a file (300)")
+def _grade(
+    file: str, as_json: str | None, as_csv: str | None, only: str | None, results: str | None, seconds: int
+) -> int:
+    """Say how the parts of my_transformer.py, or of FILE, fare: passed, failed and why, blocked, or not attempted.
+
+    A part that uses one that has not passed is graded with the solution's in its place. It is blocked if it cannot run
+    with that one.
 
     With --csv, FILE is a folder with the files of a class: NAME.py, or a folder NAME with a my_transformer.py.
     """
+    if (marks := [name for name, value in (("--csv", as_csv), ("--results", results)) if value]) and (
+        only or marks[1:]
+    ):
+        raise InputError(f"{marks[0]} does not go with {marks[1] if marks[1:] else '--only'}: give one of them")
     if as_csv:
         return _mark(file, as_csv, seconds)
     if Path(file).is_dir():
@@ -588,18 +606,23 @@ def _grade(file: str, as_json: str | None, as_csv: str | None, seconds: int) -> 
         raise InputError(
             f"{file} is a folder: name a file, such as {inside}, or mark all files in it with --csv marks.csv"
         )
+    if results:
+        _put(classroom.results(classroom.mark(Path(file), seconds=seconds)), results)
+        return 0
     with redirect_stdout(sys.stderr):  # what the file itself prints
-        chapters = own_file.grade_file(file)
-    rows = [
-        (chapter, name, *said.partition(": ")) for chapter, parts in chapters.items() for name, said in parts.items()
-    ]
-    for chapter, name, verdict, _, why in rows:
-        click.echo(f"{chapter:2}  {name:20} {verdict}{why and ': '}{why}", err=as_json == "-")
+        chapters = own_file.grade_file(file, only=only)
+    rows = [(chapter, name, said) for chapter, parts in chapters.items() for name, said in parts.items()]
+    kinds = [own_file.kind(said) for *_, said in rows]
+    for chapter, name, said in rows:
+        click.echo(f"{chapter:2}  {name:20} {said}", err=as_json == "-")
     if as_json:
-        parts = [{"chapter": row[0], "part": row[1], "verdict": row[2], "why": row[4]} for row in rows]
+        parts = [
+            {"chapter": chapter, "part": name, "verdict": kind, "why": said.removeprefix(kind).lstrip(": ")}
+            for (chapter, name, said), kind in zip(rows, kinds)
+        ]
         report = {"schema": 1, "course": transformer_lib.__version__, "file": printable(file), "parts": parts}
         _put(json.dumps(report, indent=1, ensure_ascii=False) + "\n", as_json)
-    return int("failed" in [row[2] for row in rows])
+    return int(bool({"failed", "blocked"} & {*kinds}))
 
 
 def _mark(folder: str, as_csv: str, seconds: int) -> int:
@@ -634,8 +657,8 @@ def _try(file: str, sentence: str | None, **options: Any) -> None:
 @_commands.command("progress")
 @click.argument("folder", default=".", metavar="[FOLDER]")
 def _progress(folder: str) -> None:
-    """List the exercises in the notebooks of FOLDER: passed, failed, not attempted."""
-    counts = {"passed": 0, "failed": 0, "not attempted": 0}
+    """List the exercises in the notebooks of FOLDER: passed, failed, blocked, begun, not attempted."""
+    counts = dict.fromkeys(VERDICTS, 0)
     for notebook, verdicts in progress(folder).items():
         parts = []
         for verdict in counts:

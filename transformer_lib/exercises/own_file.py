@@ -12,10 +12,12 @@ import subprocess
 import sys
 import tempfile
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import redirect_stdout
+from functools import cache
 from importlib import resources
 from pathlib import Path
+from random import Random
 from types import ModuleType
 from typing import Any
 
@@ -27,12 +29,17 @@ from transformer_lib.files import InputError, atomic_write, printable
 from transformer_lib.loading import NAME, as_before, load, read
 
 HEADING = re.compile(r"^# ---- (?:Chapter (\d+)|Given).*$", re.MULTILINE)
+KINDS = ("passed", "failed", "blocked", "not attempted")  # what a verdict begins with
+Graded = dict[str, tuple[str, list[str]]]  # of each part: its verdict, and in place of which the solution's stood
 
 
 def solution() -> str:
     """The whole file, solved, as the chapters have it."""
-    text = resources.files("transformer_lib.exercises").joinpath("solved.py").read_text(encoding="utf-8")
-    return text.partition("\n")[2].lstrip()
+    return _stored("solved.py").partition("\n")[2].lstrip()
+
+
+def _stored(name: str) -> str:
+    return resources.files("transformer_lib.exercises").joinpath(name).read_text(encoding="utf-8")
 
 
 def parts() -> list[tuple[int, str, str]]:
@@ -106,6 +113,39 @@ def start(folder: str | Path = ".", *, solved_to: int = 0, update: bool = False)
     return path
 
 
+def faults() -> dict[str, list[list[str]]]:
+    """Of each part, faults that it may have: what of the solution is replaced, by what, and what the verdict says."""
+    found: dict[str, list[list[str]]] = {}
+    for line in _stored("wrong.tsv").splitlines()[1:]:
+        name, *fault = (field.replace("\\n", "\n") for field in line.split("\t"))
+        found.setdefault(name, []).append(fault)
+    return found
+
+
+def planted(name: str, old: str, new: str) -> str:
+    """The whole file, solved, with a fault in one part."""
+    (code,) = (code for _, part, code in parts() if part == name)
+    return solution().replace(code, code.replace(old, new))
+
+
+def debug(folder: str | Path, seed: int) -> list[Path]:
+    """Write debug_01.py to debug_10.py into a folder: the whole file, solved, each with a fault in another part.
+
+    The seed draws the parts, their order, and a fault of each.
+
+    Raises:
+        InputError: there is such a file already, or it cannot be written.
+    """
+    paths = [Path(folder, f"debug_{number:02}.py") for number in range(1, 11)]
+    if there := [path for path in paths if path.exists()]:
+        raise InputError(f"{there[0]} exists, and stays as it is: give another folder")
+    draw, every = Random(seed), faults()
+    for path, name in zip(paths, draw.sample(list(every), len(paths))):
+        old, new, _ = draw.choice(every[name])
+        atomic_write(path, planted(name, old, new))
+    return paths
+
+
 def copy_notebooks(folder: str | Path) -> list[Path]:
     """Write the notebooks of the main line into a folder, those that are there excepted.
 
@@ -126,7 +166,8 @@ def copy_notebooks(folder: str | Path) -> list[Path]:
             done = subprocess.run(command, capture_output=True, text=True, check=False)
             if done.returncode:
                 why = (done.stderr.strip() or "no reason given").splitlines()[-1]
-                raise InputError(f"the notebooks cannot be made ({why}): `make book` installs what that needs")
+                remedy = ": `make book` installs it" if why.startswith("ModuleNotFoundError") else ""
+                raise InputError(f"the notebooks cannot be made ({why}){remedy}")
         for notebook in sorted(stored.glob("*.ipynb")):
             path = Path(folder) / notebook.name
             if not path.exists():
@@ -142,29 +183,106 @@ def gaps() -> list[Gap]:
     return sorted(GAPS.values(), key=lambda part: part.chapter)  # a page's own cells may have registered some first
 
 
-def grade_part(part: Gap, mine: ModuleType) -> str:
-    """The verdict on one part: "passed", "not attempted", or "failed: " and what is wrong."""
+def kind(said: str) -> str:
+    """Which of `KINDS` a verdict is; "failed" for what a file has written in its own favour."""
+    return next((each for each in KINDS if said.startswith(each)), "failed")
+
+
+@cache
+def _solved() -> ModuleType:
+    """The solution as a module."""
+    module = ModuleType("solution")
+    exec(compile(solution(), "the solution", "exec"), vars(module))
+    return module
+
+
+@cache
+def _used() -> dict[str, list[str]]:
+    """The parts that each part of the solution calls."""
+    names = [name for _, name, _ in parts()]
+    return {
+        name: [other for other in names if other != name and re.search(rf"\b{other}\(", code)]
+        for _, name, code in parts()
+    }
+
+
+def _grade(path: str | Path, asked: Iterable[Gap], known: Graded) -> Graded:
+    """Add the verdicts on parts of a file, and on the parts that those use, to the known ones.
+
+    In the place of a part that has not passed, the solution's is used by the others.
+
+    Raises:
+        InputError: the file cannot be read or run.
+    """
+    tree, every = read(path).tree, {part.name: part for part in gaps()}
+    with as_before(needed=True):
+        with as_before():
+            mine = load(path)
+
+        def of(part: Gap) -> tuple[str, list[str]]:
+            if part.name not in known:
+                lent: list[str] = []
+                for name in _used().get(part.name, ()):
+                    if name in every:
+                        said, others = of(every[name])
+                        lent += others if said == "passed" else [name]
+                lent = list(dict.fromkeys(lent))
+                known[part.name] = _with_lent(part, mine, tree, lent, [n for n in lent if _written(known[n][0])])
+            return known[part.name]
+
+        for part in asked:
+            of(part)
+    return known
+
+
+def _written(said: str) -> bool:
+    return kind(said) != "not attempted"
+
+
+def _with_lent(
+    part: Gap, mine: ModuleType, tree: ast.Module, lent: list[str], written: list[str]
+) -> tuple[str, list[str]]:
+    """The verdict on a part with some of the solution's, and which: none if it passes with the file's own only.
+
+    It is blocked if it raises an error with them, and another one or none without them.
+    """
+    own = vars(mine).copy()
+    vars(mine).update({name: getattr(_solved(), name) for name in lent})
+    said, raised = _grade_part(part, mine, tree)
+    for name in lent:
+        vars(mine).pop(name)
+    vars(mine).update({name: own[name] for name in lent if name in own})
+    if written and said.startswith("failed"):
+        alone, _ = _grade_part(part, mine, tree)
+        if alone == "passed":
+            return alone, []
+        if raised and alone != said:
+            return f"blocked by {written[0]}: with the right one in its place, {said.partition(': ')[2]}", lent
+    return said, lent
+
+
+def _grade_part(part: Gap, mine: ModuleType, tree: ast.Module) -> tuple[str, bool]:
+    """The verdict on one part, which begins with one of `KINDS`, and whether the part raised an error."""
     if not hasattr(mine, part.name):
-        return f"failed: there is no {part.name} in the file; `start --update` adds it"
-    twice = _twice(part.name, mine)
+        return f"failed: there is no {part.name} in the file; `start --update` adds it", False
+    twice, raised = _twice(part.name, tree), False
     try:
         with as_before():
             part.grader(mine)
-    except NotImplementedError as error:
-        own = f"chapter {part.chapter}: write {part.name}"
-        if str(error) not in ("", own):
-            return f"not attempted: it needs another part first, {printable(str(error))}"
-        forgotten = twice or _forgotten(error, mine)
-        return f"failed: {forgotten}" if forgotten else "not attempted"
     except Unfinished as step:
-        return f"not attempted: {step}"
+        return f"not attempted: {step}", False
     except Wrong as error:
         said = printable(str(error))
     except (Exception, SystemExit) as error:
-        said = in_words(error, mine)
+        if isinstance(error, NotImplementedError) and str(error) in ("", f"chapter {part.chapter}: write {part.name}"):
+            forgotten = twice or _forgotten(error, mine, tree)
+            return f"failed: {forgotten}" if forgotten else "not attempted", False
+        if empty := re.fullmatch(r"chapter \d+: write (\w+)", str(error)):
+            return f"blocked by {empty[1]}: it is not written yet, and {part.name} calls it", False
+        said, raised = printable(in_words(error, mine)), True
     else:
-        return "passed"
-    return f"failed: {said}{twice and '; '}{twice}"
+        return "passed", False
+    return f"failed: {said}{twice and '; '}{twice}", raised
 
 
 def _body(node: Any) -> list[ast.stmt]:
@@ -175,10 +293,10 @@ def _body(node: Any) -> list[ast.stmt]:
     ]  # fmt: skip
 
 
-def _twice(name: str, mine: ModuleType) -> str:
+def _twice(name: str, tree: ast.Module) -> str:
     """Where a name is defined more than once, or a function of the class of that name is; "" if none is."""
     kinds = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
-    top = [node for node in _tree(mine).body if isinstance(node, kinds)]
+    top = [node for node in tree.body if isinstance(node, kinds)]
     own = [node for node in top if node.name == name]
     inner = [each for each in _body(own[-1]) if isinstance(each, kinds)] if own[-1:] and len(own) == 1 else []
     for nodes in (own, *([n for n in inner if n.name == each.name and not n.decorator_list] for each in inner)):
@@ -188,12 +306,12 @@ def _twice(name: str, mine: ModuleType) -> str:
     return ""
 
 
-def _forgotten(error: NotImplementedError, mine: ModuleType) -> str:
+def _forgotten(error: NotImplementedError, mine: ModuleType, tree: ast.Module) -> str:
     """Where a gap's `raise` still stands, if its function has something of the reader's above or below it."""
     lines = [
         frame.lineno or 0 for frame in traceback.extract_tb(error.__traceback__) if frame.filename == mine.__file__
     ]
-    for node in ast.walk(_tree(mine)) if lines else ():
+    for node in ast.walk(tree) if lines else ():
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             raised = [each for each in _body(node) if isinstance(each, ast.Raise) and each.lineno == lines[-1]]
             if raised and len(_body(node)) > 1:
@@ -201,62 +319,47 @@ def _forgotten(error: NotImplementedError, mine: ModuleType) -> str:
     return ""
 
 
-def _tree(mine: ModuleType) -> ast.Module:
-    return read(mine.__file__).tree if mine.__file__ else ast.Module([], [])
-
-
 def of_chapter(chapter: int) -> str:
-    """The verdict on the parts of a chapter in the file of the present folder: on the first that has not passed."""
+    """The verdicts on the parts of a chapter in the file of the present folder, up to the first that is not written."""
     if not Path(NAME).exists():
         return f"not attempted: there is no {NAME} here; `python -m transformer_lib start` makes one"
     try:
         verdicts = grade_file(NAME, chapter)[chapter]
     except InputError as error:
         return f"failed: {error}"
-    for name, said in verdicts.items():
-        if said != "passed":
-            verdict, _, why = said.partition(": ")
-            passed = ", ".join(other for other, word in verdicts.items() if word == "passed")
-            return f"{verdict}: {name}" + (why and f": {why}") + (passed and f"; passed: {passed}")
-    return "passed"
+    if set(verdicts.values()) == {"passed"}:
+        return "passed"
+    written = {name: said for name, said in verdicts.items() if _written(said) or ":" in said}
+    following = [name for name in verdicts if name not in written][:1]
+    if not written:
+        return f"not attempted: {following[0]}"
+    return "; ".join(f"{name}: {verdicts[name]}" for name in verdicts if name in (*written, *following))
 
 
-def grade_file(path: str | Path, chapter: int | None = None) -> dict[int, dict[str, str]]:
-    """The verdict on each part of a file, by chapter; of one chapter or of all.
+def grade_file(path: str | Path, chapter: int | None = None, *, only: str | None = None) -> dict[int, dict[str, str]]:
+    """The verdict on each part of a file, by chapter.
+
+    A part that uses one that has not passed is graded with the solution's in its place.
+
+    Args:
+        path: a file like my_transformer.py.
+        chapter: the parts of this one. None = of all.
+        only: the part of this name. None = all.
 
     Raises:
-        InputError: the file cannot be read or run.
+        InputError: the file cannot be read or run, or there is no part of that name.
     """
-    with as_before(needed=True):
-        return _grade_file(path, chapter)
-
-
-def _grade_file(path: str | Path, chapter: int | None) -> dict[int, dict[str, str]]:
-    verdicts = dict[str, str]()
-    with as_before():
-        mine = load(path)
-    code = {name: text for _, name, text in parts()}
-
-    def verdict(part: Gap) -> str:
-        """That of a part; of one that fails and is made of a wrong part, which one."""
-        if part.name not in verdicts:
-            verdicts[part.name] = grade_part(part, mine)
-            for other in gaps() if verdicts[part.name].startswith("failed") else ():
-                if other.name != part.name and re.search(rf"\b{other.name}\(", code[part.name]):
-                    first, _, wrong = verdict(other).partition("first repair ")
-                    if wrong or first.startswith("failed"):
-                        verdicts[part.name] = f"not attempted: first repair {wrong or other.name}"
-                        break
-        return verdicts[part.name]
-
-    found: dict[int, dict[str, str]] = {}
-    for part in gaps():
-        if chapter in (None, part.chapter):
-            found.setdefault(part.chapter, {})[part.name] = verdict(part)
+    names = [part.name for part in gaps()]
+    if only not in (None, *names):
+        raise InputError(f"there is no part {only}: expected one of {', '.join(names)}")
+    asked = [part for part in gaps() if chapter in (None, part.chapter) and only in (None, part.name)]
+    known, found = _grade(path, asked, {}), dict[int, dict[str, str]]()
+    for part in asked:
+        found.setdefault(part.chapter, {})[part.name] = known[part.name][0]
     return found
 
 
-_GRADED: dict[tuple[Path, bytes, str], str] = {}  # the verdict, by a file, its content, and a part
+_GRADED: dict[tuple[Path, bytes], Graded] = {}  # by a file and its content
 
 
 def graded(path: str | Path, chapter: int = 10) -> dict[str, str]:
@@ -265,20 +368,17 @@ def graded(path: str | Path, chapter: int = 10) -> dict[str, str]:
     Raises:
         InputError: the file cannot be read or run.
     """
-    file, data = Path(path).resolve(), read(path).data
+    known = _GRADED.setdefault((Path(path).resolve(), read(path).data), {})
     asked = [part for part in gaps() if part.chapter <= chapter]
-    if any((file, data, part.name) not in _GRADED for part in asked):
-        with redirect_stdout(io.StringIO()), torch.random.fork_rng(devices=[]):  # what it prints, it printed before
-            mine = load(path)
-            for part in asked:
-                if (file, data, part.name) not in _GRADED:
-                    _GRADED[file, data, part.name] = grade_part(part, mine)
-    return {part.name: _GRADED[file, data, part.name] for part in asked}
+    if any(part.name not in known for part in asked):
+        with redirect_stdout(io.StringIO()):  # what it prints, it printed before
+            _grade(path, asked, known)
+    return {part.name: known[part.name][0] for part in asked}
 
 
 def passed(verdicts: Mapping[str, str]) -> tuple[list[str], list[str]]:
     """The parts that pass, and a line about those that fail, if there are any."""
-    wrong = [name for name, said in verdicts.items() if said.startswith("failed")]
+    wrong = [name for name, said in verdicts.items() if kind(said) in ("failed", "blocked")]
     told = (
         [f"Not right yet, so the course's stand in; `grade` says what is wrong: {', '.join(wrong)}."] if wrong else []
     )
@@ -291,7 +391,7 @@ def joined(path: str | Path, names: Sequence[str]) -> ModuleType:
     Raises:
         InputError: the file cannot be read or run.
     """
-    with redirect_stdout(io.StringIO()):
+    with as_before(needed=True), redirect_stdout(io.StringIO()):
         mine = load(path) if names else ModuleType("solution")
     for name, value in (("math", math), ("torch", torch), ("nn", nn)):  # what the solution uses
         vars(mine).setdefault(name, value)

@@ -8,9 +8,20 @@ from pathlib import Path
 
 from transformer_lib.files import InputError, one_line
 
+VERDICTS = ("passed", "failed", "blocked", "begun", "not attempted")
+SAID = r"(?:\w+: )?(passed|failed|blocked|not attempted)"  # of the exercise, or of a part of it
+
+
+def _overall(said: str) -> str:
+    """What `grade` says of an exercise, in one word: of its parts the worst, or that some are written."""
+    found = re.findall(rf"(?:^|; ){SAID}", said)
+    if said.startswith(found[0]):
+        return found[0]
+    return next((verdict for verdict in ("failed", "blocked") if verdict in found), "begun")
+
 
 def progress(folder: str | Path) -> dict[str, dict[str, str]]:
-    """The verdict on each exercise of the notebooks in a folder: "passed", "failed" or "not attempted".
+    """The verdict on each exercise of the notebooks in a folder, one of `VERDICTS`.
 
     Returns:
         For each notebook with exercises, in the order of the names, the exercises ("02-1") and their verdicts; for one
@@ -32,7 +43,8 @@ def progress(folder: str | Path) -> dict[str, dict[str, str]]:
         for source, text in zip(sources, printed, strict=True):
             for name, own in re.findall(r"""grade\(["']([\w-]+)["'](\)?)""", source):
                 exercise = re.sub(r"^(?=\d\D)", "0", name)  # as `grade` does
-                told = re.findall(rf"^{exercise}: (not attempted|passed|failed)", text, re.MULTILINE)
+                lines = re.findall(rf"^{exercise}: (?={SAID})(.*(?:\n    .*)*)", text, re.MULTILINE)
+                told = [_overall(" ".join(line.split())) for _, line in lines]
                 if exercise.endswith("-0"):  # the preface's example
                     continue
                 if own and told:  # parts in my_transformer.py, graded after each step: the last verdict counts
