@@ -630,6 +630,8 @@ WRONG = {  # the model, a property that fails, what its cause says; or the model
     "no residual": (spoilt(add=lambda m, part, x, y: part["norm"](y) if "up" in part else R.add(m, part, x, y)),
         "layers have residual connections", "missing"),
     "an old residual": (OldResidual, "layers have residual connections", "before attention"),
+    "what came in is taken away again": (spoilt(PreNorm, encoder_layer=lambda m, layer, x, mask:
+            PreNorm.encoder_layer(m, layer, x, mask) - x), "layers have residual connections", "what came in as well"),
     "words dropped in place": (spoilt(forward=lambda m, s, t: R.forward(
             m, s.masked_fill_(torch.rand(s.shape, device=s.device) < 0.1, m.pad_id) if m.training else s, t)),
         "calls leave no trace", "in place"),

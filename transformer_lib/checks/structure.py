@@ -94,6 +94,8 @@ def parameters_shared_on_purpose(model: ModelUnderTest) -> Outcome:
 def layers_have_residual_connections(model: ModelUnderTest) -> Outcome:
     """With any matrix in a stack of layers silenced, the source, or each position's own target token, is still heard.
 
+    Nor may it be lost with all matrices of one layer silenced, as in a layer that returns its sub-layers' sum alone.
+
     Proves: something leads round each of them. Layers are members of a list of one class, with three matrices or
     more; those of the encoder are those that the target does not move. And no two parts, silenced in all layers, cut
     off both the source and earlier target tokens. Cannot: say that the input is carried unchanged.
@@ -101,16 +103,16 @@ def layers_have_residual_connections(model: ModelUnderTest) -> Outcome:
     lists = [module for module in model.module.modules() if isinstance(module, nn.ModuleList | nn.Sequential)]
     alike = [each for each in lists if len({type(layer) for layer in each}) == 1]
     members = [(layer, _matrix_modules(layer)) for each in alike for layer in each if layer is not None]
-    layers = [[module for module in inside if module is not layer] for layer, inside in members if len(inside) > 2]
+    layers = {layer: [m for m in inside if m is not layer] for layer, inside in members if len(inside) > 2}
     names = {module: name for name, module in model.module.named_modules()}
     rows = []  # the same sentences, and each side in turn with other tokens
     for side, tokens in enumerate(model.inputs(1)):
         rows.append(tokens.repeat(len(model.sides) + 1, 1))
         rows[side][side + 1] = model.other(tokens[0], side=side)
 
-    def heard(silent: nn.Module | None) -> list[float]:
+    def heard(*silent: nn.Module) -> list[float]:
         """How far another source moves the logits, and how far each position's own token moves its own, by the side."""
-        with every_output(lambda _, module, output: output * 0 if module is silent else None):
+        with every_output(lambda _, module, output: output * 0 if module in silent else None):
             logits = model(*rows)
         own = min(max_difference(*both) for both in zip(logits[-1], logits[0]))
         return [max_difference(logits[1], logits[0]), own] if len(rows) > 1 else [own]
@@ -122,17 +124,20 @@ def layers_have_residual_connections(model: ModelUnderTest) -> Outcome:
             model(*(tokens[:1] for tokens in rows[:-1]), rows[-1][row:][:1])
         return found
 
-    first, second, whole = outputs(0), outputs(-1), heard(None)
+    first, second, whole = outputs(0), outputs(-1), heard()
     moves: dict[str, float] = {}
-    for layer in layers:
-        called = [module for module in layer if module in first and module in second and not _has_parts(module, first)]
+    for layer, inside in layers.items():
+        called = [module for module in inside if module in first and module in second and not _has_parts(module, first)]
         in_last = any(max_difference(second[module], first[module]) > model.tolerance for module in called)
         if whole[-in_last] > model.tolerance:  # else another property fails
             moves |= {names[module]: heard(module)[-in_last] for module in called}
+            moves[f"all of {names[layer]}"] = heard(*called)[-in_last]
     if not moves:
         raise NotApplicable("no list of layers with modules inside that can be heard")
     weakest = min(moves, key=lambda name: moves[name])
     outcome = model.more_than_rounding(moves.values(), f"with {weakest} silenced, tokens move logits by")
+    if not outcome[0] and weakest.startswith("all of "):
+        return *outcome, "a layer returns what its sub-layers add, and not what came in as well"
     if outcome[0] and model.has("both") and (part := _in_the_way(model, alike)):
         cause = "a residual connection adds what came before attention, not what came out of it"
         return False, f"with {part} silenced in every layer, neither the source nor an earlier token is heard", cause
