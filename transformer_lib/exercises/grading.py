@@ -4,6 +4,7 @@
 
 import traceback
 from collections.abc import Callable, Mapping
+from itertools import permutations
 from types import ModuleType
 from typing import Any, NamedTuple
 
@@ -31,11 +32,38 @@ class Gap(NamedTuple):
 
 
 GAPS: dict[str, Gap] = {}
-RAW = {  # what an error of Python or PyTorch says, and what it comes from
+IN_PLACE = "a tensor is changed in place, as by x += y, and the caller's numbers with it: write x = x + y"
+DETACHED = "no gradient comes through: is there a detach, or a no_grad?"
+RAW = {  # what an error of Python or PyTorch says, and what it comes from; {} = the error itself
     "before Module.__init__() call": "__init__ should begin with super().__init__()",
     "view size is not compatible": "view cannot join axes that a transpose has moved: use flatten or reshape",
     "tuple' object has no attribute": "a tuple stands where a tensor is needed: attention returns two, take the first",
     "must be Tensor, not tuple": "a tuple stands where a tensor is needed: attention returns two, take the first",
+    "must be Tensor, not ReLU": "nn.ReLU(x) only makes a module: write torch.relu(x), or nn.ReLU()(x)",
+    "must be Tensor, not NoneType": "None stands where a tensor is needed: is an argument, or a return, missing?",
+    "'NoneType' object has no": "None stands where a tensor is needed: is a return missing? ({})",
+    "unary ~: 'NoneType'": "where the mask is None there is nothing to fill: ask `mask is None` first",
+    "Tensor with more than one value is ambiguous": "`if`, `not`, `and`, `or`, max and min want one truth value; write "
+    "`mask is None`, or for each number ~, &, |, torch.relu ({})",
+    "bool' object is not subscriptable": "`is` and `not` give one truth value, not one for each token: use != or ~",
+    "The shape of the mask": "scores[~mask] = … does not broadcast the mask; scores.masked_fill(~mask, …) does",
+    "must have the same dtype": "a layer or tensor is made in forward, or kept in a plain list: make it in __init__ as "
+    "an attribute (several in nn.ModuleList), or .double() and .to(device) do not reach it ({})",
+    "inplace operation": IN_PLACE,
+    "in-place operation": IN_PLACE,
+    "does not require grad": DETACHED,
+    "Dimension out of range": "an axis is counted from the front, where more may stand: -1 is the last one ({})",
+    "argument 'size' failed to unpack": "a size should be a whole number: / gives a float, // does not ({})",
+    "argument 'shape' failed to unpack": "a size should be a whole number: / gives a float, // does not ({})",
+    "positional argument: 'mask'": "without a mask it does not run: it should be None unless it is given, mask=None",
+    "cannot be converted to type": "a constant does not fit the scores' dtype: torch.finfo(scores.dtype).min does ({})",
+    "running_mean": "nn.BatchNorm norms over the batch; each token is normed by itself: LayerNorm ({})",
+    "The expanded size of the tensor": "what is written into a tensor is of another size than the place ({})",
+    "at non-singleton dimension": "two shapes do not fit; is a [:, None] missing, a keepdim=True, or a transpose? ({})",
+    "shapes cannot be multiplied": "two matrices do not fit, (m, n) times (n, p): is a transpose missing, or one "
+    "of them another than was meant? ({})",
+    "is invalid for input of size": "that shape does not hold as many numbers: take the sizes from x.shape ({})",
+    "' object has no attribute '": "something is used that is not there: is it made in __init__, as self.…? ({})",
 }
 
 
@@ -54,7 +82,7 @@ def in_words(error: BaseException, mine: ModuleType) -> str:
     lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == mine.__file__]
     place = f" (line {lines[-1]})" if lines else ""
     known = [words for raw, words in RAW.items() if raw in str(error)]
-    return known[0] + place if known else f"it raised {one_line(error)}{place}"
+    return (known[0].replace("{}", one_line(error)) if known else f"it raised {one_line(error)}") + place
 
 
 def same(found: Any, right: Any, tolerance: float) -> bool:
@@ -72,6 +100,26 @@ def same(found: Any, right: Any, tolerance: float) -> bool:
     return bool(type(found) is type(right) and found == right)
 
 
+def alike(found: Tensor, right: Tensor, tolerance: float) -> str:
+    """What a wrong tensor has in common with the right one, to be said after a sentence; "" if nothing is seen."""
+    for axes in permutations(range(found.dim()), found.dim()):
+        if same(found.permute(axes), right, tolerance):
+            return f" (its axes are in another order: permute{axes} of it would be right)"
+    if found.numel() == right.numel() and same(found.reshape(right.shape), right, tolerance):
+        return " (its numbers are right, only the shape is not)"
+    if found.shape != right.shape or not right.dim():
+        return ""
+    for axis in range(right.dim()):
+        if same(found.flip(axis), right, tolerance):
+            return f" (axis {axis} runs backwards)"
+    good = [i for i, (one, other) in enumerate(zip(found, right)) if same(one, other, tolerance)]
+    if 2 * len(good) >= len(right):
+        return f" (right at {good[:9]} of its first axis, {len(right)} long)"
+    times = (found.double() * right).sum() / right.double().square().sum()
+    factor = f" (each number is {times:.3g} times what it should be)"
+    return factor if right.dtype != torch.bool and same(found, times * right, tolerance) else ""
+
+
 def expect(what: str, found: Any, right: Any, wrong: Mapping[str, Any] = {}, tolerance: float = 1e-9) -> None:
     """Raise `Wrong` if a value is not the right one; if it is a wrong one that is known, with the sentence for that."""
     if same(found, right, tolerance):
@@ -81,17 +129,20 @@ def expect(what: str, found: Any, right: Any, wrong: Mapping[str, Any] = {}, tol
             raise Wrong(sentence)
     if isinstance(right, Tensor):
         if not isinstance(found, Tensor):
-            raise Wrong(f"{what} should be a tensor; it is of type {type(found).__name__}")
+            missing = ": is a return missing?" if found is None else ""
+            raise Wrong(f"{what} should be a tensor; it is of type {type(found).__name__}{missing}")
         if found.shape != right.shape:
-            raise Wrong(f"{what} should have shape {tuple(right.shape)}; it has {tuple(found.shape)}")
+            shapes = f"should have shape {tuple(right.shape)}; it has {tuple(found.shape)}"
+            raise Wrong(f"{what} {shapes}{alike(found, right, tolerance)}")
         if right.dtype == torch.bool and found.dtype != torch.bool:
             raise Wrong(f"{what} should be boolean; its dtype is {found.dtype}")
         if right.dtype == torch.bool:
-            raise Wrong(f"{what}: {(found != right).sum().item()} of its {right.numel()} values are wrong")
+            count = f"{(found != right).sum().item()} of its {right.numel()} values are wrong"
+            raise Wrong(f"{what}: {count}{alike(found, right, tolerance)}")
         error = (found.double() - right.double()).abs().max().item()
-        rounded = found.dtype != right.dtype and (error < 1e-4 or not found.is_floating_point())
+        rounded = found.dtype != right.dtype and (error < 1e-4 or found.dtype not in (torch.float32, torch.float64))
         kind = f", in {found.dtype} instead of {right.dtype}" if rounded else ""
-        raise Wrong(f"{what}: wrong by up to {error:.2g}{kind}")
+        raise Wrong(f"{what}: wrong by up to {error:.2g}{kind}{alike(found, right, tolerance)}")
     if isinstance(found, list) and isinstance(right, list) and len(found) == len(right) > 10:
         found, right = next((a, b) for a, b in zip(found, right) if a != b)
     told = (f"{value:.4g}" if isinstance(value, float) else f"{value!r:.80}" for value in (right, found))
@@ -107,7 +158,7 @@ def random(*shape: int, seed: int = 0) -> Tensor:
 def first_fault(report: Report) -> None:
     """Raise `Wrong` with the first property that a report says is violated, unless it follows from another one."""
     if fault := next(iter(report.faults), None):
-        raise Wrong(f"likely, {fault.cause} (seen: {fault.evidence})")
+        raise Wrong(f"likely, {fault.cause} (seen: {fault.evidence})" if fault.cause else fault.evidence)
 
 
 def filled(module: nn.Module, value: float) -> nn.Module:
@@ -117,6 +168,66 @@ def filled(module: nn.Module, value: float) -> nn.Module:
         for parameter in module.parameters():
             parameter.fill_(value if parameter.dim() > 1 else 0.0)
     return module
+
+
+def behaves(part: Callable[..., Any], **inputs: Any) -> None:
+    """What every part must do, whatever it computes.
+
+    It returns something, the same twice and in training as in evaluation; its inputs stay as they are, and have an
+    effect, as have its parameters; the gradient is that of the answer; and the answer is made where the inputs are.
+    """
+    module = part if isinstance(part, nn.Module) else nn.Module()
+    tensors = {name: x.clone() for name, x in inputs.items() if isinstance(x, Tensor)}
+    known = {name: x.requires_grad_() for name, x in tensors.items() if x.is_floating_point()}
+    given = [tensors.get(name, x) for name, x in inputs.items()]
+
+    def answer(*given: Any, training: bool = False) -> Any:
+        module.train(training)
+        found = part(*given)
+        return found[0] if isinstance(found, tuple | list) else found
+
+    found, again, trained = answer(*given), answer(*given), answer(*given, training=True)
+    if changed := [name for name, x in tensors.items() if not torch.equal(x, inputs[name])]:
+        raise Wrong(f"it changes {changed[0]}, which belongs to the caller, in place: make a new tensor")
+    if not isinstance(found, Tensor):
+        raise Wrong("it returns nothing: is a return missing?" if found is None else "it should return a tensor")
+    if not same(found.detach(), again.detach(), 1e-12):
+        raise Wrong("two calls with the same numbers give two answers: is something drawn, made or kept in the call?")
+    if not same(found.detach(), trained.detach(), 1e-12):
+        raise Wrong("in training it gives another answer than in evaluation; here nothing depends on that")
+    if not known:
+        return
+    if not found.requires_grad:
+        raise Wrong(DETACHED)
+    kinds = {x.dtype for x in known.values()}
+    if found.dtype not in kinds:
+        raise Wrong(f"its inputs are of {kinds.pop()}, what it returns is of {found.dtype}: leave that as it is")
+    known |= dict(module.named_parameters())
+    gradients = torch.autograd.grad((found * random(*found.shape)).sum(), [*known.values()], allow_unused=True)
+    for name, gradient in zip(known, gradients):
+        if gradient is None and name in inputs:
+            others = [random(*x.shape, seed=9) if x is known[name] else x for x in given]
+            idle = same(answer(*others), found, 1e-12)
+            raise Wrong(f"{name} has no effect on the answer" if idle else f"{DETACHED} (nothing reaches {name})")
+        if gradient is None:
+            raise Wrong(f"{name} is made, but forward never uses it")
+    if not torch.autograd.gradcheck(answer, given, raise_exception=False, fast_mode=True):
+        raise Wrong(
+            "the answer is right where it was tried, but not its gradient: is there a detach, .data or .item()?"
+        )
+
+
+def elsewhere(part: Callable[..., Any], *inputs: Tensor) -> None:
+    """Raise `Wrong` if a part makes a tensor on the CPU when its inputs are on another device, here a pretended one."""
+    try:
+        away = part(*[x.to("meta") for x in inputs])
+        here = isinstance(away, Tensor) and away.device.type != "meta"
+    except RuntimeError as error:  # what asks for a number raises, too, which says nothing of devices
+        here = "expected device" in str(error) or "copy out of meta" in str(error)
+    if here:
+        raise Wrong(
+            "a tensor is made on the CPU, so on a GPU it would not fit: make it from the inputs, or on their device"
+        )
 
 
 def all_used(module: nn.Module, *inputs: Tensor) -> None:
