@@ -15,8 +15,8 @@ from small import ROOT, stored_cells
 
 import transformer_lib.exercises
 from transformer_lib.__main__ import main
-from transformer_lib.exercises import close, grade, own_file, show
-from transformer_lib.exercises.grading import Wrong, expect
+from transformer_lib.exercises import grade, own_file
+from transformer_lib.exercises.grading import Wrong, expect, same, show
 from transformer_lib.exercises.progress import progress
 from transformer_lib.files import InputError
 
@@ -73,7 +73,7 @@ def test_hints_stand_between_stub_and_solution(path):
         assert stub.count("{dropdown} Hint ") >= 2, name
         solution, _, after = rest.partition("{solution-end}")
         assert solution.startswith(":class: dropdown\n")
-        assert f"def grade_{name.replace('-', '_')}(answer: Answer) -> Checks:" in after, name
+        assert f"def grade_{name.replace('-', '_')}(answer: Answer) -> None:" in after, name
 
 
 def garbage():
@@ -138,16 +138,16 @@ def test_the_verdict_holds_the_failing_case_and_a_notebook_shows_it_once(capsys)
     assert DisplayFormatter().format(verdict) == ({}, {})
 
 
-def test_close_compares_shape_kind_and_value():
+def test_same_compares_shape_kind_and_value():
     x, yes_no = torch.tensor([1.0, 2.0]), torch.tensor([True, False])
     for pair in ((x, x), (x + 1e-8, x), (x.double(), x), (2, 2.0), ((1, x), (1.0, x)), (yes_no, yes_no)):
-        assert close(*pair)
+        assert same(*pair, 1e-6)
     for pair in (
         (x + 1e-4, x), (x[None], x), (torch.tensor([1.0, torch.nan]), x), (None, x), ((x,), (x, x)),
         (x, torch.tensor([True, True])), (torch.tensor([1, 0]), yes_no), (True, 1.0), (0.1 + 1e-9, 0.1, 1e-10),
     ):  # fmt: skip
-        assert not close(*pair)
-    assert close(torch.tensor(0.1, dtype=torch.float64), 0.1, 1e-15)  # a Python number has 16 digits
+        assert not same(*pair)
+    assert same(torch.tensor(0.1, dtype=torch.float64), 0.1, 1e-15)  # a Python number has 16 digits
 
 
 def test_show_is_short_and_has_no_addresses():
