@@ -9,7 +9,7 @@ import random
 import torch
 import torch.nn.functional as F
 
-from transformer_lib.exercises.grading import Answer, claim, same
+from transformer_lib.exercises.grading import Answer, claim, expect
 
 
 def grade_09_2(answer: Answer) -> None:
@@ -18,9 +18,15 @@ def grade_09_2(answer: Answer) -> None:
         target = torch.tensor(rows)
         result = answer(target.clone())
         claim("it returns two tensors", isinstance(result, tuple | list) and len(result) == 2)
-        text = "the labels are all tokens but the start tokens, each where it is asked for"
-        claim(text, same(result[1], target[:, 1:], 0.0))
-        claim("at each position the input is the token before the label", same(result[0], target[:, :-1], 0.0))
+        inputs, labels = target[:, :-1], target[:, 1:]
+        known = {
+            "the label of a position is its own token, not the next one": target,
+            "the label of a position is its input, not the next token": inputs,
+            "the last position is asked for the start token": target.roll(-1, dims=1),
+        }
+        expect("the tensor of labels", result[1], labels, known)
+        unasked = {"the last token has no next one: it is no input": target, "this is the tensor of labels": labels}
+        expect("the tensor of inputs", result[0], inputs, unasked)
 
 
 def grade_09_3(answer: Answer) -> None:
@@ -30,8 +36,15 @@ def grade_09_3(answer: Answer) -> None:
             q = torch.full((V,), epsilon / V, dtype=torch.float64)
             q[0] += 1 - epsilon
             lowest = F.cross_entropy(q.clamp(min=1e-300).log()[None], torch.tensor([0]), label_smoothing=epsilon)
-            text = f"it is the loss of the probabilities that the target asks for, V = {V} and epsilon = {epsilon}"
-            claim(text, same(answer(V, epsilon), lowest, 1e-9))
+            a, b = torch.tensor([1 - epsilon, epsilon / (V - 1)]).double()
+            known = {
+                "epsilon is spread over the other words only; the right word gets its part": torch.special.entr(a)
+                + (V - 1) * torch.special.entr(b),
+                "this is the loss of the right word alone": -q[0].log(),
+                "a loss of 0 is reached only if epsilon is 0": 0.0,
+                "0 · ln 0 should count as 0; here it is NaN": math.nan,
+            }
+            expect(f"the lowest loss for V = {V} and epsilon = {epsilon}", answer(V, epsilon), lowest, known)
 
 
 def grade_09a_1(answer: Answer) -> None:
@@ -43,18 +56,29 @@ def grade_09a_1(answer: Answer) -> None:
         torchs = torch.optim.AdamW([theta], lr=0.1, betas=(0.9, 0.98), eps=1e-9, weight_decay=0.1)
         m, u = torch.zeros(2, n, dtype=torch.float64)
         for k in (1, 2, 3):
-            theta.grad = size * torch.randn(n, generator=generator, dtype=torch.float64)
+            g = theta.grad = size * torch.randn(n, generator=generator, dtype=torch.float64)
             before = theta.detach().clone()
             torchs.step()
             state = torchs.state[theta]
-            result = answer(before, theta.grad.clone(), m.clone(), u.clone(), k)
+            result = answer(before, g.clone(), m.clone(), u.clone(), k)
             claim("it returns theta, m and u", isinstance(result, tuple | list) and len(result) == 3)
-            claim(
-                f"m and u are the running means after step {k}",
-                same(tuple(result[1:]), (state["exp_avg"], state["exp_avg_sq"]), 1e-12),
-            )
-            claim(f"step {k} is that of torch's AdamW", same(result[0], theta.detach(), 1e-9))
-            m, u = state["exp_avg"].clone(), state["exp_avg_sq"].clone()
+            last, (m, u) = m, (state["exp_avg"].clone(), state["exp_avg_sq"].clone())
+            by_m, by_u = 1 - 0.9**k, 1 - 0.98**k
+            corrected = "m and u are stored as they are; the corrections are for the step only"
+            penalty = {
+                "the decay goes into the running means; it belongs to theta": 0.9 * last + 0.1 * (g + 0.1 * before)
+            }
+            expect(f"m after step {k}", result[1], m, penalty | {corrected: m / by_m}, 1e-12)
+            expect(f"u after step {k}", result[2], u, {corrected: u / by_u}, 1e-12)
+            kept = 0.99 * before
+            known = {
+                "the running means are not corrected for their start at zero": kept - 0.1 * m / (u.sqrt() + 1e-9),
+                "epsilon is missing: a weight without a gradient is divided by zero": kept
+                - 0.1 * (m / by_m) / (u / by_u).sqrt(),
+                "epsilon is inside the root": kept - 0.1 * (m / by_m) / (u / by_u + 1e-9).sqrt(),
+                "the decay is missing": theta.detach() + 0.01 * before,
+            }
+            expect(f"theta after step {k}", result[0], theta.detach(), known)
 
 
 def grade_09c_1(answer: Answer) -> None:
@@ -63,11 +87,16 @@ def grade_09c_1(answer: Answer) -> None:
     for counts in ([1], [1, 1], [1, 3], [2, 0], [0, 4, 1], [5, 2, 7, 1]):
         tokens = torch.randn(sum(counts), 2, generator=generator, dtype=torch.float64)  # a gradient for each token
         gradients = [part.mean(dim=0) for part in tokens.split(counts)]
-        result = answer([gradient.clone() for gradient in gradients], list(counts))
-        claim("the answer is the mean over all tokens", same(result, tokens.mean(dim=0), 1e-12))
+        known = {
+            "this is the mean of the means; a process with more tokens counts more": sum(gradients) / len(gradients),
+            "0 · NaN is NaN: leave out the processes without tokens": torch.full((2,), math.nan),
+            "this is the sum over all tokens, not the mean": tokens.sum(dim=0),
+        }
+        found = answer([gradient.clone() for gradient in gradients], list(counts))
+        expect("the gradient", found, tokens.mean(dim=0), known, 1e-12)
     broken = torch.full((2,), math.nan, dtype=torch.float64)
-    result = answer([torch.ones(2, dtype=torch.float64), broken.clone()], [1, 3])
-    claim("what is not a number shows, if it comes from tokens", same(result, broken, 1e-6))
+    found = answer([torch.ones(2, dtype=torch.float64), broken.clone()], [1, 3])
+    claim("the result is NaN if the gradient of a process with tokens is", bool(torch.as_tensor(found).isnan().all()))
 
 
 def grade_09e_1(answer: Answer) -> None:
@@ -78,18 +107,25 @@ def grade_09e_1(answer: Answer) -> None:
         asked.append(k)
         return random.Random(k).gauss(0, 1)
 
-    right, v = [1.0], 0.0  # x after 0, 1, 2, … steps
-    for k in range(1, 11):
-        v = 0.9 * v + right[-1] + noise(k)
-        right.append(right[-1] - 0.1 * v)
+    def walk(x: float, v: float, ks: range) -> tuple[float, float]:
+        for k in ks:
+            v = 0.9 * v + x + noise(k)
+            x -= 0.1 * v
+        return x, v
+
     files: dict[int, str] = {0: "null"}  # a state after so many steps, as the file holds it
     for start, steps in ((0, 1), (0, 2), (1, 1), (2, 3), (0, 1), (1, 4), (5, 2), (7, 3), (1, 2), (5, 5)):
+        x, v = walk(1.0, 0.0, range(1, start + 1))
+        ks = range(start + 1, start + steps + 1)
+        right = walk(x, v, ks)[0]
+        known = {
+            "the velocity begins at zero again": walk(x, 0.0, ks)[0],
+            "the noise begins anew": walk(x, v, range(1, steps + 1))[0],
+            "the weight begins at 1 again": walk(1.0, v, ks)[0],
+        }
         asked.clear()
         result = answer(json.loads(files[start]), steps, noise)
         claim("it returns x and a state", isinstance(result, tuple | list) and len(result) == 2)
-        claim(
-            f"after {start} and {steps} more steps x is what it should be",
-            same(result[0], right[start + steps], 1e-12),
-        )
-        claim("it asks for the noise of its own steps, once each", asked == list(range(start + 1, start + steps + 1)))
+        expect(f"x after {start} and {steps} more steps", result[0], right, known)
+        claim("it asks for the noise of its own steps, once each", asked == list(ks))
         files[start + steps] = json.dumps(result[1])

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from transformer_lib.cache import KeyValueCache
 from transformer_lib.decoding import beam_search
-from transformer_lib.exercises.grading import Answer, claim, same
+from transformer_lib.exercises.grading import Answer, claim, expect, random, same
 from transformer_lib.teaching import WORDS, Chances, TableModel, by_last_word, every_sentence
 
 
@@ -28,7 +28,13 @@ def grade_10_2(answer: Answer) -> None:
         held = sum(
             t.numel() for layer in cache.layers for part in layer for t in (part.key, part.value) if t is not None
         )
-        claim(f"a cache holds {held} numbers", same(answer(rows, layers, heads * d_k, target, source), held, 0))
+        known = {
+            "this is the part that grows; cross-attention keeps the source": held * target // (target + source),
+            "a position has a key and a value": held // 2,
+            "each of the rows has a cache": held // rows,
+            "each of the layers has a cache": held // layers,
+        }
+        expect("the number of numbers", answer(rows, layers, heads * d_k, target, source), held, known)
 
 
 def _is_table(table: Any) -> bool:
@@ -50,8 +56,9 @@ def grade_10_3(answer: Answer) -> None:
         options: dict[str, Any] = {"beam_size": size, "length_penalty": 0.0, "max_length": 4}
         ((found, *_),) = beam_search(TableModel(table), source, bos_id=1, eos_id=2, **options)  # type: ignore[arg-type]
         hit = found.finished and tuple(WORDS[token] for token in found.tokens) == words
-        text = f"{size} slots {'find' if wanted else 'miss'} the best sentence, {' '.join((*words, 'end'))}"
-        claim(text, hit == wanted)
+        claim(
+            f"{size} slots {'find' if wanted else 'miss'} the best sentence, {' '.join((*words, 'end'))}", hit == wanted
+        )
 
 
 def grade_10b_1(answer: Answer) -> None:
@@ -64,8 +71,8 @@ def grade_10b_1(answer: Answer) -> None:
                 if alpha == 0:  # the divisor is exactly 1, and so equal is equal
                     cases.append((reach, True))
                 for finished, safe in cases:
-                    text = f"it is {'safe' if safe else 'not safe yet'}: the live one can reach {reach:.4g}"
-                    claim(text, bool(answer(finished, live, length, alpha, max_length) == safe))
+                    found = answer(finished, live, length, alpha, max_length)
+                    expect(f"the answer, if the live one can reach {reach:.4g},", found, safe)
 
 
 def _hidden(words: tuple[str, ...]) -> dict[str, float]:
@@ -84,11 +91,8 @@ def grade_10b_2(answer: Answer) -> None:
     for number in range(12):
         spread = 1.0 + number % 3
         rows = (spread * torch.randn(4, 4, generator=generator, dtype=torch.float64)).softmax(-1).tolist()
-        models.append(
-            by_last_word(
-                {last: dict(zip(("A", "B", "C", "end"), row)) for last, row in zip(("start", "A", "B", "C"), rows)}
-            )
-        )
+        table = {last: dict(zip(("A", "B", "C", "end"), row)) for last, row in zip(("start", "A", "B", "C"), rows)}
+        models.append(by_last_word(table))
     for chances in (*models, _hidden):
         asked: set[tuple[str, ...]] = set()
 
@@ -101,20 +105,19 @@ def grade_10b_2(answer: Answer) -> None:
 
         (best, words), *_ = every_sentence(chances, 6)
         found = answer(next_log_probs, 6)
-        pair = isinstance(found, tuple | list) and len(found) == 2
-        claim(f"the best is {' '.join((*words, 'end'))}", pair and found[1] == words)
-        claim(f"its log-probability is {math.log(best):.4f}", pair and same(found[0], math.log(best), 1e-6))
+        claim("it returns a pair", isinstance(found, tuple | list) and len(found) == 2)
+        expect("the best sentence", found[1], words, {"the end token is not one of the words": (*words, "end")})
+        expect("its log-probability", found[0], math.log(best), {"this is the probability, not its logarithm": best})
         claim(f"fewer than 73 of the 364 beginnings are looked at, not {len(asked)}", len(asked) < 73)
 
 
 def grade_10c_1(answer: Answer) -> None:
     """Every draw of the tiny model, every decision and every replacement, one after the other."""
-    generator = torch.Generator().manual_seed(0)
     cases = [
         ([1.0], [1.0], [1.0]), ([0.5, 0.5], [0.5, 0.5], [0.25, 0.75]), ([0.5, 0.5], [0.25, 0.75], [0.5, 0.5]),
         ([1.0, 0.0], [0.5, 0.5], [0.0, 1.0]), ([0.2, 0.5, 0.3], [0.5, 0.3, 0.2], [0.1, 0.1, 0.8]),
     ]  # fmt: skip
-    cases += [tuple(torch.rand(3, 6, generator=generator, dtype=torch.float64).softmax(-1).tolist()) for _ in range(3)]
+    cases += [tuple(random(3, 6, seed=seed).softmax(-1).tolist()) for seed in range(3)]
     for tiny, middle, large in cases:
         held = [q * min(1.0, p / q) if q else 0.0 for p, q in zip(middle, tiny)]  # drawn and kept by the first rule
         missing = [max(0.0, p - q) for p, q in zip(middle, tiny)]
@@ -123,11 +126,18 @@ def grade_10c_1(answer: Answer) -> None:
         replaced = 1 - sum(q * k for q, k in zip(first, keep))
         missing = [max(0.0, p - q) for p, q in zip(large, first)]
         last = [q * k + replaced * m / (sum(missing) or 1.0) for q, k, m in zip(first, keep, missing)]
-        both, final = sum(h * k for h, k in zip(held, keep)), [round(x, 3) for x in last]
+        both = sum(h * k for h, k in zip(held, keep))
         result = answer(list(tiny), list(middle), list(large))
         claim("it returns a pair", isinstance(result, tuple | list) and len(result) == 2)
-        claim(f"the final probabilities are {final}", same(list(result[1]), last, 1e-9))
-        claim(f"both rules keep the token with the probability {both:.3f}", same(result[0], both, 1e-9))
+        after = {"these come out of the first rule, not of both": middle, "these are the tiny model's": tiny}
+        expect("the list of the final probabilities", list(result[1]), last, after)
+        known = {
+            "the second rule divides by middle, not by what the first rule kept": sum(map(min, tiny, middle, large)),
+            "the tokens that the first rule keeps are not distributed like middle": sum(held)
+            * sum(map(min, middle, large)),
+            "this is the probability that the first rule keeps the token": sum(held),
+        }
+        expect("the probability that both rules keep the token", result[0], both, known)
 
 
 def grade_10d_1(answer: Answer) -> None:

@@ -4,22 +4,27 @@
 
 import random
 
-from transformer_lib.exercises.grading import Answer, claim, same
+from transformer_lib.exercises.grading import Answer, claim, expect
 
 
 def grade_11_1(answer: Answer) -> None:
     """Short lists by hand, then a mistake that is planted."""
-    for said, right, expected in (
+    cases: list[tuple[list[str], list[str], int | None]] = [
         (["a"], ["b"], 0), (["a"], ["a"], None), (["a", "b"], ["a", "c"], 1), (["a"], ["a", "b"], 1),
         (["a", "b"], ["a"], 1), ([], ["a"], 0), (["b", "a"], ["a", "b"], 0), (["a", "a"], ["a", "b"], 1),
         (["x", "b"], ["a", "b", "c"], 0), (["a", "b", "c"], ["a", "x", "c"], 1), ([], [], None),
-    ):  # fmt: skip
-        given = answer(list(said), list(right))
-        claim(f"it is {expected}", given is None if expected is None else same(given, expected, 0))
+    ]  # fmt: skip
     words = list("abcdefghij")
-    for place in range(10):
-        wrong = [*words[:place], "x", *words[place + 1 :]]
-        claim(f"it is {place}", same(answer(wrong, list(words)), place, 0))
+    cases += [([*words[:place], "x", *words[place + 1 :]], words, place) for place in range(10)]
+    for said, right, expected in cases:
+        pairs = [a == b for a, b in zip(said, right)]
+        known = {
+            "zip stops at the end of the shorter list, and what is missing is a mistake": [*pairs, False].index(False)
+            if False in pairs
+            else None,
+            "this is the number of equal pairs, also behind the first mistake": sum(pairs),
+        }
+        expect("the number of words", answer(list(said), list(right)), expected, known)
 
 
 def grade_11_2(answer: Answer) -> None:
@@ -34,12 +39,11 @@ def grade_11_2(answer: Answer) -> None:
             return [sentence.upper() for sentence in batch]
 
         given = answer(list(sentences), upper, size)
-        claim("the result is a list", isinstance(given, list))
-        claim("each sentence has its own answer, in its place", given == [sentence.upper() for sentence in sentences])
+        right, by_length = ([s.upper() for s in order] for order in (sentences, sorted(sentences, key=len)))
+        unsorted = {"the translations are in the order of the lengths, not in that of the sentences": by_length}
+        expect("the list of translations", given, right, unsorted)
         lengths = [len(sentence) for batch in batches for sentence in batch]
         claim("the batches go from short to long", lengths == sorted(map(len, sentences)))
         most = -(-len(sentences) // size)
-        claim(
-            f"lists of at most {size}: as few as possible are {most}",
-            len(batches) == most and max(map(len, batches)) <= size,
-        )
+        few = len(batches) == most and max(map(len, batches)) <= size
+        claim(f"lists of at most {size}: as few as possible are {most}", few)

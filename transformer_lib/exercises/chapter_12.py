@@ -7,14 +7,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from transformer_lib.exercises.grading import Answer, claim, same
-
-
-def _says(found: object, wanted: bool) -> bool:
-    """Whether an answer is this truth value: a bool, or a boolean tensor without dimensions."""
-    if isinstance(found, Tensor) and found.dtype == torch.bool and found.dim() == 0:
-        found = found.item()
-    return isinstance(found, bool) and found == wanted
+from transformer_lib.exercises.grading import Answer, expect
 
 
 def _mixing(kind: str, only: int | None = None) -> Callable[[Tensor], Tensor]:
@@ -43,11 +36,10 @@ def grade_12_1(answer: Answer) -> None:
     """Honest and mixing models of several kinds."""
     kinds = "mean", "the one before", "the one after", "square", "the last row", "the fifth row of eight"
     for kind in ("honest", *kinds, "honest"):
-        wanted = kind != "honest"
-        claim(f"the answer is {wanted} for a model of the kind: {kind}", _says(answer(_mixing(kind)), wanted))
+        expect(f"the answer for a model of the kind {kind!r}", answer(_mixing(kind)), kind != "honest")
     for size in range(2, 9):
         found = answer(_mixing("square", size))
-        claim(f"the answer is True for a model that mixes {size} sentences of {size} numbers only", _says(found, True))
+        expect(f"the answer for a model that mixes {size} sentences of {size} numbers only", found, True)
 
 
 def _listener(kind: str, pad: int) -> Callable[[Tensor], Tensor]:
@@ -78,11 +70,7 @@ def grade_12_2(answer: Answer) -> None:
     for pad in (0, 9, 4):
         deaf = "inverted", "first", "second", "last", "on the left", "on the right", "without padding"
         for kind in ("honest", *deaf, "honest, of two kinds of words"):
-            wanted = kind in deaf
-            claim(
-                f"the answer is {wanted} for a model of the kind: {kind}",
-                _says(answer(_listener(kind, pad), pad), wanted),
-            )
+            expect(f"the answer for a model of the kind {kind!r}", answer(_listener(kind, pad), pad), kind in deaf)
 
 
 Attention = Callable[[Tensor, Tensor, Tensor], Tensor]
@@ -109,8 +97,11 @@ def grade_12a_1(answer: Answer) -> None:
         query, key = (torch.randn(rows, d, generator=generator, dtype=torch.float64) for rows in (n, m))
         for scale, axis in ((d**-0.5, 1), (1.0, 1), (-0.3, 1), (0.5, 0)):
             weights, attention = _attention(scale, axis)
+            known = {
+                "these are the weights of the formula, not those of the given function": (
+                    query @ key.T / d**0.5
+                ).softmax(dim=1),
+                "these are the weights with queries and keys exchanged: rows are queries": weights(query, key).T,
+            }
             found = answer(attention, query, key)
-            claim(
-                f"these are the function's own weights, {n} by {m}, to twelve digits",
-                same(found, weights(query, key), 1e-12),
-            )
+            expect(f"the function's own weights, {n} by {m},", found, weights(query, key), known, 1e-12)

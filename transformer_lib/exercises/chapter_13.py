@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from transformer_lib.exercises.grading import Answer, claim, same
+from transformer_lib.exercises.grading import Answer, expect
 from transformer_lib.teaching import MUTANTS, RIGHT
 
 
@@ -43,11 +43,7 @@ def grade_13_1(answer: Answer) -> None:
         "a penalty on all logits",
     )
     for kind in (*honest, *others, *honest):
-        found = answer(_loss(kind))
-        claim(
-            f"the answer is {kind not in honest} for {kind}",
-            isinstance(found, bool) and found == (kind not in honest),
-        )
+        expect(f"the answer for {kind}", answer(_loss(kind)), kind not in honest)
 
 
 def grade_13_2(answer: Answer) -> None:
@@ -56,13 +52,19 @@ def grade_13_2(answer: Answer) -> None:
     for counts in ([3], [2, 2], [2, 6], [1, 2, 3, 4], [5, 0], [0, 3, 0, 1]):
         losses = torch.randn(sum(counts), 2, 3, generator=generator, dtype=torch.float64)  # a gradient for each token
         gradients = [part.mean(dim=0) for part in losses.split(counts)]
-        found = answer(gradients, list(counts))
-        claim(f"parts of {counts} real tokens give the gradient of the whole", same(found, losses.mean(dim=0), 1e-12))
+        total = sum(gradient.nan_to_num() * count for gradient, count in zip(gradients, counts))
+        known = {
+            "this is the mean of the means; a part with more tokens counts more": sum(gradients) / len(gradients),
+            "0 · NaN is NaN: leave out the parts without real tokens": torch.full_like(losses[0], torch.nan),
+            "this is a sum, not yet divided by all real tokens": total,
+            "the sum is divided by the number of parts, not of tokens": total / len(counts),
+        }
+        expect("the gradient of the whole", answer(gradients, list(counts)), losses.mean(dim=0), known, 1e-12)
 
 
 def grade_13a_1(answer: Answer) -> None:
     """Right functions first, then each mutant."""
     for kind, attention in RIGHT.items():
-        claim(f"an attention {kind} is trusted", answer(attention) is True)
+        expect(f"the answer for an attention {kind}", answer(attention), True)
     for mistake, attention in MUTANTS.items():
-        claim(f"an attention that {mistake} is not trusted", answer(attention) is False)
+        expect(f"the answer for an attention that {mistake}", answer(attention), False)

@@ -3,12 +3,13 @@
 """The graders of chapter 14 and its pages in depth."""
 
 import itertools
+import math
 import random
 
 import torch
 
 from transformer_lib.cost import Product, attention_memory
-from transformer_lib.exercises.grading import Answer, claim, same
+from transformer_lib.exercises.grading import Answer, expect
 
 
 def grade_14_1(answer: Answer) -> None:
@@ -20,18 +21,25 @@ def grade_14_1(answer: Answer) -> None:
         products = (Product(1, batch, d, c) for batch in range(1, 5000))
         fits = (p.rows for p in products if p.flops * bandwidth >= itemsize * p.numbers * peak)
         expected = next(fits, None)
-        batch = answer(d, c, itemsize, peak, bandwidth)
-        if expected is None:
-            claim("no batch is large enough", batch is None)
-        else:
-            claim(f"it is {expected}", same(batch, expected, 0))
+        known = {
+            "only the traffic of the weights is counted; tokens are read and written, too": -(
+                -itemsize * peak // (2 * bandwidth)
+            ),
+            "no batch is large enough: None": 0,
+        }
+        expect("the smallest batch", answer(d, c, itemsize, peak, bandwidth), expected, known)
 
 
 def grade_14_2(answer: Answer) -> None:
     """The mask is drawn and counted."""
     for n, w in ((1, 1), (2, 1), (2, 2), (3, 2), (2, 3), (5, 3), (40, 7), (7, 40)):
         mask = torch.ones(n, n, dtype=torch.bool).tril().triu(1 - w)
-        claim(f"the mask has {int(mask.sum())} entries", same(answer(n, w), int(mask.sum()), 0))
+        known = {
+            "the first queries have fewer than w keys": n * w,
+            "this is the whole triangle, without a window": n * (n + 1) // 2,
+            "the first queries have fewer than w keys, but not none": max(n - w + 1, 0) * w,
+        }
+        expect("the number of scores", answer(n, w), int(mask.sum()), known)
 
 
 def grade_14b_1(answer: Answer) -> None:
@@ -40,9 +48,9 @@ def grade_14b_1(answer: Answer) -> None:
         for fused, length in itertools.product((True, False), (1, 2, 3, 100, 4095)):
             fits = attention_memory(length, d_model, num_heads, fused=fused)
             path = "the fused kernel" if fused else "the readable formula"
-            text = f"{length} tokens need {fits} bytes with {path}"
-            claim(text, same(answer(fits, d_model, num_heads, fused), length, 0))
-            claim(text, same(answer(fits - 1, d_model, num_heads, fused), length - 1, 0))
+            for budget, most in ((fits, length), (fits - 1, length - 1)):
+                found = answer(budget, d_model, num_heads, fused)
+                expect(f"the most tokens for {budget} bytes with {path}", found, most)
 
 
 def _peak(layers: int, between: int, inside: int, k: int) -> int:
@@ -66,7 +74,13 @@ def grade_14b_2(answer: Answer) -> None:
     ):
         peaks = {k: _peak(layers, between, inside, k) for k in range(1, layers + 1)}
         best = min(peaks, key=lambda k: peaks[k])
-        claim(f"segments of {best} need the least, {peaks[best]}", same(answer(layers, between, inside), best, 0))
+        known = {
+            "the root of the number of layers is right only if inputs are all that is kept": math.isqrt(layers),
+            "this is the largest of the best: of equal ones take the smallest": max(
+                k for k in peaks if peaks[k] == peaks[best]
+            ),
+        }
+        expect(f"the best segment (its peak is {peaks[best]})", answer(layers, between, inside), best, known)
 
 
 def grade_14c_1(answer: Answer) -> None:
@@ -80,4 +94,9 @@ def grade_14c_1(answer: Answer) -> None:
             arrives = 0
             for stage, duration in enumerate(seconds):
                 free[stage] = arrives = max(arrives, free[stage]) + duration
-        claim(f"the last stage finishes after {free[-1]}", same(answer(list(seconds), parts), free[-1], 1e-9))
+        known = {
+            "the slowest stage sets the pace, not the last one": sum(seconds) + (parts - 1) * seconds[-1],
+            "micro-batches overlap: a stage begins the next one at once": sum(seconds) * parts,
+            "the first micro-batch passes all stages before the pace is set": parts * max(seconds),
+        }
+        expect("the time at which the last stage finishes", answer(list(seconds), parts), free[-1], known)

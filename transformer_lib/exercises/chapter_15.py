@@ -9,8 +9,7 @@ import torch
 from torch import nn
 
 from transformer_lib.checks import Adapted, check_transformer
-from transformer_lib.exercises.grading import Answer, claim, same
-from transformer_lib.variants.modern_blocks import rotary
+from transformer_lib.exercises.grading import Answer, claim, expect, random, same
 
 
 def grade_15_1(answer: Answer) -> None:
@@ -47,28 +46,38 @@ def grade_15_2(answer: Answer) -> None:
                 source, target = [*source, name], [*target, name, *part]
             else:
                 source = source + part
-        claim("the encoder reads the visible tokens, and one sentinel for each span", result[0] == source)
-        claim("every span stands in the target, each after its sentinel", result[1][: len(target)] == target)
-        claim("the target ends with one sentinel more", result[1][len(target) :] == [next(names)])
+        each = iter(sentinels)
+        known = {
+            "there is a sentinel for each hidden token; a span has one": [
+                next(each) if gone else token for token, gone in zip(tokens, hidden)
+            ],
+            "a span leaves no sentinel in the source": [token for token, gone in zip(tokens, hidden) if not gone],
+        }
+        expect("the source", result[0], source, known)
+        last = {"the last sentinel, which says where to stop, is missing": target}
+        expect("the target", result[1], [*target, next(names)], last)
 
 
 def grade_15_3(answer: Answer) -> None:
-    """Nothing changes at first, two steps change something, and the change is the scaled product."""
-    generator = torch.Generator().manual_seed(0)
+    """Nothing changes at first, two steps change something, and the change is the scaled product; in float32."""
     for wide, tall, rank, alpha in ((3, 2, 1, 1.0), (6, 5, 2, 8.0), (4, 7, 3, 2.0)):
-        linear = nn.Linear(wide, tall, dtype=torch.float64)
-        for parameter in linear.parameters():
-            nn.init.normal_(parameter, generator=generator)
+        linear = nn.Linear(wide, tall)
+        with torch.no_grad():
+            linear.weight.copy_(random(tall, wide)), linear.bias.copy_(random(tall, seed=1))
         before = [parameter.detach().clone() for parameter in linear.parameters()]
-        x = torch.randn(20, wide, generator=generator, dtype=torch.float64)
+        x = random(20, wide, seed=2).float()
         was = linear(x).detach()
         module = answer(linear, rank, alpha)
         claim("the answer is a module", isinstance(module, nn.Module))
-        claim("before training, the output is that of the linear map", same(module(x), was, 1e-12))
+        expect("the output before training", module(x), was, {"the bias is lost": was - before[1]}, 1e-5)
         learned = [parameter for parameter in module.parameters() if parameter.requires_grad]
         shapes = sorted(tuple(parameter.shape) for parameter in learned)
-        text = "two matrices are learned, of shapes (r, d_in) and (d_out, r)"
-        claim(text, shapes == sorted([(rank, wide), (tall, rank)]))
+        frozen = {
+            "the weight of the linear map is learned, too": sorted(
+                [*map(tuple, ((rank, wide), (tall, rank), (tall, wide)))]
+            )
+        }
+        expect("the list of the shapes that are learned", shapes, sorted([(rank, wide), (tall, rank)]), frozen)
         for _ in range(2):
             module.zero_grad()
             module(x).square().sum().backward()
@@ -76,46 +85,46 @@ def grade_15_3(answer: Answer) -> None:
                 for parameter in learned:
                     if parameter.grad is not None:
                         parameter -= 1e-3 * parameter.grad
-        claim("two steps of gradient descent change the output", not same(module(x), was, 1e-9))
-        kept = [same(parameter.detach(), old, 0) for parameter, old in zip(linear.parameters(), before)]
+        claim("two steps of gradient descent change the output", not same(module(x), was, 1e-5))
+        kept = [torch.equal(parameter.detach(), old) for parameter, old in zip(linear.parameters(), before)]
         claim("the weight and the bias of the linear map stay", all(kept))
         first, second = learned if learned[0].shape == (rank, wide) else learned[::-1]
-        correction = alpha / rank * x @ first.T @ second.T
-        claim("the correction is alpha / r times B A x", same(module(x), was + correction, 1e-9))
+        product = x @ first.T @ second.T
+        known = {
+            "the correction is not divided by the rank": was + alpha * product,
+            "the correction is not scaled by alpha / r": was + product,
+            "the correction is multiplied by r / alpha": was + rank / alpha * product,
+        }
+        expect("the output with the correction", module(x), was + alpha / rank * product, known, 1e-4)
 
 
 def grade_15a_1(answer: Answer) -> None:
-    """The scores of their rotation with their weights are those of ours with the reordered ones."""
-    generator = torch.Generator().manual_seed(0)
+    """Pair j of the library is made of the channels j and j + d_k / 2; ours stands at 2j and 2j + 1."""
     for d_k in (2, 4, 6, 16):
-        query, key = (torch.randn(d_k, 3, generator=generator, dtype=torch.float64) for _ in range(2))
-        x = torch.randn(5, 3, generator=generator, dtype=torch.float64)
-        angle = torch.arange(5.0, dtype=torch.float64)[:, None] * 10000.0 ** (-torch.arange(0, d_k, 2).double() / d_k)
-
-        def theirs(y: torch.Tensor, angle: torch.Tensor = angle) -> torch.Tensor:
-            low, high = y.chunk(2, dim=-1)
-            return torch.cat([low * angle.cos() - high * angle.sin(), high * angle.cos() + low * angle.sin()], dim=-1)
-
-        ours_q, ours_k = answer(query.clone()), answer(key.clone())
-        shapes = [getattr(weight, "shape", None) for weight in (ours_q, ours_k)]
-        claim("the shape stays", shapes == [query.shape, key.shape])
-        pairs = ((ours_q, query), (ours_k, key))
-        alike = all(sorted(ours.tolist()) == sorted(theirs.tolist()) for ours, theirs in pairs)
-        claim("the rows are those of the library, in some order", alike)
-        scores = rotary(x @ ours_q.double().T) @ rotary(x @ ours_k.double().T).T
-        claim("all scores are those of the library", same(scores, theirs(x @ query.T) @ theirs(x @ key.T).T, 1e-9))
+        weight = random(d_k, 3)
+        order = [j + half for j in range(d_k // 2) for half in (0, d_k // 2)]
+        known = {
+            "even rows first, then odd ones: this turns our order into theirs": torch.cat([weight[0::2], weight[1::2]]),
+            "the pairs stand in our order, but each the other way round": weight[order]
+            .unflatten(0, (-1, 2))
+            .flip(1)
+            .flatten(0, 1),
+            "the order of the rows has not changed": weight,
+        }
+        expect("the reordered weight", answer(weight.clone()), weight[order], known)
 
 
 def grade_15b_1(answer: Answer) -> None:
-    """Row by row: the mean of the heads in the group; equal heads stay."""
-    generator = torch.Generator().manual_seed(0)
+    """Row by row: the mean of the heads in the group."""
     for heads, groups, d_k in ((1, 1, 1), (2, 1, 1), (2, 2, 2), (4, 2, 1), (4, 2, 3), (6, 3, 2)):
         each = heads // groups
-        weight = torch.randn(groups, 1, d_k, 2, generator=generator, dtype=torch.float64)
-        equal = weight.expand(groups, each, d_k, 2).reshape(heads * d_k, 2)
-        text = "if the heads of each group are equal, they become the group"
-        claim(text, same(answer(equal.clone(), heads, groups), weight.reshape(groups * d_k, 2), 1e-12))
-        weight = torch.randn(heads, d_k, 2, generator=generator, dtype=torch.float64)
+        weight = random(heads, d_k, 2)
         rows = [sum(weight[g * each + i] for i in range(each)) / each for g in range(groups)]
+        other = weight.unflatten(0, (each, groups))
+        known = {
+            "head i is put into group i mod g; the heads of a group are neighbours": other.mean(dim=0).flatten(0, 1),
+            "the heads of a group are added; take their mean": each * torch.cat(rows),
+            "the first head of each group is kept; take the mean": weight[::each].flatten(0, 1),
+        }
         got = answer(weight.reshape(heads * d_k, 2), heads, groups)
-        claim("a group is the mean of its heads", same(got, torch.cat([torch.as_tensor(row) for row in rows]), 1e-12))
+        expect("the weight of the groups", got, torch.cat(rows), known, 1e-12)
