@@ -106,8 +106,8 @@ def grade_02b_1(answer: Answer) -> None:
             f"a row of weights should sum to one; here {e} is added to the sum": cut(low.amax(dim=-1, keepdim=True), e)
             for e in (1e-9, 1e-8, 1e-6)
         }
-        known["the largest score of the whole matrix is subtracted; a row needs its own"] = cut(scores.max())
         known["the score that is subtracted is a forbidden key's"] = cut(scores.amax(dim=-1, keepdim=True))
+        known["the largest score of the whole matrix is subtracted; a row needs its own"] = cut(scores.max())
         known["a forbidden key gets weight: forget it before the sum"] = scores.softmax(dim=-1)
         known["a forbidden key counts in the sum"] = scores.softmax(dim=-1).masked_fill(~mask, 0.0)
         known["an empty row is NaN; it should be zeros"] = right.masked_fill(~mask.any(dim=-1, keepdim=True), torch.nan)

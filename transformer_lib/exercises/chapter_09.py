@@ -88,8 +88,8 @@ def grade_09c_1(answer: Answer) -> None:
         tokens = torch.randn(sum(counts), 2, generator=generator, dtype=torch.float64)  # a gradient for each token
         gradients = [part.mean(dim=0) for part in tokens.split(counts)]
         known = {
-            "this is the mean of the means; a process with more tokens counts more": sum(gradients) / len(gradients),
             "0 · NaN is NaN: leave out the processes without tokens": torch.full((2,), math.nan),
+            "this is the mean of the means; a process with more tokens counts more": sum(gradients) / len(gradients),
             "this is the sum over all tokens, not the mean": tokens.sum(dim=0),
         }
         found = answer([gradient.clone() for gradient in gradients], list(counts))

@@ -54,8 +54,8 @@ def grade_13_2(answer: Answer) -> None:
         gradients = [part.mean(dim=0) for part in losses.split(counts)]
         total = sum(gradient.nan_to_num() * count for gradient, count in zip(gradients, counts))
         known = {
-            "this is the mean of the means; a part with more tokens counts more": sum(gradients) / len(gradients),
             "0 · NaN is NaN: leave out the parts without real tokens": torch.full_like(losses[0], torch.nan),
+            "this is the mean of the means; a part with more tokens counts more": sum(gradients) / len(gradients),
             "this is a sum, not yet divided by all real tokens": total,
             "the sum is divided by the number of parts, not of tokens": total / len(counts),
         }

@@ -52,7 +52,7 @@ def grade_16_2(answer: Answer) -> None:
         targets = torch.randn(12, n, generator=generator, dtype=torch.float64).tolist()
         tasks.append([(tuple(i), tuple(t)) for i, t in zip(inputs, targets)])
     for examples in tasks:
-        error = _least_squares(examples, lambda token, inputs: (token, sorted(inputs)))
+        error = _least_squares(examples, lambda token, inputs: (token, tuple(sorted(inputs))))
         known = {
             "an encoder sees the other tokens of a sentence": _least_squares(examples, lambda token, inputs: token),
             "this encoder has positions: it sees the order": _least_squares(
