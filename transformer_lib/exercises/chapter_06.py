@@ -1,15 +1,16 @@
-# Generated from chapters/06_layers.md: edit it there and `make export`, or here and `make sync`.
+# Generated from chapters/06_layers.md and 2 more: edit it there and `make export`, or here and `make sync`.
 
-"""The graders of chapter 06."""
+"""The graders of chapter 06 and its pages in depth."""
 
 import torch
+import torch.nn.functional as F
 from torch import nn
 
-from transformer_lib.exercises import Answer, Checks, close
+from transformer_lib.exercises.grading import Answer, claim, expect, random
 from transformer_lib.layers import EncoderLayer
 
 
-def grade_06_2(answer: Answer) -> Checks:
+def grade_06_2(answer: Answer) -> None:
     """The layer is the identity in both modes, and a gradient reaches a matrix of each sub-layer."""
     generator = torch.Generator().manual_seed(0)
     for d_model, length in ((2, 1), (2, 3), (8, 4)):
@@ -17,12 +18,71 @@ def grade_06_2(answer: Answer) -> Checks:
         for parameter in layer.parameters():
             nn.init.normal_(parameter, generator=generator)
         result = answer(layer)
-        yield "it returns the layer that it got", result is layer
-        x, direction = (torch.randn(1, length, d_model, generator=generator, dtype=torch.float64) for _ in range(2))
+        claim("it returns the layer that it got", result is layer)
+        x, direction = random(2, 1, length, d_model, seed=d_model)
         for mode in (False, True):
-            yield "the output is the input", close(result.train(mode)(x), x, 1e-12)
+            expect("the output (it should be the input)", result.train(mode)(x), x, tolerance=1e-12)
         (result(x) * direction).sum().backward()
         for name, sublayer in (("attention", layer.self_attention), ("feed-forward", layer.feed_forward)):
             matrices = [p for p in sublayer.parameters() if p.dim() == 2]
             reached = any(p.grad is not None and bool(p.grad.any()) for p in matrices)
-            yield f"a matrix of the {name} sub-layer gets a gradient", reached
+            claim(f"a matrix of the {name} sub-layer gets a gradient", reached)
+
+
+def grade_06a_1(answer: Answer) -> None:
+    """Both ways give the same numbers; checked on many tokens, because W' is not unique."""
+    generator = torch.Generator().manual_seed(0)
+    for d, e in ((2, 2), (3, 3), (3, 1), (5, 8)):
+        shapes = ((d,), (d, e), (e,), (9, d))
+        gamma, W, b, x = (torch.randn(*s, generator=generator, dtype=torch.float64) for s in shapes)
+        normalised = F.layer_norm(x, (d,))
+        for beta in (torch.zeros_like(gamma), torch.randn(d, generator=generator, dtype=torch.float64)):
+            weight, bias = answer(*(t.clone() for t in (gamma, beta, W, b)))
+            expect("the shapes of W' and b'", [weight.shape, bias.shape], [W.shape, b.shape])
+            known = {
+                "beta is forgotten: it goes through W into b'": normalised @ (gamma[:, None] * W) + b,
+                "beta goes through W, but not through gamma": normalised @ (gamma[:, None] * W)
+                + (gamma * beta) @ W
+                + b,
+                "gamma is forgotten": normalised @ W + beta @ W + b,
+            }
+            if d == e:
+                known["gamma multiplies the rows of W, not its columns"] = normalised @ (gamma * W) + beta @ W + b
+            expected = F.layer_norm(x, (d,), gamma, beta) @ W + b
+            expect("what the folded map gives", normalised @ weight + bias, expected, known)
+
+
+def grade_06a_2(answer: Answer) -> None:
+    """The gradient is autograd's."""
+    for n, d in ((1, 2), (1, 3), (1, 4), (3, 8)):
+        x, g = random(2, n, d, seed=d)
+        leaf = x.clone().requires_grad_()
+        F.layer_norm(leaf, (d,)).backward(g)
+        r = (x.var(dim=-1, keepdim=True, correction=0) + 1e-5).sqrt()
+        known = {
+            "the mean and the variance depend on x; here both are constants": g / r,
+            "the variance depends on x; here it is a constant": (g - g.mean(dim=-1, keepdim=True)) / r,
+            "the mean depends on x; here it is a constant": (leaf.grad + g.mean(dim=-1, keepdim=True) / r),
+        }
+        expect("the gradient", answer(x, g), leaf.grad, known)
+
+
+def grade_06d_1(answer: Answer) -> None:
+    """Follow the parts of the stream, one direction each."""
+    for k in (0, 1, 2, 3, 12):
+        for norm_first in (True, False):
+            for r in (1.0, 0.5):
+                parts = torch.zeros(k + 1, dtype=torch.float64)
+                parts[0] = 1.0
+                for number in range(1, k + 1):
+                    parts[number] = r
+                    if not norm_first:
+                        parts /= parts.norm()
+                known = {
+                    "root mean squares add up only along one direction; squares do": 1 / (1 + k * r),
+                    "this is the law of pre-norm": (1 + k * r**2) ** -0.5,
+                    "this is the law of post-norm": (1 + r**2) ** (-k / 2),
+                }
+                order = "pre-norm" if norm_first else "post-norm"
+                share = parts[0] / parts.norm()
+                expect(f"the share after {k} sub-layers in {order}", answer(k, r, norm_first), share, known)

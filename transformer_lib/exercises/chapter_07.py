@@ -1,31 +1,32 @@
-# Generated from chapters/07_model.md: edit it there and `make export`, or here and `make sync`.
+# Generated from chapters/07_model.md and 3 more: edit it there and `make export`, or here and `make sync`.
 
-"""The graders of chapter 07."""
+"""The graders of chapter 07 and its pages in depth."""
 
+import math
 from functools import cache
 
 import torch
+import torch.nn.functional as F
+from torch import nn
 
-from transformer_lib.exercises import Answer, Checks
+from transformer_lib.exercises.grading import Answer, expect, random
 from transformer_lib.masks import decoder_mask, padding_mask
 from transformer_lib.model import Transformer, TransformerConfig
 
 
 @cache
-def _model(pad_id: int = 0) -> Transformer:
+def _model() -> Transformer:
     """A small model with random weights; the caller's random numbers stay as they are."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         config = TransformerConfig(
-            8, 8, pad_id, d_model=8, num_heads=2, d_ff=16, num_encoder_layers=2, num_decoder_layers=2, dropout=0.0
+            8, 8, pad_id=0, d_model=8, num_heads=2, d_ff=16, num_encoder_layers=2, num_decoder_layers=2, dropout=0.0
         )
-        model = Transformer(config).double().eval()
-    vars(model)["__name__"] = f"a model with pad_id={pad_id}"  # for the message
-    return model
+        return Transformer(config).double().eval()
 
 
-def grade_07_2(answer: Answer) -> Checks:
-    """Gradients of the logits by what enters the two stacks."""
+def grade_07_2(answer: Answer) -> None:
+    """By the gradients of the logits at i."""
     model = _model()
     for source, target, i, pad_id in (
         ([5], [1], 0, 0), ([5, 6], [1, 7], 0, 0), ([5, 6], [1, 7], 1, 0), ([5, 0], [1, 7, 4], 1, 0),
@@ -33,15 +34,78 @@ def grade_07_2(answer: Answer) -> Checks:
         ([5, 6], [1, 7, 0, 0], 2, 0), ([0, 0], [1, 7], 1, 0), ([5, 0, 3], [0, 3, 1], 2, 3),
     ):  # fmt: skip
         tokens = torch.tensor([source]), torch.tensor([target])
-        x, y = (
-            torch.randn(1, len(t), 8, generator=torch.Generator().manual_seed(1)).double() for t in (source, target)
-        )
-        x.requires_grad_(), y.requires_grad_()
+        x, y = (random(1, len(t), 8, seed=1).requires_grad_() for t in (source, target))
         mask, own = padding_mask(tokens[0], pad_id), decoder_mask(tokens[1], pad_id)
         hidden = model.decoder(y, model.encoder(x, mask=mask), mask=own, memory_mask=mask)
         gradients = torch.autograd.grad(model.output_projection(hidden)[0, i].square().sum(), (x, y))
         expected = [(gradient[0].abs().amax(dim=-1) > 0).tolist() for gradient in gradients]
-        got = answer(source, target, i, pad_id)
-        two = isinstance(got, list | tuple) and len(got) == 2
-        yield "the source positions are those whose gradient is not zero", two and list(got[0]) == expected[0]
-        yield "the target positions are those whose gradient is not zero", two and list(got[1]) == expected[1]
+        from_source, from_target = answer(source, target, i, pad_id)
+        all_source = {"padding of the source is masked: it changes nothing": [True] * len(source)}
+        past = [j <= i for j in range(len(target))]
+        real = [token != pad_id for token in target]
+        known = {
+            "a residual connection carries position i to its own logits": [
+                a and j != i for j, a in enumerate(expected[1])
+            ],
+            "position i is padding; a residual connection carries it past the mask": [
+                a and b for a, b in zip(past, real)
+            ],
+            "padding of the target is masked": past,
+            "positions behind i are masked": real,
+        }
+        expect("whether each source position could change the logits", list(from_source), expected[0], all_source)
+        expect("whether each target position could change the logits", list(from_target), expected[1], known)
+
+
+def grade_07a_1(answer: Answer) -> None:
+    """Within 2 % of what is measured on a table; its sampling error is below 0.5 %."""
+    for V, d in ((200, 200), (50, 400), (1000, 64), (20_000, 16)):
+        table = torch.empty(V, d, dtype=torch.float64)
+        nn.init.xavier_uniform_(table, generator=torch.Generator().manual_seed(0))
+        measured = (table * d**0.5).square().mean().sqrt().item()
+        known = {
+            "this is the bound of the uniform numbers; their root mean square is smaller": math.sqrt(6 * d / (V + d)),
+            "the model's factor, the root of d, is forgotten": math.sqrt(2 / (V + d)),
+            "this is the mean square; its root is missing": 2 * d / (V + d),
+        }
+        expect("the root mean square", answer(V, d), measured, known, 0.02 * measured)
+
+
+def grade_07b_1(answer: Answer) -> None:
+    """Against the model itself, on a device that holds shapes only."""
+    for words, (d_model, d_ff), depths in (
+        ((1, 1), (1, 1), (1, 1)),
+        ((5, 7), (4, 6), (1, 2)),
+        ((90, 99), (64, 9), (6, 3)),
+    ):
+        for tie in ("none", "target"):
+            for norm_first in (False, True):
+                config = TransformerConfig(
+                    *words, pad_id=0, d_model=d_model, num_heads=1, d_ff=d_ff, num_encoder_layers=depths[0],
+                    num_decoder_layers=depths[1], tie_embeddings=tie, norm_first=norm_first,
+                )  # fmt: skip
+                with torch.device("meta"):
+                    sizes = [(parameter.dim(), parameter.numel()) for parameter in Transformer(config).parameters()]
+                total, vectors = sum(n for _, n in sizes), sum(n for axes, n in sizes if axes == 1)
+                known = {
+                    "biases and norms are not counted": total - vectors,
+                    "a pre-norm stack has one norm more, at its end": total - 4 * d_model * norm_first,
+                    "the target table and the output projection are two tables, unless they are tied": total
+                    - words[1] * d_model * (tie == "none"),
+                }
+                count = answer(*words, d_model, d_ff, *depths, tie, norm_first)
+                expect("the number of parameters", count, total, known)
+
+
+def grade_07c_1(answer: Answer) -> None:
+    """The best scores reach it, and random ones do not go below it."""
+    label = torch.tensor([0])
+    for V, low, high in ((2, 0.0, 1.0), (2, -1.0, 1.0), (1, 0.0, 1.0), (10, 0.0, 5.0), (1000, -3.0, 3.0)):
+        best = torch.full((1, V), low, dtype=torch.float64)
+        best[0, 0] = high
+        known = {
+            "scores within bounds leave some probability to other tokens: the loss is above 0": 0.0,
+            "of V tokens, V - 1 are wrong": math.log1p(V * math.exp(low - high)),
+            "this is the loss where all scores are equal": math.log(V),
+        }
+        expect("the least loss", answer(V, low, high), F.cross_entropy(best, label), known, 1e-5)

@@ -1,30 +1,131 @@
-# Generated from chapters/09_training.md: edit it there and `make export`, or here and `make sync`.
+# Generated from chapters/09_training.md and 3 more: edit it there and `make export`, or here and `make sync`.
 
-"""The graders of chapter 09: the loss and the step."""
+"""The graders of chapter 09 and its pages in depth."""
+
+import json
+import math
+import random
 
 import torch
 import torch.nn.functional as F
 
-from transformer_lib.exercises import Answer, Checks, close
+from transformer_lib.exercises.grading import Answer, claim, expect
 
 
-def grade_09_2(answer: Answer) -> Checks:
+def grade_09_2(answer: Answer) -> None:
     """Inputs and labels are the target without its last and without its first column."""
     for rows in ([[1, 2]], [[1, 5, 2]], [[1, 5, 6, 2], [1, 7, 2, 0]]):
         target = torch.tensor(rows)
         result = answer(target.clone())
-        yield "it returns two tensors", isinstance(result, tuple | list) and len(result) == 2
-        claim = "the labels are all tokens but the start tokens, each where it is asked for"
-        yield claim, close(result[1], target[:, 1:], 0.0)
-        yield "at each position the input is the token before the label", close(result[0], target[:, :-1], 0.0)
+        claim("it returns two tensors", isinstance(result, tuple | list) and len(result) == 2)
+        inputs, labels = target[:, :-1], target[:, 1:]
+        known = {
+            "the label of a position is its own token, not the next one": target,
+            "the label of a position is its input, not the next token": inputs,
+            "the last position is asked for the start token": target.roll(-1, dims=1),
+        }
+        expect("the tensor of labels", result[1], labels, known)
+        unasked = {"the last token has no next one: it is no input": target, "this is the tensor of labels": labels}
+        expect("the tensor of inputs", result[0], inputs, unasked)
 
 
-def grade_09_3(answer: Answer) -> Checks:
+def grade_09_3(answer: Answer) -> None:
     """The loss of the very probabilities that the target asks for, by torch."""
     for V in (2, 3, 20, 1000):
         for epsilon in (0.0, 0.5, 0.1):
             q = torch.full((V,), epsilon / V, dtype=torch.float64)
             q[0] += 1 - epsilon
             lowest = F.cross_entropy(q.clamp(min=1e-300).log()[None], torch.tensor([0]), label_smoothing=epsilon)
-            claim = f"it is the loss of the probabilities that the target asks for, V = {V} and epsilon = {epsilon}"
-            yield claim, close(answer(V, epsilon), lowest, 1e-9)
+            a, b = torch.tensor([1 - epsilon, epsilon / (V - 1)]).double()
+            known = {
+                "epsilon is spread over the other words only; the right word gets its part": torch.special.entr(a)
+                + (V - 1) * torch.special.entr(b),
+                "this is the loss of the right word alone": -q[0].log(),
+                "a loss of 0 is reached only if epsilon is 0": 0.0,
+                "0 · ln 0 should count as 0; here it is NaN": math.nan,
+            }
+            expect(f"the lowest loss for V = {V} and epsilon = {epsilon}", answer(V, epsilon), lowest, known)
+
+
+def grade_09a_1(answer: Answer) -> None:
+    """Three steps beside torch's AdamW: usual gradients, one that is always zero, and one as small as epsilon."""
+    generator = torch.Generator().manual_seed(0)
+    for sizes in ([1.0], [1.0, 1.0, 0.0, 1e-9]):
+        n, size = len(sizes), torch.tensor(sizes, dtype=torch.float64)
+        theta = torch.nn.Parameter(torch.randn(n, generator=generator, dtype=torch.float64) + 2)
+        torchs = torch.optim.AdamW([theta], lr=0.1, betas=(0.9, 0.98), eps=1e-9, weight_decay=0.1)
+        m, u = torch.zeros(2, n, dtype=torch.float64)
+        for k in (1, 2, 3):
+            g = theta.grad = size * torch.randn(n, generator=generator, dtype=torch.float64)
+            before = theta.detach().clone()
+            torchs.step()
+            state = torchs.state[theta]
+            result = answer(before, g.clone(), m.clone(), u.clone(), k)
+            claim("it returns theta, m and u", isinstance(result, tuple | list) and len(result) == 3)
+            last, (m, u) = m, (state["exp_avg"].clone(), state["exp_avg_sq"].clone())
+            by_m, by_u = 1 - 0.9**k, 1 - 0.98**k
+            corrected = "m and u are stored as they are; the corrections are for the step only"
+            penalty = {
+                "the decay goes into the running means; it belongs to theta": 0.9 * last + 0.1 * (g + 0.1 * before)
+            }
+            expect(f"m after step {k}", result[1], m, penalty | {corrected: m / by_m}, 1e-12)
+            expect(f"u after step {k}", result[2], u, {corrected: u / by_u}, 1e-12)
+            kept = 0.99 * before
+            known = {
+                "the running means are not corrected for their start at zero": kept - 0.1 * m / (u.sqrt() + 1e-9),
+                "epsilon is missing: a weight without a gradient is divided by zero": kept
+                - 0.1 * (m / by_m) / (u / by_u).sqrt(),
+                "epsilon is inside the root": kept - 0.1 * (m / by_m) / (u / by_u + 1e-9).sqrt(),
+                "the decay is missing": theta.detach() + 0.01 * before,
+            }
+            expect(f"theta after step {k}", result[0], theta.detach(), known)
+
+
+def grade_09c_1(answer: Answer) -> None:
+    """Tokens with gradients of their own, dealt out to processes."""
+    generator = torch.Generator().manual_seed(0)
+    for counts in ([1], [1, 1], [1, 3], [2, 0], [0, 4, 1], [5, 2, 7, 1]):
+        tokens = torch.randn(sum(counts), 2, generator=generator, dtype=torch.float64)  # a gradient for each token
+        gradients = [part.mean(dim=0) for part in tokens.split(counts)]
+        known = {
+            "0 · NaN is NaN: leave out the processes without tokens": torch.full((2,), math.nan),
+            "this is the mean of the means; a process with more tokens counts more": sum(gradients) / len(gradients),
+            "this is the sum over all tokens, not the mean": tokens.sum(dim=0),
+        }
+        found = answer([gradient.clone() for gradient in gradients], list(counts))
+        expect("the gradient", found, tokens.mean(dim=0), known, 1e-12)
+    broken = torch.full((2,), math.nan, dtype=torch.float64)
+    found = answer([torch.ones(2, dtype=torch.float64), broken.clone()], [1, 3])
+    claim("the result is NaN if the gradient of a process with tokens is", bool(torch.as_tensor(found).isnan().all()))
+
+
+def grade_09e_1(answer: Answer) -> None:
+    """Steps in one go, in parts, and beside another run give the same number."""
+    asked: list[int] = []
+
+    def noise(k: int) -> float:
+        asked.append(k)
+        return random.Random(k).gauss(0, 1)
+
+    def walk(x: float, v: float, ks: range) -> tuple[float, float]:
+        for k in ks:
+            v = 0.9 * v + x + noise(k)
+            x -= 0.1 * v
+        return x, v
+
+    files: dict[int, str] = {0: "null"}  # a state after so many steps, as the file holds it
+    for start, steps in ((0, 1), (0, 2), (1, 1), (2, 3), (0, 1), (1, 4), (5, 2), (7, 3), (1, 2), (5, 5)):
+        x, v = walk(1.0, 0.0, range(1, start + 1))
+        ks = range(start + 1, start + steps + 1)
+        right = walk(x, v, ks)[0]
+        known = {
+            "the velocity begins at zero again": walk(x, 0.0, ks)[0],
+            "the noise begins anew": walk(x, v, range(1, steps + 1))[0],
+            "the weight begins at 1 again": walk(1.0, v, ks)[0],
+        }
+        asked.clear()
+        result = answer(json.loads(files[start]), steps, noise)
+        claim("it returns x and a state", isinstance(result, tuple | list) and len(result) == 2)
+        expect(f"x after {start} and {steps} more steps", result[0], right, known)
+        claim("it asks for the noise of its own steps, once each", asked == list(ks))
+        files[start + steps] = json.dumps(result[1])

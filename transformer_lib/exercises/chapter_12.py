@@ -1,20 +1,13 @@
-# Generated from chapters/12_checks.md: edit it there and `make export`, or here and `make sync`.
+# Generated from chapters/12_checks.md and 1 more: edit it there and `make export`, or here and `make sync`.
 
-"""Graders of the exercises on properties of whole models."""
+"""The graders of chapter 12 and its pages in depth."""
 
 from collections.abc import Callable
 
 import torch
 from torch import Tensor
 
-from transformer_lib.exercises import Answer, Checks
-
-
-def _says(found: object, wanted: bool) -> bool:
-    """Whether an answer is this truth value: a bool, or a boolean tensor without dimensions."""
-    if isinstance(found, Tensor) and found.dtype == torch.bool and found.dim() == 0:
-        found = found.item()
-    return isinstance(found, bool) and found == wanted
+from transformer_lib.exercises.grading import Answer, expect
 
 
 def _mixing(kind: str, only: int | None = None) -> Callable[[Tensor], Tensor]:
@@ -39,15 +32,14 @@ def _mixing(kind: str, only: int | None = None) -> Callable[[Tensor], Tensor]:
     return model
 
 
-def grade_12_1(answer: Answer) -> Checks:
+def grade_12_1(answer: Answer) -> None:
     """Honest and mixing models of several kinds."""
     kinds = "mean", "the one before", "the one after", "square", "the last row", "the fifth row of eight"
     for kind in ("honest", *kinds, "honest"):
-        wanted = kind != "honest"
-        yield f"the answer is {wanted} for a model of the kind: {kind}", _says(answer(_mixing(kind)), wanted)
+        expect(f"the answer for a model of the kind {kind!r}", answer(_mixing(kind)), kind != "honest")
     for size in range(2, 9):
         found = answer(_mixing("square", size))
-        yield f"the answer is True for a model that mixes {size} sentences of {size} numbers only", _says(found, True)
+        expect(f"the answer for a model that mixes {size} sentences of {size} numbers only", found, True)
 
 
 def _listener(kind: str, pad: int) -> Callable[[Tensor], Tensor]:
@@ -73,13 +65,43 @@ def _listener(kind: str, pad: int) -> Callable[[Tensor], Tensor]:
     return model
 
 
-def grade_12_2(answer: Answer) -> Checks:
+def grade_12_2(answer: Answer) -> None:
     """Honest and deaf models; the padding token is not always 0."""
     for pad in (0, 9, 4):
         deaf = "inverted", "first", "second", "last", "on the left", "on the right", "without padding"
         for kind in ("honest", *deaf, "honest, of two kinds of words"):
-            wanted = kind in deaf
-            yield (
-                f"the answer is {wanted} for a model of the kind: {kind}",
-                _says(answer(_listener(kind, pad), pad), wanted),
-            )
+            expect(f"the answer for a model of the kind {kind!r}", answer(_listener(kind, pad), pad), kind in deaf)
+
+
+Attention = Callable[[Tensor, Tensor, Tensor], Tensor]
+
+
+def _attention(scale: float, axis: int = 1) -> tuple[Callable[[Tensor, Tensor], Tensor], Attention]:
+    """The weights of an attention, and the attention, which refuses values of another width."""
+
+    def weights(query: Tensor, key: Tensor) -> Tensor:
+        return (scale * query @ key.T).softmax(dim=axis)
+
+    def attention(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        if value.shape != key.shape:
+            raise ValueError(f"values must be {tuple(key.shape)}; got {tuple(value.shape)}")
+        return weights(query, key) @ value
+
+    return weights, attention
+
+
+def grade_12a_1(answer: Answer) -> None:
+    """Right and wrong attentions, with more and with fewer keys than channels."""
+    generator = torch.Generator().manual_seed(0)
+    for n, m, d in ((1, 1, 1), (2, 2, 2), (3, 2, 4), (2, 5, 3)):
+        query, key = (torch.randn(rows, d, generator=generator, dtype=torch.float64) for rows in (n, m))
+        for scale, axis in ((d**-0.5, 1), (1.0, 1), (-0.3, 1), (0.5, 0)):
+            weights, attention = _attention(scale, axis)
+            known = {
+                "these are the weights of the formula, not those of the given function": (
+                    query @ key.T / d**0.5
+                ).softmax(dim=1),
+                "these are the weights with queries and keys exchanged: rows are queries": weights(query, key).T,
+            }
+            found = answer(attention, query, key)
+            expect(f"the function's own weights, {n} by {m},", found, weights(query, key), known, 1e-12)

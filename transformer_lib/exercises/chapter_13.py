@@ -1,6 +1,6 @@
-# Generated from chapters/13_gallery.md: edit it there and `make export`, or here and `make sync`.
+# Generated from chapters/13_gallery.md and 1 more: edit it there and `make export`, or here and `make sync`.
 
-"""Graders of the exercises of the gallery."""
+"""The graders of chapter 13 and its pages in depth."""
 
 from collections.abc import Callable
 
@@ -8,7 +8,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from transformer_lib.exercises import Answer, Checks, close
+from transformer_lib.exercises.grading import Answer, expect
+from transformer_lib.teaching import MUTANTS, RIGHT
 
 
 def _loss(kind: str) -> Callable[[Tensor, Tensor], Tensor]:
@@ -32,7 +33,7 @@ def _loss(kind: str) -> Callable[[Tensor, Tensor], Tensor]:
     return loss
 
 
-def grade_13_1(answer: Answer) -> Checks:
+def grade_13_1(answer: Answer) -> None:
     """Two honest losses, and four that padding gets into."""
     honest = ("the mean of real tokens", "the sum of real tokens")
     others = (
@@ -42,18 +43,28 @@ def grade_13_1(answer: Answer) -> Checks:
         "a penalty on all logits",
     )
     for kind in (*honest, *others, *honest):
-        found = answer(_loss(kind))
-        yield (
-            f"the answer is {kind not in honest} for {kind}",
-            isinstance(found, bool) and found == (kind not in honest),
-        )
+        expect(f"the answer for {kind}", answer(_loss(kind)), kind not in honest)
 
 
-def grade_13_2(answer: Answer) -> Checks:
+def grade_13_2(answer: Answer) -> None:
     """Equal and unequal parts, one part, and parts without real tokens."""
     generator = torch.Generator().manual_seed(0)
     for counts in ([3], [2, 2], [2, 6], [1, 2, 3, 4], [5, 0], [0, 3, 0, 1]):
         losses = torch.randn(sum(counts), 2, 3, generator=generator, dtype=torch.float64)  # a gradient for each token
         gradients = [part.mean(dim=0) for part in losses.split(counts)]
-        found = answer(gradients, list(counts))
-        yield f"parts of {counts} real tokens give the gradient of the whole", close(found, losses.mean(dim=0), 1e-12)
+        total = sum(gradient.nan_to_num() * count for gradient, count in zip(gradients, counts))
+        known = {
+            "0 · NaN is NaN: leave out the parts without real tokens": torch.full_like(losses[0], torch.nan),
+            "this is the mean of the means; a part with more tokens counts more": sum(gradients) / len(gradients),
+            "this is a sum, not yet divided by all real tokens": total,
+            "the sum is divided by the number of parts, not of tokens": total / len(counts),
+        }
+        expect("the gradient of the whole", answer(gradients, list(counts)), losses.mean(dim=0), known, 1e-12)
+
+
+def grade_13a_1(answer: Answer) -> None:
+    """Right functions first, then each mutant."""
+    for kind, attention in RIGHT.items():
+        expect(f"the answer for an attention {kind}", answer(attention), True)
+    for mistake, attention in MUTANTS.items():
+        expect(f"the answer for an attention that {mistake}", answer(attention), False)

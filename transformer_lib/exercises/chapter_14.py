@@ -1,14 +1,18 @@
-# Generated from chapters/14_cost.md: edit it there and `make export`, or here and `make sync`.
+# Generated from chapters/14_cost.md and 2 more: edit it there and `make export`, or here and `make sync`.
 
-"""The graders of chapter 14."""
+"""The graders of chapter 14 and its pages in depth."""
+
+import itertools
+import math
+import random
 
 import torch
 
-from transformer_lib.cost import Product
-from transformer_lib.exercises import Answer, Checks, close
+from transformer_lib.cost import Product, attention_memory
+from transformer_lib.exercises.grading import Answer, expect
 
 
-def grade_14_1(answer: Answer) -> Checks:
+def grade_14_1(answer: Answer) -> None:
     """Every batch is tried."""
     for d, c, itemsize, peak, bandwidth in (
         (1, 1, 4, 1, 10), (4, 4, 4, 1, 2), (8, 16, 2, 3, 1), (64, 64, 4, 10, 1), (2, 2, 4, 9, 1), (4, 4, 4, 1, 1),
@@ -17,15 +21,82 @@ def grade_14_1(answer: Answer) -> Checks:
         products = (Product(1, batch, d, c) for batch in range(1, 5000))
         fits = (p.rows for p in products if p.flops * bandwidth >= itemsize * p.numbers * peak)
         expected = next(fits, None)
-        batch = answer(d, c, itemsize, peak, bandwidth)
-        if expected is None:
-            yield "no batch is large enough", batch is None
-        else:
-            yield f"it is {expected}", close(batch, expected, 0)
+        known = {
+            "only the traffic of the weights is counted; tokens are read and written, too": -(
+                -itemsize * peak // (2 * bandwidth)
+            ),
+            "no batch is large enough: None": 0,
+        }
+        expect("the smallest batch", answer(d, c, itemsize, peak, bandwidth), expected, known)
 
 
-def grade_14_2(answer: Answer) -> Checks:
+def grade_14_2(answer: Answer) -> None:
     """The mask is drawn and counted."""
     for n, w in ((1, 1), (2, 1), (2, 2), (3, 2), (2, 3), (5, 3), (40, 7), (7, 40)):
         mask = torch.ones(n, n, dtype=torch.bool).tril().triu(1 - w)
-        yield f"the mask has {int(mask.sum())} entries", close(answer(n, w), int(mask.sum()), 0)
+        known = {
+            "the first queries have fewer than w keys": n * w,
+            "this is the whole triangle, without a window": n * (n + 1) // 2,
+            "the first queries have fewer than w keys, but not none": max(n - w + 1, 0) * w,
+        }
+        expect("the number of scores", answer(n, w), int(mask.sum()), known)
+
+
+def grade_14b_1(answer: Answer) -> None:
+    """It fits, and one token more does not."""
+    for d_model, num_heads in ((1, 1), (2, 1), (4, 2), (64, 8), (512, 8)):
+        for fused, length in itertools.product((True, False), (1, 2, 3, 100, 4095)):
+            fits = attention_memory(length, d_model, num_heads, fused=fused)
+            path = "the fused kernel" if fused else "the readable formula"
+            for budget, most in ((fits, length), (fits - 1, length - 1)):
+                found = answer(budget, d_model, num_heads, fused)
+                expect(f"the most tokens for {budget} bytes with {path}", found, most)
+
+
+def _peak(layers: int, between: int, inside: int, k: int) -> int:
+    """The most memory at any time, by going through the backward pass."""
+    segments = [range(start, min(start + k, layers)) for start in range(0, layers, k)]
+    return max(between * len(segments) + (between + inside) * len(part) - between for part in segments)
+
+
+def grade_14b_2(answer: Answer) -> None:
+    """Every segment length is tried."""
+    for layers, between, inside in (
+        (1, 1, 1),
+        (2, 1, 0),
+        (2, 1, 1),
+        (4, 4, 0),
+        (6, 1, 0),
+        (9, 1, 0),
+        (6, 1, 13),
+        (16, 3, 1),
+        (96, 1, 13),
+    ):
+        peaks = {k: _peak(layers, between, inside, k) for k in range(1, layers + 1)}
+        best = min(peaks, key=lambda k: peaks[k])
+        known = {
+            "the root of the number of layers is right only if inputs are all that is kept": math.isqrt(layers),
+            "this is the largest of the best: of equal ones take the smallest": max(
+                k for k in peaks if peaks[k] == peaks[best]
+            ),
+        }
+        expect(f"the best segment (its peak is {peaks[best]})", answer(layers, between, inside), best, known)
+
+
+def grade_14c_1(answer: Answer) -> None:
+    """Against a simulation."""
+    generator = random.Random(0)
+    cases = [([1], 1), ([1, 1], 1), ([1, 1], 2), ([2, 1], 2), ([1, 2], 3), ([1, 3, 1], 4)]
+    cases += [([generator.randint(1, 9) for _ in range(stages)], 7) for stages in (2, 4, 8)]
+    for seconds, parts in cases:
+        free = [0] * len(seconds)
+        for _ in range(parts):
+            arrives = 0
+            for stage, duration in enumerate(seconds):
+                free[stage] = arrives = max(arrives, free[stage]) + duration
+        known = {
+            "the slowest stage sets the pace, not the last one": sum(seconds) + (parts - 1) * seconds[-1],
+            "micro-batches overlap: a stage begins the next one at once": sum(seconds) * parts,
+            "the first micro-batch passes all stages before the pace is set": parts * max(seconds),
+        }
+        expect("the time at which the last stage finishes", answer(list(seconds), parts), free[-1], known)

@@ -1,6 +1,6 @@
-# Generated from chapters/15_variants.md: edit it there and `make export`, or here and `make sync`.
+# Generated from chapters/15_variants.md and 2 more: edit it there and `make export`, or here and `make sync`.
 
-"""The graders of chapter 15."""
+"""The graders of chapter 15 and its pages in depth."""
 
 from itertools import groupby, product
 from typing import Any
@@ -9,10 +9,10 @@ import torch
 from torch import nn
 
 from transformer_lib.checks import Adapted, check_transformer
-from transformer_lib.exercises import Answer, Checks, close
+from transformer_lib.exercises.grading import Answer, claim, expect, random, same
 
 
-def grade_15_1(answer: Answer) -> Checks:
+def grade_15_1(answer: Answer) -> None:
     """Hold the model and its cache to the properties of a decoder."""
 
     def build(vocab_size: int, pad_id: int) -> nn.Module:
@@ -25,15 +25,17 @@ def grade_15_1(answer: Answer) -> Checks:
         return Adapted(model, lambda model, tokens: model(tokens)[0], extend=extend)
 
     for finding in check_transformer(build, family="decoder", training=False).findings:
-        yield f"`check` finds *{finding.name}* ({finding.evidence})", finding.verdict != "fail"
+        claim(f"`check` finds *{finding.name}* ({finding.evidence})", finding.verdict != "fail")
 
 
-def grade_15_2(answer: Answer) -> Checks:
+def grade_15_2(answer: Answer) -> None:
     """Every choice of hidden tokens among up to five."""
     for hidden in (list(flags) for n in range(1, 6) for flags in product([True, False], repeat=n)):
         tokens, sentinels = list(range(7, 7 + len(hidden))), list(range(100, 110))
         result = answer(list(tokens), list(hidden), list(sentinels))
-        yield "it returns two lists", isinstance(result, tuple | list) and [type(part) for part in result] == [list] * 2
+        claim(
+            "it returns two lists", isinstance(result, tuple | list) and [type(part) for part in result] == [list] * 2
+        )
         source: list[int] = []
         target: list[int] = []
         names = iter(sentinels)
@@ -44,28 +46,38 @@ def grade_15_2(answer: Answer) -> Checks:
                 source, target = [*source, name], [*target, name, *part]
             else:
                 source = source + part
-        yield "the encoder reads the visible tokens, and one sentinel for each span", result[0] == source
-        yield "every span stands in the target, each after its sentinel", result[1][: len(target)] == target
-        yield "the target ends with one sentinel more", result[1][len(target) :] == [next(names)]
+        each = iter(sentinels)
+        known = {
+            "there is a sentinel for each hidden token; a span has one": [
+                next(each) if gone else token for token, gone in zip(tokens, hidden)
+            ],
+            "a span leaves no sentinel in the source": [token for token, gone in zip(tokens, hidden) if not gone],
+        }
+        expect("the source", result[0], source, known)
+        last = {"the last sentinel, which says where to stop, is missing": target}
+        expect("the target", result[1], [*target, next(names)], last)
 
 
-def grade_15_3(answer: Answer) -> Checks:
-    """Nothing changes at first, two steps change something, and the change is the scaled product."""
-    generator = torch.Generator().manual_seed(0)
+def grade_15_3(answer: Answer) -> None:
+    """Nothing changes at first, two steps change something, and the change is the scaled product; in float32."""
     for wide, tall, rank, alpha in ((3, 2, 1, 1.0), (6, 5, 2, 8.0), (4, 7, 3, 2.0)):
-        linear = nn.Linear(wide, tall, dtype=torch.float64)
-        for parameter in linear.parameters():
-            nn.init.normal_(parameter, generator=generator)
+        linear = nn.Linear(wide, tall)
+        with torch.no_grad():
+            linear.weight.copy_(random(tall, wide)), linear.bias.copy_(random(tall, seed=1))
         before = [parameter.detach().clone() for parameter in linear.parameters()]
-        x = torch.randn(20, wide, generator=generator, dtype=torch.float64)
+        x = random(20, wide, seed=2).float()
         was = linear(x).detach()
         module = answer(linear, rank, alpha)
-        yield "the answer is a module", isinstance(module, nn.Module)
-        yield "before training, the output is that of the linear map", close(module(x), was, 1e-12)
+        claim("the answer is a module", isinstance(module, nn.Module))
+        expect("the output before training", module(x), was, {"the bias is lost": was - before[1]}, 1e-5)
         learned = [parameter for parameter in module.parameters() if parameter.requires_grad]
         shapes = sorted(tuple(parameter.shape) for parameter in learned)
-        claim = "two matrices are learned, of shapes (r, d_in) and (d_out, r)"
-        yield claim, shapes == sorted([(rank, wide), (tall, rank)])
+        frozen = {
+            "the weight of the linear map is learned, too": sorted(
+                [*map(tuple, ((rank, wide), (tall, rank), (tall, wide)))]
+            )
+        }
+        expect("the list of the shapes that are learned", shapes, sorted([(rank, wide), (tall, rank)]), frozen)
         for _ in range(2):
             module.zero_grad()
             module(x).square().sum().backward()
@@ -73,9 +85,46 @@ def grade_15_3(answer: Answer) -> Checks:
                 for parameter in learned:
                     if parameter.grad is not None:
                         parameter -= 1e-3 * parameter.grad
-        yield "two steps of gradient descent change the output", not close(module(x), was, 1e-9)
-        kept = [close(parameter.detach(), old, 0) for parameter, old in zip(linear.parameters(), before)]
-        yield "the weight and the bias of the linear map stay", all(kept)
+        claim("two steps of gradient descent change the output", not same(module(x), was, 1e-5))
+        kept = [torch.equal(parameter.detach(), old) for parameter, old in zip(linear.parameters(), before)]
+        claim("the weight and the bias of the linear map stay", all(kept))
         first, second = learned if learned[0].shape == (rank, wide) else learned[::-1]
-        correction = alpha / rank * x @ first.T @ second.T
-        yield "the correction is alpha / r times B A x", close(module(x), was + correction, 1e-9)
+        product = x @ first.T @ second.T
+        known = {
+            "the correction is not divided by the rank": was + alpha * product,
+            "the correction is not scaled by alpha / r": was + product,
+            "the correction is multiplied by r / alpha": was + rank / alpha * product,
+        }
+        expect("the output with the correction", module(x), was + alpha / rank * product, known, 1e-4)
+
+
+def grade_15a_1(answer: Answer) -> None:
+    """Pair j of the library is made of the channels j and j + d_k / 2; ours stands at 2j and 2j + 1."""
+    for d_k in (2, 4, 6, 16):
+        weight = random(d_k, 3)
+        order = [j + half for j in range(d_k // 2) for half in (0, d_k // 2)]
+        known = {
+            "even rows first, then odd ones: this turns our order into theirs": torch.cat([weight[0::2], weight[1::2]]),
+            "the pairs stand in our order, but each the other way round": weight[order]
+            .unflatten(0, (-1, 2))
+            .flip(1)
+            .flatten(0, 1),
+            "the order of the rows has not changed": weight,
+        }
+        expect("the reordered weight", answer(weight.clone()), weight[order], known)
+
+
+def grade_15b_1(answer: Answer) -> None:
+    """Row by row: the mean of the heads in the group."""
+    for heads, groups, d_k in ((1, 1, 1), (2, 1, 1), (2, 2, 2), (4, 2, 1), (4, 2, 3), (6, 3, 2)):
+        each = heads // groups
+        weight = random(heads, d_k, 2)
+        rows = [sum(weight[g * each + i] for i in range(each)) / each for g in range(groups)]
+        other = weight.unflatten(0, (each, groups))
+        known = {
+            "head i is put into group i mod g; the heads of a group are neighbours": other.mean(dim=0).flatten(0, 1),
+            "the heads of a group are added; take their mean": each * torch.cat(rows),
+            "the first head of each group is kept; take the mean": weight[::each].flatten(0, 1),
+        }
+        got = answer(weight.reshape(heads * d_k, 2), heads, groups)
+        expect("the weight of the groups", got, torch.cat(rows), known, 1e-12)

@@ -1,51 +1,109 @@
-# Generated from chapters/16_limits.md: edit it there and `make export`, or here and `make sync`.
+# Generated from chapters/16_limits.md and 2 more: edit it there and `make export`, or here and `make sync`.
 
-"""The graders of chapter 16."""
+"""The graders of chapter 16 and its pages in depth."""
 
+import math
+from collections.abc import Callable
 from itertools import product
 
 import torch
 
-from transformer_lib.exercises import Answer, Checks, close
+from transformer_lib.exercises.grading import Answer, claim, expect
 
 
-def grade_16_1(answer: Answer) -> Checks:
-    """Some scores within the bound reach it, and no random ones exceed it."""
-    generator = torch.Generator().manual_seed(0)
+def grade_16_1(answer: Answer) -> None:
+    """By the best scores within the bound."""
     for n, bound in ((1, 0.0), (1, 2.0), (2, 0.0), (2, 1.0), (3, 0.5), (10, 2.0), (1000, 1.0), (1000, 8.0)):
         best = torch.full((n,), -bound, dtype=torch.float64)
         best[0] = bound
-        largest = answer(n, bound)
-        yield "some scores within the bound reach it", close(largest, best.softmax(dim=0)[0].item(), 1e-9)
-        scores = (2 * torch.rand(100, n, generator=generator, dtype=torch.float64) - 1) * bound
-        yield "no scores within the bound exceed it", bool((scores.softmax(dim=1) <= largest + 1e-9).all())
+        known = {
+            "this bound is not reached; for short sentences it is above 1": math.exp(2 * bound) / n,
+            "the other scores can go down to -B, not only to 0": math.exp(bound) / (math.exp(bound) + n - 1),
+            "n - 1 other keys have the score -B, not n": 1 / (1 + n * math.exp(-2 * bound)),
+        }
+        expect("the largest weight", answer(n, bound), best.softmax(dim=0)[0], known)
 
 
-def _least_squares(examples: list[tuple[tuple[int, ...], tuple[float, ...]]]) -> float:
-    """The same error by a solver: one unknown answer for each token beside each collection of tokens."""
-    rows = [(token, tuple(sorted(inputs))) for inputs, _ in examples for token in inputs]
-    unknowns = sorted(set(rows))
+Examples = list[tuple[tuple[int, ...], tuple[float, ...]]]
+
+
+def _least_squares(examples: Examples, group: Callable[[int, tuple[int, ...]], object]) -> float:
+    """The smallest error, by a solver, if all tokens of a group get one answer."""
+    rows = [group(token, inputs) for inputs, _ in examples for token in inputs]
+    unknowns = list(dict.fromkeys(rows))
     design = torch.tensor([[float(row == unknown) for unknown in unknowns] for row in rows], dtype=torch.float64)
     wanted = torch.tensor([[t] for _, targets in examples for t in targets], dtype=torch.float64)
     return (design @ torch.linalg.lstsq(design, wanted).solution - wanted).square().sum().item()
 
 
-def grade_16_2(answer: Answer) -> Checks:
+def grade_16_2(answer: Answer) -> None:
     """Tasks by hand, then all strings of three bits, then random tasks against a solver for least squares."""
-    yield "one sentence without repetition costs nothing", close(answer([((0, 1), (5, 7))]), 0.0, 1e-9)
-    yield "equal tokens of one sentence get one answer", close(answer([((0, 0), (0, 1))]), 0.5, 1e-9)
-    pair = [((0, 1), (0, 0)), ((1, 0), (1, 1))]
-    yield "the first of two tokens costs 1", close(answer(pair), 1.0, 1e-9)
-    yield "the other tokens of a sentence count", close(answer([((0, 1), (0, 0)), ((0, 2), (1, 1))]), 0.0, 1e-9)
-    yield "a copy of the input costs nothing", close(answer([((0, 1), (0, 1)), ((1, 0), (1, 0))]), 0.0, 1e-9)
-    yield "it is a sum over all examples, not a mean", close(answer(3 * pair), 3.0, 1e-9)
+    pair: Examples = [((0, 1), (0, 0)), ((1, 0), (1, 1))]
+    tasks: list[Examples] = [
+        [((0, 1), (5, 7))], [((0, 0), (0, 1))], pair, [((0, 1), (0, 0)), ((0, 2), (1, 1))],
+        [((0, 1), (0, 1)), ((1, 0), (1, 0))], 3 * pair,
+    ]  # fmt: skip
     strings = list(product((0, 1), repeat=3))
     for task in (lambda bits: bits[::-1], lambda bits: (sum(bits) % 2,) * 3, lambda bits: (bits[-1],) * 3):
-        examples = [(bits, task(bits)) for bits in strings]
-        yield "it is the smallest error", close(answer(list(examples)), _least_squares(examples), 1e-9)
+        tasks.append([(bits, task(bits)) for bits in strings])
     generator = torch.Generator().manual_seed(0)
     for n in (2, 3, 4):
         inputs = torch.randint(3, (12, n), generator=generator).tolist()
         targets = torch.randn(12, n, generator=generator, dtype=torch.float64).tolist()
-        examples = [(tuple(i), tuple(t)) for i, t in zip(inputs, targets)]
-        yield "it is the smallest error", close(answer(list(examples)), _least_squares(examples), 1e-9)
+        tasks.append([(tuple(i), tuple(t)) for i, t in zip(inputs, targets)])
+    for examples in tasks:
+        error = _least_squares(examples, lambda token, inputs: (token, tuple(sorted(inputs))))
+        known = {
+            "an encoder sees the other tokens of a sentence": _least_squares(examples, lambda token, inputs: token),
+            "this encoder has positions: it sees the order": _least_squares(
+                examples, lambda token, inputs: (token, inputs)
+            ),
+            "the sum is over all examples; this is their mean": error / len(examples),
+        }
+        expect("the smallest error", answer(list(examples)), error, known)
+
+
+def grade_16b_1(answer: Answer) -> None:
+    """Against one step of Adam, against the largest so far, and against PyTorch's AMSGrad."""
+    for gradients, beta2 in (
+        ([1.0], 0.0), ([2.0], 0.5), ([1.0, 1.0], 0.5), ([1.0, 2.0], 0.5), ([2.0, 0.0], 0.5), ([3.0, -1.0, -1.0], 0.1),
+        ([3.0, -1.0, -1.0] * 5, 0.9), ([0.5, 0.0, 4.0, -1.0, 0.0, 4.0], 0.99),
+    ):  # fmt: skip
+        v, means = 0.0, []
+        for gradient in gradients:
+            v = beta2 * v + (1 - beta2) * gradient**2
+            means.append(v)
+        squares = [gradient**2 for gradient in gradients]
+        largest, of_squares = ([max(values[: t + 1]) for t in range(len(values))] for values in (means, squares))
+        known = {
+            "this is Adam's own v, which shrinks again": means,
+            "this is the largest squared gradient; take the largest mean": of_squares,
+            "this is the root already": [v**0.5 for v in largest],
+        }
+        expect("the list of numbers", answer(list(gradients), beta2), largest, known, 1e-12)
+
+
+def grade_16c_1(answer: Answer) -> None:
+    """Token by token, in a loop, on sentences whose padding is right, wrong and random."""
+    generator = torch.Generator().manual_seed(0)
+    cases = [([[1, 0], [1, 0]], [1, 2], 1), ([[1, 1, 0], [1, 0, 1], [0, 1, 1]], [2, 3, 3], 2)]
+    cases.append(([[1, 1, 0, 1], [1, 0, 0, 1], [1, 1, 1, 0], [0, 0, 1, 0]], [1, 2, 3, 4], 2))
+    for b, n, trained in ((8, 6, 3), (20, 12, 7)):
+        lengths = torch.randint(1, n + 1, (b,), generator=generator)
+        lengths[0], lengths[1] = 1, n
+        cases.append((torch.randint(2, (b, n), generator=generator).tolist(), lengths.tolist(), trained))
+    for rows, sizes, trained in cases:
+        counted: list[list[int]] = [[], [], []]
+        padded: list[list[int]] = [[], [], []]
+        for row, size in zip(rows, sizes):
+            for position, correct in enumerate(row):
+                place = 0 if size <= trained else 1 if position < trained else 2
+                padded[place].append(correct)
+                if position < size:
+                    counted[place].append(correct)
+        right, with_padding = ([sum(numbers) / len(numbers) for numbers in part] for part in (counted, padded))
+        found = answer(torch.tensor(rows, dtype=torch.bool), torch.tensor(sizes), trained)
+        claim("it is three numbers", isinstance(found, tuple | list) and len(found) == 3)
+        parts = "in short sentences", "at trained positions of longer sentences", "at positions beyond"
+        for place, part in enumerate(parts):
+            expect(f"what is right {part}", found[place], right[place], {"padding counts": with_padding[place]}, 1e-6)

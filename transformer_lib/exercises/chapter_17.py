@@ -1,13 +1,18 @@
-# Generated from chapters/17_multi30k.md: edit it there and `make export`, or here and `make sync`.
+# Generated from chapters/17_multi30k.md and 2 more: edit it there and `make export`, or here and `make sync`.
 
-"""The graders of the chapter on real sentences."""
+"""The graders of chapter 17 and its pages in depth."""
 
 import random
+from fractions import Fraction
+from statistics import pvariance, variance
 
-from transformer_lib.exercises import Answer, Checks, close
+import torch
+
+from transformer_lib.exercises.grading import Answer, claim, expect
+from transformer_lib.exercises.grading import random as random_numbers
 
 
-def grade_17_1(answer: Answer) -> Checks:
+def grade_17_1(answer: Answer) -> None:
     """Small cases by hand, then sums over columns."""
     generator = random.Random(1)
     small = [(1, 2), (3, 10)], [(2, 2), (1, 10)]  # by sentences B is ahead; by sums A is
@@ -16,18 +21,24 @@ def grade_17_1(answer: Answer) -> Checks:
         ([(3, 10)], [(2, 4)], [[0]], 0.0),
         (*small, [[0, 1]], 1.0), (*small, [[0, 0, 1]], 0.0), (*small, [[0, 1], [0, 0, 1], [1, 1], [0, 0]], 0.5),
     ]  # fmt: skip
-    for a, b, draws, expected in cases:
-        yield f"the proportion is {expected}", close(answer(list(a), list(b), draws), expected, 1e-9)
     a, b = ([(generator.randint(0, most), most) for most in generator.choices(range(5, 30), k=20)] for _ in "ab")
     draws = [generator.choices(range(20), k=20) for _ in range(50)]
     ahead = 0
     for draw in draws:
         (shared_a, all_a), (shared_b, all_b) = ([sum(system[k][n] for k in draw) for n in (0, 1)] for system in (a, b))
         ahead += shared_a * all_b > shared_b * all_a
-    yield f"the proportion is {ahead / 50}", close(answer(a, b, draws), ahead / 50, 1e-9)
+
+    def mean(system: list[tuple[int, int]], draw: list[int]) -> Fraction:
+        return sum((Fraction(*system[k]) for k in draw), Fraction(0)) / len(draw)
+
+    cases.append((a, b, draws, ahead / 50))
+    for a, b, draws, expected in cases:
+        by_sentence = sum(mean(a, draw) > mean(b, draw) for draw in draws) / len(draws)
+        known = {"this compares means of the sentences' scores; add the counts up first": by_sentence}
+        expect("the proportion", answer(list(a), list(b), draws), expected, known)
 
 
-def grade_17_2(answer: Answer) -> Checks:
+def grade_17_2(answer: Answer) -> None:
     """By hand, then lists of different lengths, then by the definition."""
     generator = random.Random(3)
     cases: list[tuple[list[float], list[float], float, float]] = [
@@ -44,6 +55,84 @@ def grade_17_2(answer: Answer) -> Checks:
     )
     cases += [(plain, changed, means[1] - means[0], squared**0.5)]
     for first, second, difference, error in cases:
-        pair = difference, error
-        holds = close(answer(list(first), list(second)), pair, 1e-9)
-        yield f"the difference is {difference:.4g} and its standard error {error:.4g}", holds
+        found = answer(list(first), list(second))
+        claim("it returns a pair", isinstance(found, tuple | list) and len(found) == 2)
+        expect(
+            "the difference",
+            found[0],
+            difference,
+            {"the sign is the other way round: changed minus plain": -difference},
+        )
+        known = {
+            "the variance divides by n - 1, not by n": (pvariance(first) / len(first) + pvariance(second) / len(second))
+            ** 0.5,
+            "the mean of plain is uncertain as well": (variance(second) / len(second)) ** 0.5,
+            "this is the square of the standard error": error**2,
+        }
+        expect("the standard error", found[1], error, known)
+
+
+def grade_17c_1(answer: Answer) -> None:
+    """Rows sum to one, and every entry is the mean of sums."""
+    generator = torch.Generator().manual_seed(0)
+    for target_word, source_word in (([0], [0]), ([0], [0, 1]), ([0], [0, 0, 1]), ([0, 0, 1], [0, 1]),
+                                     ([0, 1, 1, 2], [0, 0, 0, 1, 2, 2])):  # fmt: skip
+        weights = torch.rand(len(target_word), len(source_word), generator=generator, dtype=torch.float64)
+        weights /= weights.sum(dim=1, keepdim=True)
+        expected = torch.zeros(max(target_word) + 1, max(source_word) + 1, dtype=torch.float64)
+        for i, t in enumerate(target_word):
+            for j, s in enumerate(source_word):
+                expected[t, s] += weights[i, j] / target_word.count(t)
+        sizes = torch.tensor([float(source_word.count(word)) for word in range(max(source_word) + 1)])
+        rows = torch.tensor([float(target_word.count(word)) for word in range(max(target_word) + 1)])[:, None]
+        known = {
+            "the weights on the tokens of a source word are added up, not averaged": expected / sizes,
+            "the weights of the tokens of a target word are averaged, not added up": expected * rows,
+            "sums and means are exchanged": expected * rows / sizes,
+            "this is the transpose: rows are target words": expected.T,
+        }
+        expect(
+            "the weights between words", answer(weights.clone(), list(target_word), list(source_word)), expected, known
+        )
+
+
+def grade_17c_2(answer: Answer) -> None:
+    """Channel by channel: those of the head are left out of all three blocks, and of the output's columns."""
+    for d, heads, head in ((2, 2, 0), (2, 2, 1), (6, 3, 1), (8, 4, 3)):
+        in_weight, out_weight, width = random_numbers(3 * d, d), random_numbers(d, d, seed=1), d // heads
+        stay = [channel for channel in range(d) if channel // width != head]
+        rows = [block * d + channel for block in range(3) for channel in stay]
+        given = answer(in_weight.clone(), out_weight.clone(), heads, head)
+        claim("it returns a pair", isinstance(given, tuple | list) and len(given) == 2)
+        one_slice = in_weight[[row for row in range(3 * d) if row // (3 * width) != head]]
+        known = {"a head has rows in all three blocks, not in one slice": one_slice}
+        expect("the smaller in_weight", given[0], in_weight[rows], known)
+        known = {"a head's channels are columns of out_weight, not rows": out_weight[stay]}
+        expect("the smaller out_weight", given[1], out_weight[:, stay], known)
+
+
+def grade_17d_1(answer: Answer) -> None:
+    """Against the definition, bin by bin."""
+    generator = random.Random(0)
+    cases: list[tuple[list[float], list[bool], int]] = [
+        ([0.75], [True], 1), ([0.75, 0.75], [True, False], 1), ([0.5, 0.25], [True, True], 2), ([1.0], [False], 4),
+        ([0.5, 0.4], [False, True], 2), ([1.0, 0.9], [False, True], 2),
+        ([0.9, 0.9, 0.9, 0.9, 0.5], [True, True, False, True, True], 10),
+    ]  # fmt: skip
+    cases += [([generator.random() for _ in range(40)], [generator.random() < 0.6 for _ in range(40)], 8)]
+    for confidence, right, bins in cases:
+        expected, gaps = 0.0, []
+        for place in range(bins):
+            inside = [n for n, c in enumerate(confidence) if c * bins // 1 == place or (c == 1 and place == bins - 1)]
+            if inside:
+                gaps.append(abs(sum(right[n] - confidence[n] for n in inside)) / len(inside))
+                expected += len(inside) / len(right) * gaps[-1]
+        known = {
+            "each guess is compared with its own outcome; compare the means of a bin": sum(
+                abs(r - c) for r, c in zip(right, confidence)
+            )
+            / len(right),
+            "every bin weighs the same; one with more guesses weighs more": sum(gaps) / len(gaps),
+            "all guesses are in one bin": abs(sum(right) - sum(confidence)) / len(right),
+        }
+        expect("the calibration error", answer(list(confidence), list(right), bins), expected, known)

@@ -2,7 +2,7 @@
 
 """The graders of the appendix on files."""
 
-from transformer_lib.exercises import Answer, Checks
+from transformer_lib.exercises.grading import Answer, claim
 
 
 class _Folder:
@@ -45,7 +45,7 @@ class _Folder:
         return {content for names in self.stored for content in self.contents.get(names.get(name, -1), {None})}
 
 
-def grade_B_1(answer: Answer) -> Checks:
+def grade_B_1(answer: Answer) -> None:
     """The power fails after each step, in every way it can."""
     for name, data in (("a", "x"), ("notes.txt", "new")):
         steps = list(answer(name, data))
@@ -55,17 +55,17 @@ def grade_B_1(answer: Answer) -> Checks:
                 folder.do(*step)
                 bad = sorted(folder.left(name) - {old, data}, key=str)
                 where = f"with {before} at the start, a power cut after step {number}"
-                yield f"{where} leaves the old content or the new, and not {bad[0] if bad else ''!r}", not bad
-            yield f"with {before} at the start, the new content is safe in the end", folder.left(name) == {data}
-            yield f"only {name!r} is left, and not {sorted(folder.names)}", list(folder.names) == [name]
+                claim(f"{where} leaves the old content or the new, and not {bad[0] if bad else ''!r}", not bad)
+            claim(f"with {before} at the start, the new content is safe in the end", folder.left(name) == {data})
+            claim(f"only {name!r} is left, and not {sorted(folder.names)}", list(folder.names) == [name])
 
 
-def grade_B_2(answer: Answer) -> Checks:
+def grade_B_2(answer: Answer) -> None:
     """Every bit, every exchange of neighbours."""
     for data in (b"", b"a", b"ab", bytes(range(60, 120))):
         seal = answer(data)
-        yield "a seal is 1 to 64 bytes", isinstance(seal, bytes) and 1 <= len(seal) <= 64
-        yield "the same bytes have the same seal", answer(data) == seal
+        claim("a seal is 1 to 64 bytes", isinstance(seal, bytes) and 1 <= len(seal) <= 64)
+        claim("the same bytes have the same seal", answer(data) == seal)
         damaged = {"a zero appended": data + b"\0"}
         if data:
             damaged["the last byte lost"] = data[:-1]
@@ -76,4 +76,4 @@ def grade_B_2(answer: Answer) -> Checks:
         for n in range(len(data) - 1):
             damaged[f"bytes {n} and {n + 1} exchanged"] = data[:n] + data[n : n + 2][::-1] + data[n + 2 :]
         for damage, other in damaged.items():
-            yield f"{damage} changes the seal", answer(other) != seal
+            claim(f"{damage} changes the seal", answer(other) != seal)

@@ -1,10 +1,12 @@
 # Generated from chapters/00b_sources.md: edit it there and `make export`, or here and `make sync`.
 
-"""What the graders of the reader's own parts have in common: what is right, and which wrong answer was given."""
+"""What graders have in common: what is right, and which wrong answer was given."""
 
+import math
 import traceback
 from collections.abc import Callable, Mapping
 from itertools import permutations
+from numbers import Real
 from types import ModuleType
 from typing import Any, NamedTuple
 
@@ -14,9 +16,128 @@ from torch import Tensor, nn
 from transformer_lib.checks.report import Report
 from transformer_lib.files import one_line
 
+Answer = Callable[..., Any]
+
 
 class Wrong(Exception):
     """What is wrong with an answer, as a sentence about it."""
+
+
+def claim(text: str, holds: object) -> None:
+    """Raise `Wrong` unless a property, in words, holds."""
+    if not holds:
+        raise Wrong(f"it should hold that {text}")
+
+
+def expect(what: str, found: Any, right: Any, wrong: Mapping[str, Any] = {}, tolerance: float = 1e-9) -> None:
+    """Raise `Wrong` if a value is not the right one; if it is a wrong one that is known, with the sentence for that."""
+    if same(found, right, tolerance):
+        return
+    for sentence, value in wrong.items():
+        if same(found, value, tolerance) and not same(value, right, tolerance):
+            raise Wrong(sentence)
+    if type(found) is not type(right) and same(plain(found), plain(right), tolerance):
+        kinds = f"got {kind_of(found)}, expected {kind_of(right)}"
+        raise Wrong(f"{what}: the values are right, the type is wrong: {kinds}")
+    if isinstance(right, Tensor):
+        if not isinstance(found, Tensor):
+            missing = ": is a return missing?" if found is None else ""
+            raise Wrong(f"{what} should be a tensor; it is of type {type(found).__name__}{missing}")
+        if found.shape != right.shape:
+            shapes = f"should have shape {tuple(right.shape)}; it has {tuple(found.shape)}"
+            raise Wrong(f"{what} {shapes}{alike(found, right, tolerance)}")
+        if right.dtype == torch.bool and found.dtype != torch.bool:
+            raise Wrong(f"{what} should be boolean; its dtype is {found.dtype}")
+        if right.dtype == torch.bool:
+            count = f"{(found != right).sum().item()} of its {right.numel()} values are wrong"
+            raise Wrong(f"{what}: {count}{alike(found, right, tolerance)}")
+        error = (found.double() - right.double()).abs().max().item()
+        rounded = found.dtype != right.dtype and (error < 1e-4 or found.dtype not in (torch.float32, torch.float64))
+        kind = f", in {found.dtype} instead of {right.dtype}" if rounded else ""
+        raise Wrong(f"{what}: wrong by up to {error:.2g}{kind}{alike(found, right, tolerance)}")
+    if isinstance(found, list) and isinstance(right, list) and len(found) == len(right) > 10:
+        found, right = next((a, b) for a, b in zip(found, right) if a != b)
+    told = [f"{show(value):.80}" for value in (right, found)]
+    if told[0] == told[1]:
+        told = [f"{value!r:.80}" for value in (right, found)]
+    types = "" if type(found) is type(right) else f"; expected {type(right).__name__}, got {type(found).__name__}"
+    raise Wrong("{} should be {}; it is {}{}".format(what, *told, types))
+
+
+def alike(found: Tensor, right: Tensor, tolerance: float) -> str:
+    """What a wrong tensor has in common with the right one, to be said after a sentence; "" if nothing is seen."""
+    for axes in permutations(range(found.dim()), found.dim()):
+        if same(found.permute(axes), right, tolerance):
+            return f" (its axes are in another order: permute{axes} of it would be right)"
+    if found.numel() == right.numel() and same(found.reshape(right.shape), right, tolerance):
+        return " (its numbers are right, only the shape is not)"
+    if found.shape != right.shape or not right.dim():
+        return ""
+    for axis in range(right.dim()):
+        if same(found.flip(axis), right, tolerance):
+            return f" (axis {axis} runs backwards)"
+    good = [i for i, (one, other) in enumerate(zip(found, right)) if same(one, other, tolerance)]
+    if 2 * len(good) >= len(right):
+        return f" (right at {good[:9]} of its first axis, {len(right)} long)"
+    times = (found.double() * right).sum() / right.double().square().sum()
+    factor = f" (each number is {times:.3g} times what it should be)"
+    return factor if right.dtype != torch.bool and same(found, times * right, tolerance) else ""
+
+
+def same(found: Any, right: Any, tolerance: float = 1e-9) -> bool:
+    """Whether a value is the right one, of its shape and kind; a tensor without axes is a number, a list a tuple."""
+    found, right = (x.item() if isinstance(x, Tensor) and not x.shape else x for x in (found, right))
+    if isinstance(right, Tensor):
+        if (
+            not isinstance(found, Tensor)
+            or found.shape != right.shape
+            or (found.dtype == torch.bool) != (right.dtype == torch.bool)
+        ):
+            return False
+        return torch.allclose(found.double(), right.double(), rtol=0, atol=tolerance, equal_nan=True)
+    if isinstance(right, list | tuple):
+        alike = isinstance(found, list) or (isinstance(found, tuple) and isinstance(right, tuple))
+        return alike and len(found) == len(right) and all(same(*pair, tolerance) for pair in zip(found, right))
+    if all(isinstance(x, int | float) and not isinstance(x, bool) for x in (found, right)):
+        return math.isclose(found, right, rel_tol=0, abs_tol=tolerance) or (math.isnan(found) and math.isnan(right))
+    return type(found) is type(right) and bool(found == right)
+
+
+def plain(value: Any) -> Any:
+    """Tensors, arrays and numbers of any type as Python's, and sequences as lists."""
+    value = value.tolist() if hasattr(value, "tolist") else value
+    if isinstance(value, list | tuple | range):
+        return [plain(item) for item in value]
+    return float(value) if isinstance(value, Real) else value
+
+
+def kind_of(value: Any) -> str:
+    """The type of a value, and of what it holds, in words."""
+    if isinstance(value, list | tuple):
+        inner = " and ".join(dict.fromkeys(map(kind_of, value)))
+        return type(value).__name__ + (f" of {inner}" if inner else "")
+    if isinstance(value, Tensor):
+        return f"tensor of {str(value.dtype).removeprefix('torch.')}"
+    return f"{type(value).__module__}.{type(value).__name__}".removeprefix("builtins.")
+
+
+def show(value: Any) -> str:
+    """A value in one short line."""
+    if isinstance(value, Tensor):
+        if value.numel() > 12:
+            return f"a tensor of shape {tuple(value.shape)}"
+        return show(value.tolist())
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    if isinstance(value, list | tuple):
+        left, right = "[]" if isinstance(value, list) else "()"
+        comma = "," * (left == "(" and len(value) == 1)
+        return left + ", ".join(show(item) for item in value) + comma + right
+    if callable(value) and hasattr(value, "__name__"):
+        return value.__name__.replace("<lambda>", "a function")
+    text, _, more = repr(value).partition("\n")
+    text += "…)" if more else ""  # a module's text has many lines
+    return text if len(text) <= 60 else text[:57] + "…"
 
 
 class Unfinished(Exception):
@@ -83,71 +204,6 @@ def in_words(error: BaseException, mine: ModuleType) -> str:
     place = f" (line {lines[-1]})" if lines else ""
     known = [words for raw, words in RAW.items() if raw in str(error)]
     return (known[0].replace("{}", one_line(error)) if known else f"it raised {one_line(error)}") + place
-
-
-def same(found: Any, right: Any, tolerance: float) -> bool:
-    """Whether a value is the right one: of its type, and a tensor of its shape and kind of numbers, too."""
-    if isinstance(right, Tensor):
-        if (
-            not isinstance(found, Tensor)
-            or found.shape != right.shape
-            or (found.dtype == torch.bool) != (right.dtype == torch.bool)
-        ):
-            return False
-        return torch.allclose(found.double(), right.double(), rtol=0, atol=tolerance, equal_nan=True)
-    if isinstance(right, float):
-        return isinstance(found, float | int) and abs(found - right) <= tolerance
-    return bool(type(found) is type(right) and found == right)
-
-
-def alike(found: Tensor, right: Tensor, tolerance: float) -> str:
-    """What a wrong tensor has in common with the right one, to be said after a sentence; "" if nothing is seen."""
-    for axes in permutations(range(found.dim()), found.dim()):
-        if same(found.permute(axes), right, tolerance):
-            return f" (its axes are in another order: permute{axes} of it would be right)"
-    if found.numel() == right.numel() and same(found.reshape(right.shape), right, tolerance):
-        return " (its numbers are right, only the shape is not)"
-    if found.shape != right.shape or not right.dim():
-        return ""
-    for axis in range(right.dim()):
-        if same(found.flip(axis), right, tolerance):
-            return f" (axis {axis} runs backwards)"
-    good = [i for i, (one, other) in enumerate(zip(found, right)) if same(one, other, tolerance)]
-    if 2 * len(good) >= len(right):
-        return f" (right at {good[:9]} of its first axis, {len(right)} long)"
-    times = (found.double() * right).sum() / right.double().square().sum()
-    factor = f" (each number is {times:.3g} times what it should be)"
-    return factor if right.dtype != torch.bool and same(found, times * right, tolerance) else ""
-
-
-def expect(what: str, found: Any, right: Any, wrong: Mapping[str, Any] = {}, tolerance: float = 1e-9) -> None:
-    """Raise `Wrong` if a value is not the right one; if it is a wrong one that is known, with the sentence for that."""
-    if same(found, right, tolerance):
-        return
-    for sentence, value in wrong.items():
-        if same(found, value, tolerance) and not same(value, right, tolerance):
-            raise Wrong(sentence)
-    if isinstance(right, Tensor):
-        if not isinstance(found, Tensor):
-            missing = ": is a return missing?" if found is None else ""
-            raise Wrong(f"{what} should be a tensor; it is of type {type(found).__name__}{missing}")
-        if found.shape != right.shape:
-            shapes = f"should have shape {tuple(right.shape)}; it has {tuple(found.shape)}"
-            raise Wrong(f"{what} {shapes}{alike(found, right, tolerance)}")
-        if right.dtype == torch.bool and found.dtype != torch.bool:
-            raise Wrong(f"{what} should be boolean; its dtype is {found.dtype}")
-        if right.dtype == torch.bool:
-            count = f"{(found != right).sum().item()} of its {right.numel()} values are wrong"
-            raise Wrong(f"{what}: {count}{alike(found, right, tolerance)}")
-        error = (found.double() - right.double()).abs().max().item()
-        rounded = found.dtype != right.dtype and (error < 1e-4 or found.dtype not in (torch.float32, torch.float64))
-        kind = f", in {found.dtype} instead of {right.dtype}" if rounded else ""
-        raise Wrong(f"{what}: wrong by up to {error:.2g}{kind}{alike(found, right, tolerance)}")
-    if isinstance(found, list) and isinstance(right, list) and len(found) == len(right) > 10:
-        found, right = next((a, b) for a, b in zip(found, right) if a != b)
-    told = (f"{value:.4g}" if isinstance(value, float) else f"{value!r:.80}" for value in (right, found))
-    types = "" if type(found) is type(right) else f"; expected {type(right).__name__}, got {type(found).__name__}"
-    raise Wrong("{} should be {}; it is {}{}".format(what, *told, types))
 
 
 def random(*shape: int, seed: int = 0) -> Tensor:
