@@ -42,9 +42,9 @@ def grade_17_2(answer: Answer) -> None:
     """By hand, then lists of different lengths, then by the definition."""
     generator = random.Random(3)
     cases: list[tuple[list[float], list[float], float, float]] = [
-        ([1.0, 3.0], [2.0, 4.0], 1.0, 2**0.5),
         ([2.0, 2.0], [2.0, 2.0], 0.0, 0.0),
         ([1.0, 3.0], [5.0, 5.0, 5.0], 3.0, 1.0),
+        ([1.0, 3.0], [2.0, 4.0], 1.0, 2**0.5),
         ([1.0, 2.0, 3.0], [0.0, 4.0], 0.0, (1 / 3 + 4) ** 0.5),
     ]
     plain, changed = ([generator.gauss(1.6, 0.1) for _ in range(n)] for n in (5, 8))
