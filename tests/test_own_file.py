@@ -17,6 +17,7 @@ from reach import code_of, reached
 from transformer_lib import __main__ as command_line
 from transformer_lib.architecture import architecture
 from transformer_lib.exercises import grade, own_file
+from transformer_lib.exercises.grading import mistakes
 from transformer_lib.files import InputError
 from transformer_lib.translation import Translator
 
@@ -52,6 +53,19 @@ def test_a_plausible_wrong_answer_is_told_what_it_did(tmp_path, name, old, new, 
     assert text != SOLUTION
     said = verdict(tmp_path, text, name)
     assert re.search(f"^failed: .*({words})", said), said
+
+
+@pytest.mark.parametrize("name", sorted({name for name, *_ in mistakes()}))
+def test_known_mistakes_are_told_in_their_own_words(tmp_path, name):
+    """Or in those of a mistake above them in the table, which gives the same."""
+    (own,) = [code for _, part, code in own_file.parts() if part == name]
+    before = set()
+    for _, old, new, sentence in (row for row in mistakes() if row[0] == name):
+        before.add(sentence)
+        said = verdict(tmp_path, SOLUTION.replace(own, own.replace(old, new)), name)
+        assert said.startswith("failed: "), (new, said)
+        told = [sentence for sentence in before if sentence in said]
+        assert told or "the model is " in said or "max_length" in said, (new, said)
 
 
 @pytest.mark.parametrize("solved", [True, False], ids=["solution", "another style"])

@@ -113,6 +113,8 @@ class Transformer(nn.Module):
         self.src, self.tgt = nn.Embedding(source_vocab_size, d_model), nn.Embedding(target_vocab_size, d_model)
         self.enc = nn.ModuleList([EncoderLayer(d_model, num_heads, d_ff, dropout) for _ in range(num_layers)])
         self.dec = nn.ModuleList([DecoderLayer(d_model, num_heads, d_ff, dropout) for _ in range(num_layers)])
+        for table in (self.src, self.tgt):
+            table.weight.data.normal_(0, d_model**-0.5)
         self.register_buffer("table", sinusoidal_table(512, d_model), persistent=False)
         self.out, self.drop = nn.Linear(d_model, target_vocab_size), nn.Dropout(dropout)
 
@@ -167,7 +169,7 @@ def training_step(model, optimizer, source, target, pad_id, rate):
 
 @torch.no_grad()
 def greedy(model, source, bos_id, eos_id, max_length):
-    sentence = torch.tensor([[bos_id]])
+    sentence = torch.tensor([[bos_id]], device=source.device)
     for _ in range(max_length):
         sentence = torch.cat([sentence, model(source, sentence)[:, -1:].argmax(-1)], dim=1)
         if sentence[0, -1] == eos_id:
@@ -183,7 +185,7 @@ def beam_search(model, source, bos_id, eos_id, max_length, beam_size=5, length_p
         new = []
         for total, tokens, over in beams:
             if not over:
-                logs = model(source, torch.tensor([tokens]))[0, -1].double().log_softmax(-1)
+                logs = model(source, torch.tensor([tokens], device=source.device))[0, -1].double().log_softmax(-1)
                 new += [(total + logs[i].item(), [*tokens, i], i == eos_id) for i in range(len(logs))]
         beams = done + sorted(new, key=lambda beam: -beam[0])[: beam_size - len(done)]
     over = [beam for beam in beams if beam[2]] or beams

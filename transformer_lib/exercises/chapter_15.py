@@ -7,9 +7,10 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.utils.flop_counter import FlopCounterMode
 
 from transformer_lib.checks import Adapted, check_transformer
-from transformer_lib.exercises.grading import Answer, claim, expect, random, same
+from transformer_lib.exercises.grading import Answer, Wrong, claim, expect, no_plain_list, random, same
 
 
 def grade_15_1(answer: Answer) -> None:
@@ -19,13 +20,25 @@ def grade_15_1(answer: Answer) -> None:
         def extend(model: nn.Module, tokens: torch.Tensor, cache: Any = None) -> Any:
             return model(tokens, cache)
 
-        model = answer(vocab_size)
-        if not isinstance(model, nn.Module):
-            raise TypeError(f"expected a module; got {type(model).__name__}")
-        return Adapted(model, lambda model, tokens: model(tokens)[0], extend=extend)
+        return Adapted(answer(vocab_size), lambda model, tokens: model(tokens)[0], extend=extend)
 
-    for finding in check_transformer(build, family="decoder", training=False).findings:
-        claim(f"`check` finds *{finding.name}* ({finding.evidence})", finding.verdict != "fail")
+    model, tokens = answer(29), torch.arange(20)[None]
+    if not isinstance(model, nn.Module):
+        raise TypeError(f"expected a module; got {type(model).__name__}")
+    no_plain_list(model)
+    answered = model(tokens)
+    claim("it returns two things, the logits and a cache", isinstance(answered, tuple | list) and len(answered) == 2)
+    shape = "the logits have shape (batch, new, vocabulary): one row for each new token"
+    claim(shape, isinstance(answered[0], torch.Tensor) and answered[0].shape == (1, 20, 29))
+    for fault in check_transformer(build, family="decoder", training=False).faults:
+        raise Wrong(f"`check`: *{fault.name}* fails{fault.cause and '; likely, '}{fault.cause} ({fault.evidence})")
+    cache = model(tokens[:, :-1])[1]
+    with FlopCounterMode(display=False) as whole:
+        model(tokens)
+    with FlopCounterMode(display=False) as step:
+        model(tokens[:, -1:], cache)
+    spared = step.get_total_flops() < 0.45 * whole.get_total_flops()
+    claim("one token with a cache costs less than half of the whole text (else old tokens are computed again)", spared)
 
 
 def grade_15_2(answer: Answer) -> None:

@@ -2,11 +2,13 @@
 
 """What graders have in common: what is right, and which wrong answer was given."""
 
+import inspect
 import math
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from itertools import permutations
 from numbers import Real
+from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
 
@@ -14,6 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from transformer_lib.checks.report import Report
+from transformer_lib.exercises import solved
 from transformer_lib.files import one_line
 
 Answer = Callable[..., Any]
@@ -186,6 +189,8 @@ RAW = {  # what an error of Python or PyTorch says, and what it comes from; {} =
     "of them another than was meant? ({})",
     "is invalid for input of size": "that shape does not hold as many numbers: take the sizes from x.shape ({})",
     "' object has no attribute '": "something is used that is not there: is it made in __init__, as self.…? ({})",
+    "'function' object has no attribute": "it uses more of the model than model(source, tokens)",
+    "selected index k out of range": "topk asks for more tokens than there are: min(beam_size, log_probs.size(-1))",
 }
 
 
@@ -205,6 +210,65 @@ def in_words(error: BaseException, mine: ModuleType) -> str:
     place = f" (line {lines[-1]})" if lines else ""
     known = [words for raw, words in RAW.items() if raw in str(error)]
     return (known[0].replace("{}", one_line(error)) if known else f"it raised {one_line(error)}") + place
+
+
+def variant(name: str, old: str, new: str) -> Any:
+    """A part of the solution, with one text in the place of another."""
+    code, space = inspect.getsource(getattr(solved, name)), dict(vars(solved))
+    if old not in code:
+        raise ValueError(f"the solution's {name} should contain {old}")
+    exec(code.replace(old, new), space)
+    return space[name]
+
+
+Cases = Callable[[Any], Iterator[tuple[str, Any]]]  # of a function: the names and values of what it gives
+
+
+def gives(function: Any, cases: Cases, found: list[tuple[str, Any]], raised: Exception | None) -> bool:
+    """Whether a function gives these values, and then this error, if any."""
+    rest = iter(found)
+    try:
+        for _, value in cases(function):
+            have = next(rest, None)
+            if have is None or not same(have[1], value, 1e-9):
+                return False
+    except Exception as error:
+        return next(rest, None) is None and repr(error) == repr(raised)
+    return raised is None
+
+
+def mistakes() -> list[list[str]]:
+    """Known mistakes: the part, a text of the solution, the text that makes the mistake, and a sentence about it."""
+    rows = Path(__file__).with_name("mistakes.tsv").read_text("utf-8").splitlines()[1:]
+    return [row.replace("\\n", "\n").split("\t") for row in rows]
+
+
+def as_solved(mine: ModuleType, name: str, cases: Cases, step: str = "") -> None:
+    """Raise `Wrong` unless a function of the reader's gives what the solution's gives.
+
+    The sentence is that of the first known mistake with which the solution gives all that the reader's function gives,
+    or the same error. step: how the sentence begins.
+    """
+    found: list[tuple[str, Any]] = []
+    raised = None
+    try:
+        found.extend(cases(getattr(mine, name)))  # up to an error
+    except (NotImplementedError, Wrong):
+        raise
+    except Exception as error:
+        raised = error
+    right = list(cases(getattr(solved, name)))
+    if raised is None and gives(getattr(solved, name), cases, found, None):
+        return
+    for part, old, new, sentence in mistakes():
+        if part == name and gives(variant(name, old, new), cases, found, raised):
+            raise Wrong(step + sentence)
+    if raised is not None:
+        raise raised
+    for (what, have), (_, value) in zip(found, right):
+        if isinstance(have, list) and have and have != value and have[: len(value) or 1] == value[: len(have)]:
+            raise Wrong(f"{step}{what} ends after {len(have)} tokens; it should end after {len(value)}")
+        expect(step + what, have, value)
 
 
 def random(*shape: int, seed: int = 0) -> Tensor:
@@ -294,23 +358,48 @@ def all_used(module: nn.Module, *inputs: Tensor) -> None:
         raise Wrong(f"{idle[0]} is made, but forward never uses it")
 
 
+def no_plain_list(model: nn.Module) -> None:
+    """Raise `Wrong` if modules stand in a list or tuple, where their parameters are not found."""
+    for name, value in ((name, value) for module in model.modules() for name, value in vars(module).items()):
+        if isinstance(value, list | tuple) and any(isinstance(each, nn.Module) for each in value):
+            raise Wrong(f"{name} is a plain list, which hides its layers from the optimiser: use nn.ModuleList")
+
+
 def matrices(module: nn.Module) -> int:
     """How many numbers the matrices of a module hold."""
     return sum(parameter.numel() for parameter in module.parameters() if parameter.dim() > 1)
 
 
 class Bigrams(nn.Module):
-    """A model for graders: logits that depend on the last token and on how many there are."""
+    """A model for graders: logits that depend on the last token and on how many there are, up to `limit`."""
 
-    def __init__(self, size: int, seed: int, scale: float = 1.0) -> None:
+    def __init__(self, seed: int, scale: float, source: Tensor, limit: int, beyond: str) -> None:
         super().__init__()
-        table = scale * random(12, size, size, seed=seed)  # by length and last token
-        table[..., 0] -= 20  # padding is never chosen, forbidden or not
-        self.pad_id, self.table, self.offset = 0, nn.Parameter(table), nn.Parameter(torch.zeros(size).double())
-        self.read: list[Tensor] = []
+        self.table = nn.Parameter(scale * random(12, 7, 7, seed=seed))
+        self.offset = nn.Parameter(torch.zeros(7).double())
+        self.source, self.limit, self.beyond = source.clone(), limit, beyond
+        self.modes: list[bool] = []
 
     def forward(self, source: Tensor, target: Tensor) -> Tensor:
-        """Logits (batch, m, V)."""
-        self.read.append(target.clone())
+        """Logits (batch, m, 7); `Wrong` if it is given anything but the source and tokens that begin with 5."""
+        self.modes += [self.training] * len(target)
+        if target.device != source.device:
+            raise Wrong("what it gives the model is not on the device of the source: torch.tensor(…, device=…)")
+        if not len(target):
+            raise Wrong("the model is called with no hypothesis at all: stop when none is live")
+        if len(self.modes) > 200:
+            raise Wrong("the search keeps more and more hypotheses: only the beam_size best candidates go on")
+        if target.dim() != 2:
+            raise Wrong(f"the model is given a target of shape {tuple(target.shape)}; it takes (batch, length)")
+        if len(source) not in (1, len(target)):
+            raise Wrong(f"the model is given {len(source)} sources and {len(target)} targets: cut tokens, [:, :-1]")
+        if target.shape[1:] == self.source.shape[1:] and (target == self.source).all():
+            raise Wrong("source and target are the wrong way round: model(source, target)")
+        if source.shape[1:] != self.source.shape[1:] or (source != self.source).any():
+            raise Wrong("the model is not given the whole source as it is")
+        if (target[:, :1] != 5).any() or not target.size(1):
+            raise Wrong(f"the model reads {target[0].tolist()}; it should read bos_id, 5, and all tokens that follow")
+        if target.size(1) > self.limit:
+            raise Wrong(self.beyond)
         places = torch.arange(target.size(1)) % 12
-        return self.table[places[None, :], target] + self.offset + 0 * source.sum()
+        return self.table[places, target] + 100 * self.offset
