@@ -130,7 +130,7 @@ def bench_tables() -> str:
     return "\n".join(bench_record(record) for record in records if record.exists())
 
 
-# --- the topics that the course must teach --------------------------------------------------------------------------------------------------
+# --- the topics that the course must teach ------------------------------------------------------------------------
 
 
 def rows(table: Path) -> list[dict[str, str]]:
