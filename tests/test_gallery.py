@@ -14,6 +14,7 @@ from transformer_lib.checks.components import ATTENTION, DECODER_LAYER, LAYER, M
 from transformer_lib.checks.model_under_test import ModelUnderTest
 from transformer_lib.checks.properties import FOLLOWS, PROPERTIES, TRAINED_PROPERTIES
 from transformer_lib.checks.reference_model import ReferenceModel
+from transformer_lib.checks.report import Finding
 from transformer_lib.checks.training_bugs import accumulate, accumulate_wrong
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -29,10 +30,15 @@ def examine(factory, seed=0):
 
 def test_every_case_has_a_place_in_the_chapter():
     assert {slug for slug, entry in CASES.items() if not entry.failing} == UNSEEN
-    text = (ROOT / "chapters" / "13_gallery.md").read_text(encoding="utf-8")
-    labels = set(re.findall(r"^\(room-([\w-]+)\)=$", text, re.MULTILINE))
-    assert labels == {*CASES, "accumulation", "averaged", "unshifted", "train-mode"}
-    assert text.count(")=\n### ") == 25
+    labels, headings = {}, 0
+    for page in ("13_gallery", "13a_cases"):
+        text = (ROOT / "chapters" / f"{page}.md").read_text(encoding="utf-8")
+        labels |= dict.fromkeys(re.findall(r"^\(room-([\w-]+)\)=$", text, re.MULTILINE), page)
+        headings += len(re.findall(r"^\(room-.*\)=\n### ", text, re.MULTILINE))
+    assert labels.keys() == {*CASES, "accumulation", "averaged", "unshifted", "train-mode"}
+    assert headings == 25
+    for slug, page in labels.items():  # a report leads there
+        assert Finding("", "fail", "", case=slug).page == f"{page}.html#room-{slug}"
 
 
 def test_cases_and_properties_that_others_name_exist():

@@ -407,7 +407,9 @@ class LayerUnderTest(ComponentUnderTest):
 @register_property(LAYER, "self-attention is not used, or its result is overwritten", "dead")
 def tokens_hear_each_other(layer: LayerUnderTest) -> Outcome:
     """Without a mask every token moves every output."""
-    return layer.more_than_rounding(layer.influences(None)[0], "the least that a token moves an output is")
+    return layer.more_than_rounding(
+        layer.influences(None)[0], "the least that a token moves an output is", "some token changes nothing"
+    )
 
 
 @register_property(LAYER, "the mask means the opposite, is not used, or is not handed on", "blind")
@@ -478,7 +480,9 @@ def memory_is_heard(layer: LayerUnderTest) -> Outcome:
         changed[:, j] = layer.randn(4, layer.d_model)
         after = layer(x, changed)
         moves += [max_difference(after[:, i], before[:, i]) for i in range(5)]
-    return layer.more_than_rounding(moves, "the least that a vector of the memory moves an output is")
+    return layer.more_than_rounding(
+        moves, "the least that a vector of the memory moves an output is", "some vector of the memory changes nothing"
+    )
 
 
 @register_property(

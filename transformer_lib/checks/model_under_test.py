@@ -84,12 +84,14 @@ class UnderTest:
         """Hold if nothing moves; the words say what may not."""
         return moved <= self.tolerance, f"{words} {self.describe(moved)}"
 
-    def more_than_rounding(self, moves: Iterable[float], words: str) -> Outcome:
-        """Hold if even the least move is one, and all are finite; the words say of what."""
+    def more_than_rounding(self, moves: Iterable[float], words: str, none: str = "") -> Outcome:
+        """Hold if even the least move is one, and all are finite; the words say of what, and what it means if not."""
         least, most = min(found := [*moves]), max(found)
         least_move = min(self.tolerance, 1e-5)  # in float32 the tolerance is wide, and rounding far below it
         if not math.isfinite(most):
             return False, f"{words} {self.describe(most)}"
+        if none and least <= least_move:
+            return False, f"{none} (at most {self.tolerance:.0e})"
         return least > least_move, f"{words} {f'{least:.2g}' if least > least_move else self.describe(least)}"
 
 

@@ -20,6 +20,10 @@ from transformer_lib.files import one_line, printable
 
 Outcome = tuple[bool, str] | tuple[bool, str, str]  # whether the property holds, the evidence, a cause that it shows
 Check = Callable[[Any], Outcome]
+ON_THE_MAIN_PAGE = frozenset(  # of the gallery; its other cases stand on a page in depth
+    "causal future unmasked blind reshape batch stale dead eval dropout scale one-layer twins target-padding "
+    "accumulation averaged".split()
+)
 KEEPS_A_GRAPH = "a call keeps tensors that have a graph"  # a finding that comes first, and from which nothing follows
 
 
@@ -86,7 +90,8 @@ class Finding:
     @property
     def page(self) -> str:
         """The page of the book that shows such a bug, with the place on it; empty if there is none."""
-        page = "13b_caches" if self.case.startswith("cache-") else "13_gallery"
+        here = "13_gallery" if self.case in ON_THE_MAIN_PAGE else "13a_cases"
+        page = "13b_caches" if self.case.startswith("cache-") else here
         return f"{page}.html#room-{self.case}" if self.case else ""
 
 

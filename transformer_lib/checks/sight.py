@@ -81,7 +81,9 @@ def present_seen(model: ModelUnderTest) -> Outcome:
     """
     table = _influence(model, model.inputs(), range(6), side=-1)
     moves = [move for place, row in table.items() for move in row[place : place + 2]]
-    outcome = model.more_than_rounding(moves, "the least that a target token moves logits that may see it is")
+    outcome = model.more_than_rounding(
+        moves, "the least that a target token moves logits that may see it is", "some target token changes nothing"
+    )
     late = [next((i for i, move in enumerate(row) if move > 0), 6) - place for place, row in table.items()]
     shifted = "the target is shifted inside, too: it comes shifted already, and must not be shifted twice"
     return (*outcome[:2], shifted) if min(late) > 0 and late[0] < 6 else outcome
@@ -157,7 +159,11 @@ def source_sensitivity(model: ModelUnderTest) -> Outcome:
             heard = {j: row[max(0, j - reach) : min(j + reach + 1, real)] for j, row in heard.items()}
         rows += heard.values()
     moves = [move for row in rows for move in row]
-    outcome = model.more_than_rounding(moves, "the least that one real source token moves the logits of a position is")
+    outcome = model.more_than_rounding(
+        moves,
+        "the least that one real source token moves the logits of a position is",
+        "some source token changes nothing",
+    )
     deaf = "some target positions do not hear all of the source: a causal mask on cross-attention"
     short = rows[:15]  # those of the first two lengths
     return outcome if min(map(max, short)) <= model.tolerance else (*outcome[:2], deaf)
@@ -221,7 +227,9 @@ def tokens_are_told_apart(model: ModelUnderTest) -> Outcome:
         rows[side][:, -1] = tokens
         logits = model(*rows).flatten(1).double()
         gaps.append((F.pdist(logits, math.inf).min() / logits.std()).item() if logits.isfinite().all() else math.inf)
-    return model.more_than_rounding(gaps, "the least that the logits for two tokens differ by is")
+    return model.more_than_rounding(
+        gaps, "the least that the logits for two tokens differ by is", "two tokens get the same logits"
+    )
 
 
 @register_property(SIGHT, "sentences are mixed: a wrong reshape, a mask of the wrong rank, a batch norm", "batch")
@@ -296,7 +304,9 @@ def positions_matter(model: ModelUnderTest) -> Outcome:
                 last = model(*beside(rows, side=-1))[:, -1]
                 moves[-1] = min(max_difference(swapped, last[0]) for swapped in last[2:])
                 deeper += moves[-1] > model.tolerance
-    outcome = model.more_than_rounding(moves, "the least that swapping two tokens moves what should hear it is")
+    outcome = model.more_than_rounding(
+        moves, "the least that swapping two tokens moves what should hear it is", "swapping two tokens changes nothing"
+    )
     if outcome[0] and deeper:
         return True, f"{outcome[1]}, but not in the first attention: are positions left out on purpose?"
     if outcome[0] and turned and min(turned) <= model.tolerance:
