@@ -117,7 +117,7 @@ def plan(data: Sentences, mine: str | None = None) -> tuple[str, dict[str, Any],
         preset, run = preset_for("small", device, **WHOLE), Path("runs", name)
     else:
         device = "cuda" if torch.cuda.is_available() else "cpu"
-        print(f"{device}: a shortened training, about a minute")
+        print(f"{device}: a shortened training, a few minutes")
         preset, run = preset_for("tiny", device, **SHORT), Path(tempfile.mkdtemp(), f"{name}-short")
     prepare_device(device, tf32=True)
     if mine:

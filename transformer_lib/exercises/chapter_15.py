@@ -1,4 +1,4 @@
-# Generated from chapters/15_variants.md and 2 more: edit it there and `make export`, or here and `make sync`.
+# Generated from chapters/15_variants.md and 3 more: edit it there and `make export`, or here and `make sync`.
 
 """The graders of chapter 15 and its pages in depth."""
 
@@ -71,7 +71,39 @@ def grade_15_2(answer: Answer) -> None:
         expect("the target", result[1], [*target, next(names)], last)
 
 
-def grade_15_3(answer: Answer) -> None:
+def grade_15a_1(answer: Answer) -> None:
+    """Pair j of the library is made of the channels j and j + d_k / 2; ours stands at 2j and 2j + 1."""
+    for d_k in (2, 4, 6, 16):
+        weight = random(d_k, 3)
+        order = [j + half for j in range(d_k // 2) for half in (0, d_k // 2)]
+        known = {
+            "even rows first, then odd ones: this turns our order into theirs": torch.cat([weight[0::2], weight[1::2]]),
+            "the pairs stand in our order, but each the other way round": weight[order]
+            .unflatten(0, (-1, 2))
+            .flip(1)
+            .flatten(0, 1),
+            "the order of the rows has not changed": weight,
+        }
+        expect("the reordered weight", answer(weight.clone()), weight[order], known)
+
+
+def grade_15b_1(answer: Answer) -> None:
+    """Row by row: the mean of the heads in the group."""
+    for heads, groups, d_k in ((1, 1, 1), (2, 1, 1), (2, 2, 2), (4, 2, 1), (4, 2, 3), (6, 3, 2)):
+        each = heads // groups
+        weight = random(heads, d_k, 2)
+        rows = [sum(weight[g * each + i] for i in range(each)) / each for g in range(groups)]
+        other = weight.unflatten(0, (each, groups))
+        known = {
+            "head i is put into group i mod g; the heads of a group are neighbours": other.mean(dim=0).flatten(0, 1),
+            "the heads of a group are added; take their mean": each * torch.cat(rows),
+            "the first head of each group is kept; take the mean": weight[::each].flatten(0, 1),
+        }
+        got = answer(weight.reshape(heads * d_k, 2), heads, groups)
+        expect("the weight of the groups", got, torch.cat(rows), known, 1e-12)
+
+
+def grade_15c_1(answer: Answer) -> None:
     """Nothing changes at first, two steps change something, and the change is the scaled product; in float32."""
     for wide, tall, rank, alpha in ((3, 2, 1, 1.0), (6, 5, 2, 8.0), (4, 7, 3, 2.0)):
         linear = nn.Linear(wide, tall)
@@ -109,35 +141,3 @@ def grade_15_3(answer: Answer) -> None:
             "the correction is multiplied by r / alpha": was + rank / alpha * product,
         }
         expect("the output with the correction", module(x), was + alpha / rank * product, known, 1e-4)
-
-
-def grade_15a_1(answer: Answer) -> None:
-    """Pair j of the library is made of the channels j and j + d_k / 2; ours stands at 2j and 2j + 1."""
-    for d_k in (2, 4, 6, 16):
-        weight = random(d_k, 3)
-        order = [j + half for j in range(d_k // 2) for half in (0, d_k // 2)]
-        known = {
-            "even rows first, then odd ones: this turns our order into theirs": torch.cat([weight[0::2], weight[1::2]]),
-            "the pairs stand in our order, but each the other way round": weight[order]
-            .unflatten(0, (-1, 2))
-            .flip(1)
-            .flatten(0, 1),
-            "the order of the rows has not changed": weight,
-        }
-        expect("the reordered weight", answer(weight.clone()), weight[order], known)
-
-
-def grade_15b_1(answer: Answer) -> None:
-    """Row by row: the mean of the heads in the group."""
-    for heads, groups, d_k in ((1, 1, 1), (2, 1, 1), (2, 2, 2), (4, 2, 1), (4, 2, 3), (6, 3, 2)):
-        each = heads // groups
-        weight = random(heads, d_k, 2)
-        rows = [sum(weight[g * each + i] for i in range(each)) / each for g in range(groups)]
-        other = weight.unflatten(0, (each, groups))
-        known = {
-            "head i is put into group i mod g; the heads of a group are neighbours": other.mean(dim=0).flatten(0, 1),
-            "the heads of a group are added; take their mean": each * torch.cat(rows),
-            "the first head of each group is kept; take the mean": weight[::each].flatten(0, 1),
-        }
-        got = answer(weight.reshape(heads * d_k, 2), heads, groups)
-        expect("the weight of the groups", got, torch.cat(rows), known, 1e-12)

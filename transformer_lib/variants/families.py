@@ -49,89 +49,6 @@ class _OneStack(nn.Module):
         return self.dropout(self.embedding_norm(x))
 
 
-class EncoderOnly(_OneStack):
-    """Every token sees every other: fills in masked tokens, makes sentence vectors (Devlin et al. 2019, section 3).
-
-    Args:
-        config: `source_vocab_size` and `num_encoder_layers` count here, those of the target do not.
-            `norm_first=False` is BERT's order. `tie_embeddings` other than "none" ties the only embedding.
-        options: `learned_positions=False` adds no positions to the embedding, and `max_len` does not count then; the
-            others say what the stack is made of: arguments of `Encoder`.
-    """
-
-    def __init__(self, config: TransformerConfig, **options: Any) -> None:
-        super().__init__(config, config.source_vocab_size, config.num_encoder_layers, **options)
-
-    def forward(self, tokens: Int[Tensor, "batch n"]) -> Float[Tensor, "batch n vocabulary"]:
-        """Score every token at every position.
-
-        Args:
-            tokens: (batch, length), padded with the configuration's `pad_id` on the right. Padding on the left is
-                masked as well, but moves the tokens to later positions, and so changes the result.
-
-        Returns:
-            Logits (batch, length, source_vocab_size).
-
-        Raises:
-            ValueError: the tokens are not whole numbers in two dimensions, or longer than `max_len`.
-        """
-        return self.output_projection(self.hidden_states(tokens))
-
-    def hidden_states(self, tokens: Int[Tensor, "batch n"]) -> Float[Tensor, "batch n d_model"]:
-        """Turn tokens into hidden states (batch, length, d_model); arguments as in `forward`."""
-        mask = padding_mask(tokens, self.config.pad_id)  # first: it refuses what are no tokens
-        return self.stack(self._embed(tokens), mask=mask)
-
-    def sentence_vector(self, tokens: Int[Tensor, "batch n"]) -> Float[Tensor, "batch d_model"]:
-        """Average the hidden states of each sentence's real tokens; zeros if it has none.
-
-        Args:
-            tokens: as in `forward`.
-
-        Returns:
-            (batch, d_model).
-        """
-        hidden = self.hidden_states(tokens)  # (batch, n, d_model)
-        real = (tokens != self.config.pad_id)[:, :, None]  # (batch, n, 1)
-        return (hidden * real).sum(dim=1) / real.sum(dim=1).clamp(min=1)  # (batch, d_model)
-
-
-def mask_tokens(
-    tokens: Int[Tensor, "batch n"],
-    *,
-    mask_id: int,
-    pad_id: int,
-    vocab_size: int,
-    rate: float = 0.15,
-    generator: torch.Generator | None = None,
-) -> tuple[Int[Tensor, "batch n"], Bool[Tensor, "batch n"]]:
-    """Choose tokens to be predicted, and hide most of them (Devlin et al. 2019, section 3.1, task 1).
-
-    Args:
-        tokens: (batch, length).
-        mask_id: what 80 % of the chosen tokens become; 10 % become a random token, 10 % stay.
-        pad_id: padding is never chosen, and no token becomes padding.
-        vocab_size: number of tokens.
-        rate: the probability with which a real token is chosen.
-        generator: where the random numbers come from. They are drawn on its device, and moved to that of the tokens.
-
-    Returns:
-        The model's input (batch, length), and which positions were chosen, boolean (batch, length).
-
-    Raises:
-        ValueError: the rate is not between 0 and 1.
-    """
-    if not 0 < rate < 1:
-        raise ValueError(f"rate must be above 0 and below 1; got {rate}")
-    device = tokens.device if generator is None else generator.device
-    coin, fate = torch.rand(2, *tokens.shape, generator=generator, device=device).to(tokens.device)  # each (batch, n)
-    chosen = (coin < rate) & (tokens != pad_id)
-    other = torch.randint(vocab_size - 1, tokens.shape, generator=generator, device=device).to(tokens.device)
-    other += other >= pad_id  # any number but the padding's
-    inputs = tokens.where(~chosen | (fate >= 0.9), other.where(fate >= 0.8, mask_id))  # 0.8 to 0.9: another
-    return inputs, chosen
-
-
 class DecoderOnly(_OneStack):
     """A token sees itself and what stands before it: predicts the next one (Radford et al. 2019, section 2.3).
 
@@ -225,3 +142,86 @@ class DecoderOnly(_OneStack):
                 ended = ended | (new == eos_id) if eos_id is not None else ended
                 state.append(new)
         return state.tokens.clone()  # copied outside, so that a model may be trained on it
+
+
+class EncoderOnly(_OneStack):
+    """Every token sees every other: fills in masked tokens, makes sentence vectors (Devlin et al. 2019, section 3).
+
+    Args:
+        config: `source_vocab_size` and `num_encoder_layers` count here, those of the target do not.
+            `norm_first=False` is BERT's order. `tie_embeddings` other than "none" ties the only embedding.
+        options: `learned_positions=False` adds no positions to the embedding, and `max_len` does not count then; the
+            others say what the stack is made of: arguments of `Encoder`.
+    """
+
+    def __init__(self, config: TransformerConfig, **options: Any) -> None:
+        super().__init__(config, config.source_vocab_size, config.num_encoder_layers, **options)
+
+    def forward(self, tokens: Int[Tensor, "batch n"]) -> Float[Tensor, "batch n vocabulary"]:
+        """Score every token at every position.
+
+        Args:
+            tokens: (batch, length), padded with the configuration's `pad_id` on the right. Padding on the left is
+                masked as well, but moves the tokens to later positions, and so changes the result.
+
+        Returns:
+            Logits (batch, length, source_vocab_size).
+
+        Raises:
+            ValueError: the tokens are not whole numbers in two dimensions, or longer than `max_len`.
+        """
+        return self.output_projection(self.hidden_states(tokens))
+
+    def hidden_states(self, tokens: Int[Tensor, "batch n"]) -> Float[Tensor, "batch n d_model"]:
+        """Turn tokens into hidden states (batch, length, d_model); arguments as in `forward`."""
+        mask = padding_mask(tokens, self.config.pad_id)  # first: it refuses what are no tokens
+        return self.stack(self._embed(tokens), mask=mask)
+
+    def sentence_vector(self, tokens: Int[Tensor, "batch n"]) -> Float[Tensor, "batch d_model"]:
+        """Average the hidden states of each sentence's real tokens; zeros if it has none.
+
+        Args:
+            tokens: as in `forward`.
+
+        Returns:
+            (batch, d_model).
+        """
+        hidden = self.hidden_states(tokens)  # (batch, n, d_model)
+        real = (tokens != self.config.pad_id)[:, :, None]  # (batch, n, 1)
+        return (hidden * real).sum(dim=1) / real.sum(dim=1).clamp(min=1)  # (batch, d_model)
+
+
+def mask_tokens(
+    tokens: Int[Tensor, "batch n"],
+    *,
+    mask_id: int,
+    pad_id: int,
+    vocab_size: int,
+    rate: float = 0.15,
+    generator: torch.Generator | None = None,
+) -> tuple[Int[Tensor, "batch n"], Bool[Tensor, "batch n"]]:
+    """Choose tokens to be predicted, and hide most of them (Devlin et al. 2019, section 3.1, task 1).
+
+    Args:
+        tokens: (batch, length).
+        mask_id: what 80 % of the chosen tokens become; 10 % become a random token, 10 % stay.
+        pad_id: padding is never chosen, and no token becomes padding.
+        vocab_size: number of tokens.
+        rate: the probability with which a real token is chosen.
+        generator: where the random numbers come from. They are drawn on its device, and moved to that of the tokens.
+
+    Returns:
+        The model's input (batch, length), and which positions were chosen, boolean (batch, length).
+
+    Raises:
+        ValueError: the rate is not between 0 and 1.
+    """
+    if not 0 < rate < 1:
+        raise ValueError(f"rate must be above 0 and below 1; got {rate}")
+    device = tokens.device if generator is None else generator.device
+    coin, fate = torch.rand(2, *tokens.shape, generator=generator, device=device).to(tokens.device)  # each (batch, n)
+    chosen = (coin < rate) & (tokens != pad_id)
+    other = torch.randint(vocab_size - 1, tokens.shape, generator=generator, device=device).to(tokens.device)
+    other += other >= pad_id  # any number but the padding's
+    inputs = tokens.where(~chosen | (fate >= 0.9), other.where(fate >= 0.8, mask_id))  # 0.8 to 0.9: another
+    return inputs, chosen
