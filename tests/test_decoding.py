@@ -95,7 +95,7 @@ def search(model, source, **options):
 
 
 def plain_search(model, row, size, alpha, limit, *, patient=False):
-    """The four rules of the chapter in plain Python, for one sentence; a patient search leaves rule 3 out."""
+    """The rules of the chapter in plain Python, for one sentence; a patient search does not stop early."""
     live, finished = [(0.0, ())], []
     for length in range(1, limit + 1):
         candidates = []
