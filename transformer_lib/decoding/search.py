@@ -132,9 +132,9 @@ class _Beam:
         if live and len(live[0][1]) < self.max_length and best < live[0][0] / divisor:
             self.live = live
             return parents
-        self.live = []  # rule 3, or the limit
+        self.live = []  # nothing live can win, or the limit
         if not self.finished:
-            self.finished = [Hypothesis(prefix, total / divisor, False) for total, prefix in live]  # rule 4
+            self.finished = [Hypothesis(prefix, total / divisor, False) for total, prefix in live]  # rule 3
         return []
 
 

@@ -111,6 +111,11 @@ def grade_attention(mine: ModuleType) -> None:
         raise Wrong(
             "large scores give NaN, as exp overflows: softmax, or first subtract the largest score of the query"
         )
+    try:
+        expect("the output without batch and heads", mine.attention(q[0, 0], k[0, 0], v[0, 0])[0], (right @ v)[0, 0])
+    except (RuntimeError, IndexError) as error:
+        told = "it should run for (length, width), too: in einsum write …, and count axes from the end"
+        raise Wrong(f"it runs with a batch and heads in front only; {told}") from error
     for some in (q, k, v), (q[0, 0], k[0, 0], v[0, 0]):
         try:
             grade_masked_attention(mine, *some)
@@ -172,7 +177,9 @@ def grade_masked_attention(mine: ModuleType, q: Tensor, k: Tensor, v: Tensor) ->
     try:
         mine.attention(q.half(), k.half(), v.half(), mask)
     except RuntimeError as error:
-        raise Wrong("a constant such as -1e9 does not fit float16: torch.finfo(scores.dtype).min does") from error
+        raise Wrong(
+            "right in float32, but a constant such as -1e9 does not fit float16: torch.finfo(scores.dtype).min does"
+        ) from error
 
 
 @gap(3, "split_heads")
@@ -193,6 +200,9 @@ def grade_split_heads(mine: ModuleType) -> None:
             "the last two axes are the wrong way round: expected (batch, heads, length, d_k)": cut.permute(0, 2, 3, 1),
             "the heads stand before the batch": cut.permute(2, 0, 1, 3),
             "each head has the whole token; cut it into parts": x[:, None].expand(-1, heads, -1, -1),
+            f"each head is num_heads wide; its width is d_model / num_heads, here {d_k}": torch.stack(
+                [x[..., h * heads : (h + 1) * heads] for h in range(heads)], dim=1
+            ),
             "it makes d_k heads, each num_heads wide: the other way round": x.view(2, 12, d_k, heads).transpose(1, 2),
             "the sentence is cut into parts; cut each token's vector": x.view(2, heads, -1, 24),
             "the heads stand in the opposite order": cut.transpose(1, 2).flip(1),
@@ -223,6 +233,7 @@ def grade_merge_heads(mine: ModuleType) -> None:
         "the heads stand in the opposite order": x.flip(1).transpose(1, 2).flatten(2),
         "the heads stand one below the other; set them side by side, in each token": x.flatten(1, 2),
         "it returns one head alone": x[:, 0],
+        "heads and tokens have not changed places: move the heads behind the tokens first": x.flatten(2),
         "the tokens are joined as well: only heads and d_k become one axis": right.flatten(1),
     }  # fmt: skip
     expect("what merge_heads returns", mine.merge_heads(x.clone()), right, wrong)
@@ -424,7 +435,7 @@ def grade_sinusoidal_table(mine: ModuleType) -> None:
 @gap(5, "padding_mask")
 def grade_padding_mask(mine: ModuleType) -> None:
     """True at real tokens, on the axis of the keys."""
-    tokens = torch.tensor([[5, 2, 3, 3], [3, 7, 0, 1]])
+    tokens = torch.tensor([[5, 2, 3, 3], [3, 1, 0, 1]])
     real = tokens != 3
 
     def keys(mask: Tensor) -> Tensor:
@@ -443,6 +454,8 @@ def grade_padding_mask(mine: ModuleType) -> None:
             "it hides the tokens that are greater than pad_id as well": keys(tokens < 3),
             "it hides all tokens like the last one, not the token pad_id": keys(tokens != tokens[:, -1:]),
             "it hides nothing": keys(tokens == tokens),
+            "it hides as many tokens at the end as are padding: compare each token with pad_id, wherever it stands":
+                keys(torch.arange(4) < real.sum(dim=1)[:, None]),
             "it also hides the queries that are padding: only keys are hidden": real[:, None, :, None] & keys(real),
         },
     )  # fmt: skip
@@ -553,9 +566,9 @@ def grade_feed_forward(mine: ModuleType) -> None:
     network = mine.FeedForward(d, d_ff).double()
     x = random(2, 3, d) + 0.3
     network(x.clone())
-    expect(
-        f"where d_model is {d} and d_ff {d_ff}, the count of numbers in its matrices", matrices(network), 2 * d * d_ff
-    )
+    what = f"where d_model is {d} and d_ff {d_ff}, the count of numbers in its matrices"
+    narrow = f"the width between the two maps is d_model, {d}; it should be d_ff, {d_ff}"
+    expect(what, matrices(network), 2 * d * d_ff, {narrow: 2 * d * d})
     behaves(network, x=x)
 
     def first(z: Tensor) -> Tensor:
@@ -937,7 +950,8 @@ def enters(mine: ModuleType, found: Tensor, tables: list[Tensor], words: int, to
         if same(found, rows * root + p, 1e-5):
             if len(table) == words:
                 return table
-            raise Wrong(f"{what} are rows of a table with {len(table)} rows; this side's vocabulary has {words}")
+            told = f"this side's vocabulary has {words} (does embed use the embedding that it is given?)"
+            raise Wrong(f"{what} are rows of a table with {len(table)} rows; {told}")
         wrong = {
             "the rows of the embedding are not multiplied by the root of d_model": rows + p,
             "the positions are missing": rows * root,
@@ -964,6 +978,13 @@ def enters(mine: ModuleType, found: Tensor, tables: list[Tensor], words: int, to
             if same(found, value, 1e-5):
                 raise Wrong(f"{sentence} ({what})")
     right = next(table for table in tables if len(table) == words)
+    rows = right[tokens]
+    factor = ((found - p) * rows).sum() / rows.square().sum() if found.shape == rows.shape else torch.tensor(0.0)
+    if factor and same(found, factor * rows + p, 1e-5):
+        which = ", the root of the length" if abs(factor - tokens.size(1) ** 0.5) < 1e-4 else ""
+        raise Wrong(
+            f"{what}: the rows are multiplied by {factor:.4g}{which}; multiply by the root of d_model, {d**0.5:.4g}"
+        )
     expect(f"{what}, embedding(tokens) * sqrt(d_model) + positions", found, right[tokens] * d**0.5 + p, {}, 1e-5)
     return right
 
@@ -1003,6 +1024,8 @@ def one_stack(found: list[Pass], new: nn.Module, name: str) -> None:
     for before, after in pairwise(found):
         if same(after.given["x"], before.given["x"] + before.made, 1e-9):
             raise Wrong(f"what a layer of the {name} returns is added to its input once more: it holds the sum already")
+        if same(after.given["x"], F.layer_norm(before.made, before.made.shape[-1:]), 1e-4):
+            raise Wrong(f"a norm stands between the layers of the {name}: the last norm comes once, after the loop")
         if not same(after.given["x"], before.made, 0.0):
             raise Wrong(f"a layer of the {name} does not get what the one before returned")
     for each in found:
@@ -1060,6 +1083,8 @@ def dropped(mine: ModuleType, source: Tensor, target: Tensor) -> None:
         x, y = (each.given["x"] for each in (training, whole))
         if (y == 0).any():
             raise Wrong("dropout runs in evaluation mode: make an nn.Dropout in __init__, and call that")
+        if ((x - mine.sinusoidal_table(*x.shape[1:]).to(x)).abs() < 1e-6).double().mean() > 0.3:
+            raise Wrong("the positions are added after the dropout: dropout comes last, on the sum")
         if not 0.3 < (share := (x == 0).double().mean().item()) < 0.7:
             raise Wrong(f"with dropout=0.5, {share:.0%} of what enters the {name} is dropped in training")
         if not same(x, y.where(x != 0, 0.0) * 2, 1e-5):
@@ -1080,7 +1105,8 @@ def grade_transformer(mine: ModuleType) -> None:
             raise Wrong(f"with dropout=0, {name} has the rate {module.p}: pass `dropout` on to each layer, too")
     for kind in (mine.EncoderLayer, mine.DecoderLayer):
         if (count := sum(isinstance(module, kind) for module in model.modules())) != 3:
-            raise Wrong(f"for num_layers=3 it has {count} {kind.__name__}s: each stack has so many, of its own")
+            again = " (one that stands three times, as in [layer] * 3, is one)" if count == 1 else ""
+            raise Wrong(f"for num_layers=3 it has {count} {kind.__name__}s: each stack has so many, of its own{again}")
         for layer in (module for module in model.modules() if isinstance(module, kind)):
             new, own = kind(8, 2, 12, 0.0).state_dict(), layer.state_dict()
             for name in new:
@@ -1239,7 +1265,8 @@ def grade_batches_by_length(mine: ModuleType) -> None:
             raise Wrong("the batches, lists of pairs, hold something else than the pairs that were given")
         if sorted(found) != sorted(pairs):
             told = f"{len(found)} are in {len(batches)} batches"
-            raise Wrong(f"each of {len(pairs)} pairs should be in one batch; {told}")
+            last = max(pairs, key=lambda pair: max(map(len, pair))) in found or "; is the last batch appended?"
+            raise Wrong(f"each of {len(pairs)} pairs should be in one batch; {told}{'' if last is True else last}")
         lengths = [[max(len(side) for side in pair) for pair in batch] for batch in batches]
         keys = {"length of the source": (1, 0), "length of the target": (0, 1), "sum of both lengths": (1, 1)}
         for name, (a, b) in keys.items():
@@ -1250,7 +1277,8 @@ def grade_batches_by_length(mine: ModuleType) -> None:
             raise Wrong("the pairs do not go from short to long; the longer side of a pair counts")
         for batch in lengths:
             if len(batch) * batch[-1] > budget:
-                raise Wrong(f"with a budget of {budget}, a batch has {len(batch)} pairs of up to {batch[-1]} tokens")
+                told = f"{len(batch)} pairs of up to {batch[-1]} tokens: {len(batch) * batch[-1]} cells, with padding"
+                raise Wrong(f"with a budget of {budget}, a batch has {told}")
         for batch, following in pairwise(lengths):
             if (len(batch) + 1) * following[0] <= budget:
                 told = f"a batch of lengths {batch} has room for the next pair, of length {following[0]}"
@@ -1301,6 +1329,7 @@ def grade_training_step(mine: ModuleType) -> None:
     def cases(step: Any) -> Iterator[tuple[str, Any]]:
         for training in (True, False):
             model = Bigrams(0, 1.0, source, 3, whole).train(training)
+            model.first = "it should read the target without its last token, and predict it without its first"
             groups = [{"params": [model.table]}, {"params": [model.offset]}]
             optimizer = torch.optim.SGD(groups, lr=123.0, momentum=0.9)
             for number, rate in ((1, 2e-3), (2, 1e-3)):
@@ -1398,6 +1427,20 @@ def grade_beam_search(mine: ModuleType) -> None:
     if gives(endless, slots_only, found, None):
         raise Unfinished("step 2, the slots (step 1 is right)")
     as_solved(mine, "beam_search", slots_only, "step 1 is right; now step 2: ")
-    whole = searches(range(15), 6, [(1, 1.0), (3, 1.0), (4, 0.6), (8, 0.5)])
+    random_ones = searches(range(15), 6, [(1, 1.0), (3, 1.0), (4, 0.6), (8, 0.5)])
+
+    def whole(search: Any) -> Iterator[tuple[str, Any]]:
+        """And a model whose best translation begins badly, which an early stop can miss."""
+        yield from random_ones(search)
+        model = Bigrams(0, 1.0, source, 6, "it goes on after max_length tokens").requires_grad_(False).eval()
+        chances = {5: {4: 0.5, 1: 0.2}, 1: {2: 0.94, 4: 0.02}, 2: {4: 0.94, 1: 0.02}}
+        for last, row in chances.items():
+            others = (1 - sum(row.values())) / (7 - len(row))
+            model.table[:, last] = torch.tensor([row.get(token, others) for token in range(7)]).log()
+        yield (
+            "the translation by a test model whose best one begins badly",
+            listed(search(model, source.clone(), 5, 4, 6, 2, 1.0)),
+        )
+
     as_solved(mine, "beam_search", whole, "steps 1 and 2 are right; now step 3: ")
     goes_along(mine.beam_search, Bigrams(0, 1.0, source, 7, ""), source)

@@ -378,6 +378,7 @@ class Bigrams(nn.Module):
         self.table = nn.Parameter(scale * random(12, 7, 7, seed=seed))
         self.offset = nn.Parameter(torch.zeros(7).double())
         self.source, self.limit, self.beyond = source.clone(), limit, beyond
+        self.first = "it should read bos_id (here 5) and all tokens that follow"
         self.modes: list[bool] = []
 
     def forward(self, source: Tensor, target: Tensor) -> Tensor:
@@ -398,7 +399,10 @@ class Bigrams(nn.Module):
         if source.shape[1:] != self.source.shape[1:] or (source != self.source).any():
             raise Wrong("the model is not given the whole source as it is")
         if (target[:, :1] != 5).any() or not target.size(1):
-            raise Wrong(f"the model reads {target[0].tolist()}; it should read bos_id, 5, and all tokens that follow")
+            raise Wrong(f"the model reads {target[0].tolist()}; {self.first}")
+        if target.max() > 6:
+            told = "does the argmax run over all positions? Take the logits of the last one, [0, -1]"
+            raise Wrong(f"token {target.max()} is chosen, but the vocabulary has 7: {told}")
         if target.size(1) > self.limit:
             raise Wrong(self.beyond)
         places = torch.arange(target.size(1)) % 12

@@ -350,7 +350,7 @@ def beam_search(model, source, bos_id, eos_id, max_length, beam_size=5, length_p
     source: (1, n). A finished hypothesis keeps its slot until the end. Its score is its log-probability divided by
     length**length_penalty, where the length counts eos_id. The search ends when no slot is left, or after max_length
     tokens. If nothing has finished by then, the unfinished hypotheses are scored instead, with length max_length.
-    Stopping early (rule 3 of the chapter) may be left out: it saves time only.
+    Stopping earlier may be left out: it saves time only.
     Returns the tokens with the best score, without bos_id and eos_id.
     """
     live, finished = [(0.0, [])], []
