@@ -38,9 +38,8 @@ def grade(exercise: str, answer: Answer | None = None) -> Verdict:
     """
     exercise = re.sub(r"^(?=\d\D)", "0", exercise)
     if answer is None and re.fullmatch(r"(0[2-9]|10)-1", exercise):
-        from transformer_lib.exercises.own_file import of_chapter  # here, since it imports this package
-
-        return _print(exercise, Verdict(of_chapter(int(exercise[:2]))))
+        own_file = import_module("transformer_lib.exercises.own_file")  # by name: else each grader belongs to each page
+        return _print(exercise, Verdict(own_file.of_chapter(int(exercise[:2]))))
     try:
         chapter = import_module(f"transformer_lib.exercises.chapter_{exercise[:2]}".rstrip("-"))
         grader = getattr(chapter, "grade_" + exercise.replace("-", "_"))
