@@ -12,7 +12,6 @@ from pathlib import Path
 import jupytext
 import pytest
 import torch
-from reach import code_of, reached
 
 from transformer_lib import __main__ as command_line
 from transformer_lib.architecture import architecture
@@ -123,8 +122,8 @@ LACKS = ("self.output_projection(merge_heads(output))", "merge_heads(output)")
     ([("mean = x.mean(", GAP)], {"LayerNorm": "failed: line "}),
     (OWN, {"attention": "failed: it should return two"}),
     ([*OWN, LACKS], {"attention": "failed", "MultiHeadAttention": "blocked by attention: with the right one in"}),
-    ([("self.norm1(x)", "self.norm(x)"), SPOILT[1]], {"LayerNorm": "failed", "EncoderLayer": "failed: it raised Attr",
-        "DecoderLayer": "failed: it raised Attr"}),
+    ([("self.norm1(x)", "self.norm(x)"), SPOILT[1]], {"LayerNorm": "failed", "EncoderLayer": "failed: something is used that",
+        "DecoderLayer": "failed: something is used that"}),
     ([("    return weights @ v, weights", '    raise NotImplementedError("chapter 3: write merge_heads")')],
         {"attention": "blocked by merge_heads: it is not written yet"}),
 ])  # fmt: skip
@@ -148,11 +147,6 @@ def test_a_file_is_read_once_for_all_its_parts(tmp_path, monkeypatch):
     monkeypatch.setattr(own_file, "read", lambda path: (count.update([path]), read(path))[1])
     own_file.grade_file(file)
     assert count == {file: 1}
-
-
-def test_a_page_that_grades_depends_on_how_a_file_is_graded():
-    reached_by = "\n".join(reached(ROOT, [code_of("from transformer_lib.exercises import grade")]))
-    assert "transformer_lib/exercises/own_file.py grade_file " in reached_by
 
 
 def test_ten_files_to_debug(tmp_path, monkeypatch, capsys):

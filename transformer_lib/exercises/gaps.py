@@ -270,6 +270,11 @@ def grade_multi_head(mine: ModuleType) -> None:
     if not isinstance(answer, Tensor):
         missing = ": is a return missing?" if answer is None else ""
         raise Wrong(f"forward should return the output alone; it returns a {type(answer).__name__}{missing}")
+    if (
+        len({id(matrix) for matrix in layer.parameters() if matrix.dim() > 1}) == 2
+        and matrices(layer) == 2 * d_model**2
+    ):
+        raise Wrong("one projection serves for queries, keys and values: each needs weights of its own")
     if (have := matrices(layer)) != 4 * d_model**2:
         raise Wrong(
             f"its matrices hold {have} numbers; four projections of {d_model} to {d_model} hold {4 * d_model**2}: "
@@ -1024,9 +1029,9 @@ def one_stack(found: list[Pass], new: nn.Module, name: str) -> None:
     for before, after in pairwise(found):
         if same(after.given["x"], before.given["x"] + before.made, 1e-9):
             raise Wrong(f"what a layer of the {name} returns is added to its input once more: it holds the sum already")
-        if same(after.given["x"], F.layer_norm(before.made, before.made.shape[-1:]), 1e-4):
-            raise Wrong(f"a norm stands between the layers of the {name}: the last norm comes once, after the loop")
         if not same(after.given["x"], before.made, 0.0):
+            if same(after.given["x"], F.layer_norm(before.made, before.made.shape[-1:]), 1e-4):
+                raise Wrong(f"a norm stands between the layers of the {name}: the last norm comes once, after the loop")
             raise Wrong(f"a layer of the {name} does not get what the one before returned")
     for each in found:
         new.load_state_dict(each.layer.state_dict())
