@@ -122,8 +122,8 @@ LACKS = ("self.output_projection(merge_heads(output))", "merge_heads(output)")
     ([("mean = x.mean(", GAP)], {"LayerNorm": "failed: line "}),
     (OWN, {"attention": "failed: it should return two"}),
     ([*OWN, LACKS], {"attention": "failed", "MultiHeadAttention": "blocked by attention: with the right one in"}),
-    ([("self.norm1(x)", "self.norm(x)"), SPOILT[1]], {"LayerNorm": "failed", "EncoderLayer": "failed: something is used that",
-        "DecoderLayer": "failed: something is used that"}),
+    ([("self.norm1(x)", "self.norm(x)"), SPOILT[1]], {"LayerNorm": "failed",
+        "EncoderLayer": "failed: something is used", "DecoderLayer": "failed: something is used"}),
     ([("    return weights @ v, weights", '    raise NotImplementedError("chapter 3: write merge_heads")')],
         {"attention": "blocked by merge_heads: it is not written yet"}),
 ])  # fmt: skip

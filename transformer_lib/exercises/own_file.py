@@ -403,13 +403,11 @@ def joined(path: str | Path, names: Sequence[str]) -> ModuleType:
 
 def yours(names: Sequence[str], asked: Sequence[str]) -> str:
     """One line that says which of some parts are the reader's, and which the course's."""
-    others = [name for name in asked if name not in names]
-    told = ", ".join(others) if len(others) < 7 else "all others" if names else "all"
-    return (
-        f"Yours: {', '.join(names)}. The course's: {told or 'parts of later chapters'}."
-        if names
-        else (f"Yours: nothing yet; the course's: {told}.")
-    )
+    if not (others := [name for name in asked if name not in names]):
+        return f"Yours: all {len(names)}, {', '.join(names)}."
+    if not names:
+        return f"Yours: nothing yet; the course's: {', '.join(others) if len(others) < 7 else 'all'}."
+    return f"Yours: {', '.join(names)}. The course's: {', '.join(others) if len(others) < 7 else 'all others'}."
 
 
 def with_parts(file: str | Path | None = None, *, chapter: int = 10) -> ModuleType:
