@@ -106,7 +106,7 @@ def padding_mask(tokens, pad_id):
 def causal_mask(length):
     """Let position i attend to itself and to the positions before it.
 
-    Returns (1, 1, length, length), boolean: row = query, column = key. (length, length) fits as well.
+    Returns (1, 1, length, length), boolean: row = query, column = key.
     """
     return torch.ones(1, 1, length, length, dtype=torch.bool).tril()
 
