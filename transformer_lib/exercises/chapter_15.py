@@ -92,7 +92,7 @@ def grade_15b_1(answer: Answer) -> None:
     for heads, groups, d_k in ((1, 1, 1), (2, 1, 1), (2, 2, 2), (4, 2, 1), (4, 2, 3), (6, 3, 2)):
         each = heads // groups
         weight = random(heads, d_k, 2)
-        rows = [sum(weight[g * each + i] for i in range(each)) / each for g in range(groups)]
+        rows = [weight[g * each : (g + 1) * each].mean(dim=0) for g in range(groups)]
         other = weight.unflatten(0, (each, groups))
         known = {
             "head i is put into group i mod g; the heads of a group are neighbours": other.mean(dim=0).flatten(0, 1),

@@ -329,8 +329,8 @@ def give_weights(model: nn.Module, library: Transformer, kinds: Kinds, *tokens: 
     ]
     order, placed = called(model, kinds, *tokens), set[str]()
     stacks: list[Any] = [library.encoder, library.decoder]
-    for kind, stack in zip(kinds.layers, stacks):
-        own = [name for name, part in order if isinstance(part, kind)]
+    for layer, stack in zip(kinds.layers, stacks):
+        own = [name for name, part in order if isinstance(part, layer)]
         if len(own) != len(stack.layers):
             raise Unfit(f"it calls {len(own)} layers of a kind; the translator has {len(stack.layers)}")
         for name, theirs in zip(own, stack.layers):
