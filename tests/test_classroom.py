@@ -148,7 +148,7 @@ def test_the_marks_so_far_are_in_the_table():
 
 @pytest.mark.parametrize(
     ("text", "points", "words"),
-    [(None, 1, "failed: the weights without"), ("import os; os._exit(0)", 0, "no result: it ended its own process"),
+    [(None, 1, "failed: q has no effect"), ("import os; os._exit(0)", 0, "no result: it ended its own process"),
         ("def f(:", 0, "mine.py, line 1: ")],
 )  # fmt: skip
 def test_gradescope_gets_its_results(capsys, text, points, words):

@@ -146,7 +146,7 @@ def test_the_plan_says_what_there_is_and_how_long_it_takes(tmp_path, monkeypatch
     data = notebook.Sentences("multi30k", PAIRS, PAIRS, PAIRS)
     device, preset, run = notebook.plan(data)
     assert (device, preset["training"]["steps"], run.parent == Path("runs")) == ("cpu", 240, False)
-    assert capsys.readouterr().out == "cpu: a shortened training, about a minute\n"
+    assert capsys.readouterr().out == "cpu: a shortened training, a few minutes\n"
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     for name, minutes in {"Tesla T4": 9, "NVIDIA H100 80GB HBM3": 7, "Another": 9}.items():
         monkeypatch.setattr(torch.cuda, "get_device_name", lambda name=name: name)
