@@ -34,14 +34,14 @@ def chromium() -> str | None:
 
 
 def contents() -> list[tuple[str, int, str]]:
-    """Each page of `_toc.yml`, its level, and the part that begins with it, if one does."""
+    """Each page of `_toc.yml`, its level, and the part that begins with it, if one does; not the web's index."""
     toc = yaml.safe_load((ROOT / "_toc.yml").read_text(encoding="utf-8").replace("book/", ""))
     found = [(toc["root"], 1, "")]
     for part in toc["parts"]:
         for index, chapter in enumerate(part["chapters"]):
             found.append((chapter["file"], 2, "" if index else part["caption"]))
             found += [(page["file"], 3, "") for page in chapter.get("sections", [])]
-    return found
+    return [page for page in found if page[0] != "genindex"]
 
 
 def article(html: str, name: str, level: int, names: list[str]) -> str:
