@@ -76,9 +76,9 @@ def numbers() -> dict[str, str]:
     mistakes = (ROOT / "book" / "gallery.tsv").read_text(encoding="utf-8").splitlines()[1:]
     in_depth = [path for path in (ROOT / "chapters").glob("*.md") if len(number_of(f"book/{path.stem}")) == 2]
     half = glued(ROOT / "book" / "17_multi30k.ipynb")["17-half"]
-    zoo = glued(ROOT / "book" / "12d_adapters.ipynb")
+    zoo = glued(ROOT / "book" / "F_adapters.ipynb")
     counted = {"mistakes": str(len(mistakes)), "pages_in_depth": str(len(in_depth))}
-    counted |= {f"zoo_{name}": str(zoo[f"12d-zoo-{name}"]) for name in ("built", "true")}
+    counted |= {f"zoo_{name}": str(zoo[f"F-zoo-{name}"]) for name in ("built", "true")}
     return scores(record, analysis) | {"bleu_half": half} | times() | counted
 
 

@@ -27,7 +27,7 @@ def grade_00_1(answer: Answer) -> None:
         expect("the mean", answer(x), total / n, wrong, 1e-12)
 
 
-def grade_00a_1(answer: Answer) -> None:
+def grade_C_1(answer: Answer) -> None:
     """Against autograd, on functions with curvature."""
     for d in (1, 2, 3):
         x = torch.linspace(0.5, 1.5, d, dtype=torch.float64)
@@ -45,7 +45,7 @@ def grade_00a_1(answer: Answer) -> None:
             claim("the point itself is not changed", torch.equal(x, before))
 
 
-def grade_00a_2(answer: Answer) -> None:
+def grade_C_2(answer: Answer) -> None:
     """The check accepts two right functions and refuses ten wrong ones."""
 
     def stable(scores: Tensor) -> Tensor:
@@ -79,7 +79,7 @@ def grade_00a_2(answer: Answer) -> None:
         expect(f"the answer for {name}", answer(lambda scores, call=function: call(scores)), name in honest)
 
 
-def grade_00a_3(answer: Answer) -> None:
+def grade_C_3(answer: Answer) -> None:
     """The formula, also where numbers cancel."""
     generator = torch.Generator().manual_seed(0)
     for x in (

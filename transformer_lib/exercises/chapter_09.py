@@ -99,7 +99,7 @@ def grade_09c_1(answer: Answer) -> None:
     claim("the result is NaN if the gradient of a process with tokens is", bool(torch.as_tensor(found).isnan().all()))
 
 
-def grade_09e_1(answer: Answer) -> None:
+def grade_B_3(answer: Answer) -> None:
     """Steps in one go, in parts, and beside another run give the same number."""
     asked: list[int] = []
 
