@@ -19,7 +19,7 @@ from transformer_lib.exercises.grading import Wrong, expect, same, show
 from transformer_lib.exercises.progress import progress
 from transformer_lib.files import InputError
 
-LABEL = re.compile(r"^:label: ex-((?:\d\d[a-z]?|[A-Z])-\d)$", re.MULTILINE)
+LABEL = re.compile(r"^:label: ex-(\d\d[a-z]?-\d)$", re.MULTILINE)
 GRADED = [
     path
     for path in sorted((ROOT / "chapters").glob("*.md"))
@@ -27,11 +27,11 @@ GRADED = [
 ]
 BUILT = {f"{part.chapter:02}-1" for part in own_file.gaps()}  # graded in the reader's own file: test_own_file.py
 EXERCISES = [name for path in GRADED for name in LABEL.findall(path.read_text("utf-8")) if name not in BUILT]
-VERDICTS = re.compile(r"^((?:\d\d[a-z]?|[A-Z])-\d): (not attempted|passed|failed: .+)$", re.MULTILINE)
+VERDICTS = re.compile(r"^(\d\d[a-z]?-\d): (not attempted|passed|failed: .+)$", re.MULTILINE)
 
 
 def number(path):
-    """A page's number: 08, 08b, A."""
+    """A page's number: 08, 08b."""
     return path.stem.partition("_")[0]
 
 
