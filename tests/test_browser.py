@@ -193,7 +193,7 @@ def test_search_finds(tab, words, chapter):
 
 @pytest.mark.parametrize(("words", "first"), [
     ("RoPE", "15a_layer"), ("causl mask", "05a_wrong_masks"), ("softmx", "02a_gradient"),
-    ("beem serch", "10b_stopping"), ("normalization", "06a_norm"), ("multi-head", "03_multi_head"),
+    ("beem serch", "10a_stopping"), ("normalization", "06a_norm"), ("multi-head", "03_multi_head"),
     ("MultiHeadAttention", "api"),
 ])  # fmt: skip
 def test_search_finds_first(tab, words, first):

@@ -23,7 +23,7 @@ def test_every_error_has_a_class_and_a_note():
 
 
 def test_the_page_shows_the_counts_of_the_file():
-    page = ROOT / "book" / "17i_errors.ipynb"
+    page = ROOT / "book" / "17f_errors.ipynb"
     if not page.exists():
         pytest.skip("the page has not been executed")
     cells = json.loads(page.read_text(encoding="utf-8"))["cells"]
@@ -46,5 +46,5 @@ def test_at_most_ten_sentences_are_quoted_and_none_of_them_whole():
     for number, part in parts.items():
         assert all(piece in source[int(number)] for piece in part.split(" … "))
         assert len(part.split()) < 0.7 * len(source[int(number)].split())
-    page = (ROOT / "chapters" / "17i_errors.md").read_text(encoding="utf-8")
+    page = (ROOT / "chapters" / "17f_errors.md").read_text(encoding="utf-8")
     assert quoted(page + FILE.read_text(encoding="utf-8"), set(source)) == set()

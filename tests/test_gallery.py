@@ -44,7 +44,7 @@ def test_every_case_has_a_place_in_the_chapter():
 def test_cases_and_properties_that_others_name_exist():
     """A property's name is its function's, so renaming one would part it from these."""
     entries = [*PROPERTIES, *TRAINED_PROPERTIES]
-    cached = (ROOT / "chapters" / "13b_caches.md").read_text(encoding="utf-8")
+    cached = (ROOT / "chapters" / "13a_cases.md").read_text(encoding="utf-8")
     rooms = set(re.findall(r"^\(room-(cache-\w+)\)=$", cached, re.MULTILINE))
     assert rooms < {entry.case for entry in entries} <= {"", *CASES, *rooms}
     parts = [*ATTENTION, *MULTI_HEAD, *POSITIONS, *MASKS, *LAYER, *DECODER_LAYER]

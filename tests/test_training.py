@@ -569,7 +569,7 @@ def whole(tmp_path_factory):
 
 
 def of_epoch(epoch):
-    """Other pairs in each epoch, such as those of BPE-dropout (chapter 17.g)."""
+    """Other pairs in each epoch, such as those of BPE-dropout (page 17.d)."""
     return random_pairs(24, seed=epoch)
 
 

@@ -1,4 +1,4 @@
-# Generated from chapters/10a_operations.md: edit it there and `make export`, or here and `make sync`.
+# Generated from chapters/D_search.md: edit it there and `make export`, or here and `make sync`.
 
 """A key-value cache: what a decoder has projected so far, so that it need not be projected again."""
 

@@ -1,4 +1,4 @@
-# Generated from chapters/17e_engines.md: edit it there and `make export`, or here and `make sync`.
+# Generated from chapters/G_engines.md: edit it there and `make export`, or here and `make sync`.
 
 """The trained translator in another engine: CTranslate2, which runs trained models and trains none."""
 

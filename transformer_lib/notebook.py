@@ -1,4 +1,4 @@
-# Generated from chapters/17h_live.md: edit it there and `make export`, or here and `make sync`.
+# Generated from chapters/17e_live.md: edit it there and `make export`, or here and `make sync`.
 
 """What the notebook that trains your translator needs: data, a device, your file, and a place that outlives it."""
 

@@ -1,4 +1,4 @@
-# Generated from chapters/01b_counting.md and 2 more: edit it there and `make export`, or here and `make sync`.
+# Generated from chapters/01b_measured.md and 2 more: edit it there and `make export`, or here and `make sync`.
 
 """What several pages show things with: a ruler for graphs, a model that is a table, right and wrong attention."""
 

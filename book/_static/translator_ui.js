@@ -99,7 +99,7 @@ class Live {
     this.mistake = INTACT;
     this.guess = make("p", { className: "live-guess", hidden: true }, "The model is guessing: this is no photo caption, " +
       "or an unusual one. It knows captions only, and the score below says how unsure it is (",
-      make("a", { href: new URL("../book/17d_calibration.html", STATIC).href }, "what such numbers are worth"), ").");
+      make("a", { href: new URL("../book/17a_luck.html", STATIC).href }, "what such numbers are worth"), ").");
     this.output = make("div", { className: "live-output", hidden: true });
     this.trained = new Map(); // text → its translation when nothing is changed
     this.section.replaceChildren(form, make("div", { className: "live-examples", role: "group",

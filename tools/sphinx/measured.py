@@ -17,10 +17,16 @@ if TYPE_CHECKING:  # the package is built without Sphinx
 
 
 def time_of(page: str) -> int:
-    """How many minutes a chapter says that it takes; 0 if it does not say."""
+    """How many minutes a page says that it takes; 0 if it does not say."""
     text = (ROOT / "chapters" / f"{page.removeprefix('book/')}.md").read_text(encoding="utf-8")
-    said = re.search(r"^- \*\*Time\*\*: (\d+) minutes", text, re.MULTILINE)
+    said = re.search(r"^(?:- )?\*\*Time\*\*: (\d+) minutes", text, re.MULTILINE)
     return int(said[1]) if said else 0
+
+
+def in_depth() -> list[str]:
+    """The pages in depth."""
+    names = (f"book/{path.stem}" for path in (ROOT / "chapters").glob("*.md"))
+    return [name for name in names if len(number_of(name)) == 2]
 
 
 def hours(minutes: int) -> str:
@@ -30,7 +36,7 @@ def hours(minutes: int) -> str:
 
 
 def times() -> dict[str, str]:
-    """What the chapters say that they take: all of them, those up to the translator, and each part."""
+    """What pages say that they take: all chapters, those up to the translator, each part, and all pages in depth."""
     from theme import parts
 
     found: dict[str, str] = {}
@@ -38,10 +44,15 @@ def times() -> dict[str, str]:
     for caption, pages in parts():
         said = {number_of(page)[0]: time_of(page) for page in pages}
         found[f"hours_{caption.lower().replace(' ', '_')}"] = hours(sum(said.values()))
-        minutes |= {number: time for number, time in said.items() if isinstance(number, int)}  # not the appendix
+        minutes |= {number: time for number, time in said.items() if isinstance(number, int)}  # not the handbook
     found |= {f"minutes_{number}": str(time) for number, time in minutes.items()}
     translator = sum(time for number, time in minutes.items() if 1 <= number <= 11)
-    return found | {"hours": hours(sum(minutes.values())), "hours_translator": hours(translator)}
+    depth = sum(time_of(page) for page in in_depth())
+    return found | {
+        "hours": hours(sum(minutes.values())),
+        "hours_translator": hours(translator),
+        "hours_in_depth": hours(depth),
+    }
 
 
 def glued(notebook: Path) -> dict[str, Any]:
@@ -74,11 +85,10 @@ def numbers() -> dict[str, str]:
     run = ROOT / "records" / "multi30k-en-de"
     record, analysis = (json.loads((run / f"{name}.json").read_text("utf-8")) for name in ("record", "analysis"))
     mistakes = (ROOT / "book" / "gallery.tsv").read_text(encoding="utf-8").splitlines()[1:]
-    in_depth = [path for path in (ROOT / "chapters").glob("*.md") if len(number_of(f"book/{path.stem}")) == 2]
     half = glued(ROOT / "book" / "17_multi30k.ipynb")["17-half"]
-    zoo = glued(ROOT / "book" / "12d_adapters.ipynb")
-    counted = {"mistakes": str(len(mistakes)), "pages_in_depth": str(len(in_depth))}
-    counted |= {f"zoo_{name}": str(zoo[f"12d-zoo-{name}"]) for name in ("built", "true")}
+    zoo = glued(ROOT / "book" / "F_adapters.ipynb")
+    counted = {"mistakes": str(len(mistakes)), "pages_in_depth": str(len(in_depth()))}
+    counted |= {f"zoo_{name}": str(zoo[f"F-zoo-{name}"]) for name in ("built", "true")}
     return scores(record, analysis) | {"bleu_half": half} | times() | counted
 
 

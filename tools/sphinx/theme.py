@@ -20,7 +20,6 @@ from sphinx.config import Config
 
 ROOT = Path(__file__).resolve().parents[2]
 LIBRARY = "book/api"
-WORDS_PER_MINUTE, LINES_PER_MINUTE = 150, 12
 WRONG = re.compile(r'"""Wrong|# wrong|^class \w+\(ReferenceModel\):', re.MULTILINE)  # code that shows a mistake
 # What is folded because it draws a picture or a widget, or grades an exercise, is of no use on paper.
 NOT_PRINTED = re.compile(r"The code|Show (the code of the|how the drawing|the graders? of|what you can change)")
@@ -136,15 +135,8 @@ def keep_together(app: Sphinx, doctree: nodes.document, page: str) -> None:
 # --- the top of a page -------------------------------------------------------------------------------------------
 
 
-def minutes(doctree: nodes.document) -> int:
-    """How long a page takes to read, in steps of five minutes."""
-    words = sum(len(paragraph.astext().split()) for paragraph in doctree.findall(nodes.paragraph))
-    lines = sum(len(block.astext().split("\n")) for block in doctree.findall(nodes.literal_block))
-    return max(5, 5 * round((words / WORDS_PER_MINUTE + lines / LINES_PER_MINUTE) / 5))
-
-
-def where_you_are(app: Sphinx, page: str, doctree: nodes.document) -> str:
-    """The chapters in a line, by parts, with the page's own marked; under a page in depth also how long it takes."""
+def where_you_are(app: Sphinx, page: str) -> str:
+    """The chapters in a line, by parts, with the page's own marked; under it, for a page in depth, its chapter."""
     chapter = number_of(page)[0]
     said, groups = "", []
     for caption, pages in parts():
@@ -156,7 +148,7 @@ def where_you_are(app: Sphinx, page: str, doctree: nodes.document) -> str:
             here = ' aria-current="page"' if other == page else ' aria-current="true"' if own == chapter else ""
             items.append(f'<li><a {link} title="{title}" aria-label="{title}"{here}>{own}</a></li>')
             if own == chapter and other != page:
-                said = f"<p>In depth, about {minutes(doctree)} minutes, under chapter <a {link}>{title}</a></p>"
+                said = f"<p>In depth, under chapter <a {link}>{title}</a></p>"
         if items:
             mark = ' class="here"' if 'aria-current="' in "".join(items) else ""
             groups.append(f"<li{mark}><span>{escape(caption)}</span><ol>{''.join(items)}</ol></li>")
@@ -223,9 +215,7 @@ def complete_the_page(app: Sphinx, page: str, template: str, context: dict[str, 
     if title == app.config.html_title:
         context["docstitle"] = ""  # the theme adds it to the title of every page
     if number_of(page):
-        context["body"] = context["body"].replace(
-            "</h1>", "</h1>" + where_you_are(app, page, doctree) + small_map(page), 1
-        )
+        context["body"] = context["body"].replace("</h1>", "</h1>" + where_you_are(app, page) + small_map(page), 1)
     context["body"] = re.sub("(Solution to)(<a [^>]*>) ", r"\1 \2", context["body"])
     for attribute in (' aria-label="Toggle hidden content"', ' role="doc-biblioentry"', ' role="list"'):
         context["body"] = context["body"].replace(attribute, "")
@@ -236,9 +226,9 @@ def complete_the_page(app: Sphinx, page: str, template: str, context: dict[str, 
 
 @cache
 def main_line() -> list[str]:
-    """The pages that a reader of the whole course reads, in order: all that stand in no group and in no appendix."""
+    """The pages that a reader of the whole course reads, in order: all in no group, and in neither end part."""
     contents = yaml.safe_load((ROOT / "_toc.yml").read_text(encoding="utf-8"))
-    *course, _ = contents["parts"]
+    *course, _handbook, _to_look_up = contents["parts"]
     return [contents["root"], *(chapter["file"] for part in course for chapter in part["chapters"])]
 
 

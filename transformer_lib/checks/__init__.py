@@ -1,4 +1,4 @@
-# Generated from chapters/12c_model_under_test.md: edit it there and `make export`, or here and `make sync`.
+# Generated from chapters/E_suite.md: edit it there and `make export`, or here and `make sync`.
 
 """A test suite for anybody's Transformer: which properties hold, with evidence, likely cause and the gallery's case."""
 

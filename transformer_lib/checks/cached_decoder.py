@@ -1,4 +1,4 @@
-# Generated from chapters/13b_caches.md: edit it there and `make export`, or here and `make sync`.
+# Generated from chapters/13a_cases.md: edit it there and `make export`, or here and `make sync`.
 
 """A small decoder with a cache, and right: the page on caches spoils it, a few lines at a time."""
 

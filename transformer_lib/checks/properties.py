@@ -1,4 +1,4 @@
-# Generated from chapters/12b_properties.md: edit it there and `make export`, or here and `make sync`.
+# Generated from chapters/E_suite.md: edit it there and `make export`, or here and `make sync`.
 
 """All properties of a model, in the order in which they are tried, and which failure follows from which."""
 

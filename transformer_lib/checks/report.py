@@ -1,4 +1,4 @@
-# Generated from chapters/12c_model_under_test.md: edit it there and `make export`, or here and `make sync`.
+# Generated from chapters/E_suite.md: edit it there and `make export`, or here and `make sync`.
 
 """A property of a model, what a check found, and how it is told."""
 
@@ -90,8 +90,7 @@ class Finding:
     @property
     def page(self) -> str:
         """The page of the book that shows such a bug, with the place on it; empty if there is none."""
-        here = "13_gallery" if self.case in ON_THE_MAIN_PAGE else "13a_cases"
-        page = "13b_caches" if self.case.startswith("cache-") else here
+        page = "13_gallery" if self.case in ON_THE_MAIN_PAGE else "13a_cases"
         return f"{page}.html#room-{self.case}" if self.case else ""
 
 

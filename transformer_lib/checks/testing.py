@@ -1,4 +1,4 @@
-# Generated from chapters/12d_adapters.md: edit it there and `make export`, or here and `make sync`.
+# Generated from chapters/F_adapters.md: edit it there and `make export`, or here and `make sync`.
 
 """Tests for pytest, one for each property of a Transformer."""
 

@@ -1,4 +1,4 @@
-# Generated from chapters/08d_large_corpora.md: edit it there and `make export`, or here and `make sync`.
+# Generated from chapters/B_files.md: edit it there and `make export`, or here and `make sync`.
 
 """A corpus that does not fit into memory: encoded once, sorted by length, and read from a file."""
 

@@ -1,4 +1,4 @@
-# Generated from chapters/C_toy_grammar.md: edit it there and `make export`, or here and `make sync`.
+# Generated from chapters/11a_toy_grammar.md: edit it there and `make export`, or here and `make sync`.
 
 """A small English-to-German grammar. It writes random pairs, and it translates any sentence that it covers."""
 

@@ -1,4 +1,4 @@
-# Generated from chapters/10a_operations.md: edit it there and `make export`, or here and `make sync`.
+# Generated from chapters/D_search.md: edit it there and `make export`, or here and `make sync`.
 
 """Decoding: from next-token probabilities to sentences, greedily or with a beam."""
 

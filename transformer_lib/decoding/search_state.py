@@ -1,4 +1,4 @@
-# Generated from chapters/10a_operations.md: edit it there and `make export`, or here and `make sync`.
+# Generated from chapters/D_search.md: edit it there and `make export`, or here and `make sync`.
 
 """What the ways of decoding share: the state of a search, its limits, and the best next tokens."""
 

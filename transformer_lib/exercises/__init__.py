@@ -1,4 +1,4 @@
-# Generated from chapters/00b_sources.md: edit it there and `make export`, or here and `make sync`.
+# Generated from chapters/C_evidence.md: edit it there and `make export`, or here and `make sync`.
 
 """Exercises that check themselves: a grader calls an answer and raises `Wrong` at what is wrong, small cases first."""
 

@@ -1,4 +1,4 @@
-# Generated from chapters/03_multi_head.md and 3 more: edit it there and `make export`, or here and `make sync`.
+# Generated from chapters/03_multi_head.md and 2 more: edit it there and `make export`, or here and `make sync`.
 
 """The graders of chapter 03 and its pages in depth."""
 
@@ -60,7 +60,7 @@ def grade_03c_1(answer: Answer) -> None:
         claim(f"token {i} gives more than 0.99 to token {i - 1}, not {float(back[i - 1]):.4f}", back.min() > 0.99)
 
 
-def grade_03d_1(answer: Answer) -> None:
+def grade_03c_2(answer: Answer) -> None:
     """The number equals what PyTorch counts when such a layer runs."""
     for n, m, d in ((1, 1, 2), (1, 2, 2), (2, 1, 2), (3, 5, 4), (7, 4, 16)):
         with torch.device("meta"):

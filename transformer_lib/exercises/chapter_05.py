@@ -29,7 +29,7 @@ def grade_05_2(answer: Answer) -> None:
             expect("the mask", answer(length, width), seen(width - 1), known)
 
 
-def grade_05b_1(answer: Answer) -> None:
+def grade_05a_1(answer: Answer) -> None:
     """The entropy, term by term."""
     for row in ([1.0], [0.5, 0.5], [1.0, 0.0], [0.25, 0.75], [0.7, 0.2, 0.1, 0.0]):
         p = torch.tensor(row, dtype=torch.float64)
@@ -43,7 +43,7 @@ def grade_05b_1(answer: Answer) -> None:
         expect("the lowest loss", answer(p), own, known)
 
 
-def grade_05b_2(answer: Answer) -> None:
+def grade_05a_2(answer: Answer) -> None:
     """Left, right and both; the padding token is not always 0."""
     cases = [[[0] * left + [5, 6, 5][:real] + [0] * right] for left, real, right in (
         (0, 1, 0), (0, 2, 0), (1, 1, 0), (2, 2, 0), (0, 2, 1), (2, 3, 1), (3, 0, 0)
@@ -76,7 +76,7 @@ def _layer(mask: Tensor, norm: bool, channels: tuple[int, int] | None) -> Callab
     return layer
 
 
-def grade_05b_3(answer: Answer) -> None:
+def grade_05a_3(answer: Answer) -> None:
     """Layers that leak and layers that do not; the answer has to tell them apart."""
     width = 4
     for length in (2, 3, 5):
@@ -102,7 +102,7 @@ def grade_05b_3(answer: Answer) -> None:
 _ROWS = ([[1]], [[1, 1]], [[1, 2]], [[1, 0]], [[1, 1, 2]], [[1, 2, 2, 3, 0, 0], [1, 1, 1, 1, 2, 2]])
 
 
-def grade_05d_1(answer: Answer) -> None:
+def grade_05c_1(answer: Answer) -> None:
     """Each pair of query and key by itself."""
     for rows in _ROWS:
         numbers = torch.tensor(rows)
@@ -118,7 +118,7 @@ def grade_05d_1(answer: Answer) -> None:
         expect("the mask", answer(numbers.clone()), same & past & real, known)
 
 
-def grade_05d_2(answer: Answer) -> None:
+def grade_05c_2(answer: Answer) -> None:
     """Each token by itself: how many of its sentence stand before it."""
     for rows in (*_ROWS, [[2, 2, 1, 1, 1]], [[3, 0, 7, 7]]):
         numbers = torch.tensor(rows)
@@ -136,7 +136,7 @@ def grade_05d_2(answer: Answer) -> None:
         claim("the positions are integers", not found.is_floating_point())
 
 
-def grade_05d_3(answer: Answer) -> None:
+def grade_05c_3(answer: Answer) -> None:
     """Each pair of query and key by itself."""
     for n, prefixes in ((1, [0]), (2, [0]), (2, [1]), (3, [2]), (3, [3]), (2, [0, 1, 2]), (5, [3, 0, 5, 1])):
         past = torch.tensor([[j <= i for j in range(n)] for i in range(n)])

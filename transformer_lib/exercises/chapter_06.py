@@ -67,7 +67,7 @@ def grade_06a_2(answer: Answer) -> None:
         expect("the gradient", answer(x, g), leaf.grad, known)
 
 
-def grade_06d_1(answer: Answer) -> None:
+def grade_06b_1(answer: Answer) -> None:
     """Follow the parts of the stream, one direction each."""
     for k in (0, 1, 2, 3, 12):
         for norm_first in (True, False):

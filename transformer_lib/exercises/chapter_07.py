@@ -1,4 +1,4 @@
-# Generated from chapters/07_model.md and 3 more: edit it there and `make export`, or here and `make sync`.
+# Generated from chapters/07_model.md and 2 more: edit it there and `make export`, or here and `make sync`.
 
 """The graders of chapter 07 and its pages in depth."""
 
@@ -71,7 +71,7 @@ def grade_07a_1(answer: Answer) -> None:
         expect("the root mean square", answer(V, d), measured, known, 0.02 * measured)
 
 
-def grade_07b_1(answer: Answer) -> None:
+def grade_07a_2(answer: Answer) -> None:
     """Against the model itself, on a device that holds shapes only."""
     for words, (d_model, d_ff), depths in (
         ((1, 1), (1, 1), (1, 1)),
@@ -97,7 +97,7 @@ def grade_07b_1(answer: Answer) -> None:
                 expect("the number of parameters", count, total, known)
 
 
-def grade_07c_1(answer: Answer) -> None:
+def grade_07b_1(answer: Answer) -> None:
     """The best scores reach it, and random ones do not go below it."""
     label = torch.tensor([0])
     for V, low, high in ((2, 0.0, 1.0), (2, -1.0, 1.0), (1, 0.0, 1.0), (10, 0.0, 5.0), (1000, -3.0, 3.0)):

@@ -1,10 +1,8 @@
-# Generated from chapters/09_training.md and 3 more: edit it there and `make export`, or here and `make sync`.
+# Generated from chapters/09_training.md and 2 more: edit it there and `make export`, or here and `make sync`.
 
 """The graders of chapter 09 and its pages in depth."""
 
-import json
 import math
-import random
 
 import torch
 import torch.nn.functional as F
@@ -97,35 +95,3 @@ def grade_09c_1(answer: Answer) -> None:
     broken = torch.full((2,), math.nan, dtype=torch.float64)
     found = answer([torch.ones(2, dtype=torch.float64), broken.clone()], [1, 3])
     claim("the result is NaN if the gradient of a process with tokens is", bool(torch.as_tensor(found).isnan().all()))
-
-
-def grade_09e_1(answer: Answer) -> None:
-    """Steps in one go, in parts, and beside another run give the same number."""
-    asked: list[int] = []
-
-    def noise(k: int) -> float:
-        asked.append(k)
-        return random.Random(k).gauss(0, 1)
-
-    def walk(x: float, v: float, ks: range) -> tuple[float, float]:
-        for k in ks:
-            v = 0.9 * v + x + noise(k)
-            x -= 0.1 * v
-        return x, v
-
-    files: dict[int, str] = {0: "null"}  # a state after so many steps, as the file holds it
-    for start, steps in ((0, 1), (0, 2), (1, 1), (2, 3), (0, 1), (1, 4), (5, 2), (7, 3), (1, 2), (5, 5)):
-        x, v = walk(1.0, 0.0, range(1, start + 1))
-        ks = range(start + 1, start + steps + 1)
-        right = walk(x, v, ks)[0]
-        known = {
-            "the velocity begins at zero again": walk(x, 0.0, ks)[0],
-            "the noise begins anew": walk(x, v, range(1, steps + 1))[0],
-            "the weight begins at 1 again": walk(1.0, v, ks)[0],
-        }
-        asked.clear()
-        result = answer(json.loads(files[start]), steps, noise)
-        claim("it returns x and a state", isinstance(result, tuple | list) and len(result) == 2)
-        expect(f"x after {start} and {steps} more steps", result[0], right, known)
-        claim("it asks for the noise of its own steps, once each", asked == list(ks))
-        files[start + steps] = json.dumps(result[1])

@@ -61,7 +61,7 @@ def grade_10_3(answer: Answer) -> None:
         )
 
 
-def grade_10b_1(answer: Answer) -> None:
+def grade_10a_1(answer: Answer) -> None:
     """Against every length that the live hypothesis may end with."""
     for length, max_length in ((1, 2), (2, 3), (2, 10), (5, 6), (5, 40)):
         for alpha in (0.0, 0.5, 1.0, 2.0):
@@ -84,7 +84,7 @@ def _hidden(words: tuple[str, ...]) -> dict[str, float]:
     return dict(zip(("A", "B", "C", "end"), rows.get(tuple(words), (0.34, 0.33, 0.32, 0.01))))
 
 
-def grade_10b_2(answer: Answer) -> None:
+def grade_10a_2(answer: Answer) -> None:
     """Against all sentences of at most six tokens, and with a count of the questions."""
     generator = torch.Generator().manual_seed(5)
     models: list[Chances] = []
@@ -111,7 +111,7 @@ def grade_10b_2(answer: Answer) -> None:
         claim(f"fewer than 73 of the 364 beginnings are looked at, not {len(asked)}", len(asked) < 73)
 
 
-def grade_10c_1(answer: Answer) -> None:
+def grade_10b_1(answer: Answer) -> None:
     """Every draw of the tiny model, every decision and every replacement, one after the other."""
     cases = [
         ([1.0], [1.0], [1.0]), ([0.5, 0.5], [0.5, 0.5], [0.25, 0.75]), ([0.5, 0.5], [0.25, 0.75], [0.5, 0.5]),
@@ -140,7 +140,7 @@ def grade_10c_1(answer: Answer) -> None:
         expect("the probability that both rules keep the token", result[0], both, known)
 
 
-def grade_10d_1(answer: Answer) -> None:
+def grade_10c_1(answer: Answer) -> None:
     """Every short prefix, for lists in which sentences begin alike, contain one another, or are empty."""
     logits = torch.randn(6, generator=torch.Generator().manual_seed(0))
     for sentences in ([(1,)], [(1, 2), (3, 4)], [(1,), (1, 2), (1, 2, 3)], [(2, 2), (2, 3), (4,)], [()], []):

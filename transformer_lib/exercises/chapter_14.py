@@ -1,4 +1,4 @@
-# Generated from chapters/14_cost.md and 2 more: edit it there and `make export`, or here and `make sync`.
+# Generated from chapters/14_cost.md and 1 more: edit it there and `make export`, or here and `make sync`.
 
 """The graders of chapter 14 and its pages in depth."""
 
@@ -83,7 +83,7 @@ def grade_14b_2(answer: Answer) -> None:
         expect(f"the best segment (its peak is {peaks[best]})", answer(layers, between, inside), best, known)
 
 
-def grade_14c_1(answer: Answer) -> None:
+def grade_14b_3(answer: Answer) -> None:
     """Against a simulation."""
     generator = random.Random(0)
     cases = [([1], 1), ([1, 1], 1), ([1, 1], 2), ([2, 1], 2), ([1, 2], 3), ([1, 3, 1], 4)]

@@ -1,4 +1,4 @@
-# Generated from chapters/16_limits.md and 2 more: edit it there and `make export`, or here and `make sync`.
+# Generated from chapters/16_limits.md and 1 more: edit it there and `make export`, or here and `make sync`.
 
 """The graders of chapter 16 and its pages in depth."""
 
@@ -63,7 +63,7 @@ def grade_16_2(answer: Answer) -> None:
         expect("the smallest error", answer(list(examples)), error, known)
 
 
-def grade_16b_1(answer: Answer) -> None:
+def grade_16a_1(answer: Answer) -> None:
     """Against one step of Adam, against the largest so far, and against PyTorch's AMSGrad."""
     for gradients, beta2 in (
         ([1.0], 0.0), ([2.0], 0.5), ([1.0, 1.0], 0.5), ([1.0, 2.0], 0.5), ([2.0, 0.0], 0.5), ([3.0, -1.0, -1.0], 0.1),
@@ -83,7 +83,7 @@ def grade_16b_1(answer: Answer) -> None:
         expect("the list of numbers", answer(list(gradients), beta2), largest, known, 1e-12)
 
 
-def grade_16c_1(answer: Answer) -> None:
+def grade_16a_2(answer: Answer) -> None:
     """Token by token, in a loop, on sentences whose padding is right, wrong and random."""
     generator = torch.Generator().manual_seed(0)
     cases = [([[1, 0], [1, 0]], [1, 2], 1), ([[1, 1, 0], [1, 0, 1], [0, 1, 1]], [2, 3, 3], 2)]

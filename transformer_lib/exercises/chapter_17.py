@@ -72,6 +72,33 @@ def grade_17_2(answer: Answer) -> None:
         expect("the standard error", found[1], error, known)
 
 
+def grade_17a_1(answer: Answer) -> None:
+    """Against the definition, bin by bin."""
+    generator = random.Random(0)
+    cases: list[tuple[list[float], list[bool], int]] = [
+        ([0.75], [True], 1), ([0.75, 0.75], [True, False], 1), ([0.5, 0.25], [True, True], 2), ([1.0], [False], 4),
+        ([0.5, 0.4], [False, True], 2), ([1.0, 0.9], [False, True], 2),
+        ([0.9, 0.9, 0.9, 0.9, 0.5], [True, True, False, True, True], 10),
+    ]  # fmt: skip
+    cases += [([generator.random() for _ in range(40)], [generator.random() < 0.6 for _ in range(40)], 8)]
+    for confidence, right, bins in cases:
+        expected, gaps = 0.0, []
+        for place in range(bins):
+            inside = [n for n, c in enumerate(confidence) if c * bins // 1 == place or (c == 1 and place == bins - 1)]
+            if inside:
+                gaps.append(abs(sum(right[n] - confidence[n] for n in inside)) / len(inside))
+                expected += len(inside) / len(right) * gaps[-1]
+        known = {
+            "each guess is compared with its own outcome; compare the means of a bin": sum(
+                abs(r - c) for r, c in zip(right, confidence)
+            )
+            / len(right),
+            "every bin weighs the same; one with more guesses weighs more": sum(gaps) / len(gaps),
+            "all guesses are in one bin": abs(sum(right) - sum(confidence)) / len(right),
+        }
+        expect("the calibration error", answer(list(confidence), list(right), bins), expected, known)
+
+
 def grade_17c_1(answer: Answer) -> None:
     """Rows sum to one, and every entry is the mean of sums."""
     generator = torch.Generator().manual_seed(0)
@@ -109,30 +136,3 @@ def grade_17c_2(answer: Answer) -> None:
         expect("the smaller in_weight", given[0], in_weight[rows], known)
         known = {"a head's channels are columns of out_weight, not rows": out_weight[stay]}
         expect("the smaller out_weight", given[1], out_weight[:, stay], known)
-
-
-def grade_17d_1(answer: Answer) -> None:
-    """Against the definition, bin by bin."""
-    generator = random.Random(0)
-    cases: list[tuple[list[float], list[bool], int]] = [
-        ([0.75], [True], 1), ([0.75, 0.75], [True, False], 1), ([0.5, 0.25], [True, True], 2), ([1.0], [False], 4),
-        ([0.5, 0.4], [False, True], 2), ([1.0, 0.9], [False, True], 2),
-        ([0.9, 0.9, 0.9, 0.9, 0.5], [True, True, False, True, True], 10),
-    ]  # fmt: skip
-    cases += [([generator.random() for _ in range(40)], [generator.random() < 0.6 for _ in range(40)], 8)]
-    for confidence, right, bins in cases:
-        expected, gaps = 0.0, []
-        for place in range(bins):
-            inside = [n for n, c in enumerate(confidence) if c * bins // 1 == place or (c == 1 and place == bins - 1)]
-            if inside:
-                gaps.append(abs(sum(right[n] - confidence[n] for n in inside)) / len(inside))
-                expected += len(inside) / len(right) * gaps[-1]
-        known = {
-            "each guess is compared with its own outcome; compare the means of a bin": sum(
-                abs(r - c) for r, c in zip(right, confidence)
-            )
-            / len(right),
-            "every bin weighs the same; one with more guesses weighs more": sum(gaps) / len(gaps),
-            "all guesses are in one bin": abs(sum(right) - sum(confidence)) / len(right),
-        }
-        expect("the calibration error", answer(list(confidence), list(right), bins), expected, known)

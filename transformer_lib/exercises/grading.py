@@ -1,4 +1,4 @@
-# Generated from chapters/00b_sources.md: edit it there and `make export`, or here and `make sync`.
+# Generated from chapters/C_evidence.md: edit it there and `make export`, or here and `make sync`.
 
 """What graders have in common: what is right, and which wrong answer was given."""
 

@@ -1,4 +1,4 @@
-# Generated from chapters/00b_sources.md: edit it there and `make export`, or here and `make sync`.
+# Generated from chapters/C_evidence.md: edit it there and `make export`, or here and `make sync`.
 
 """The reader's own file, my_transformer.py: how it begins, and how its parts are graded."""
 

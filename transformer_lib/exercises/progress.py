@@ -1,4 +1,4 @@
-# Generated from chapters/00b_sources.md: edit it there and `make export`, or here and `make sync`.
+# Generated from chapters/C_evidence.md: edit it there and `make export`, or here and `make sync`.
 
 """Which exercises a reader has solved, read from the notebooks."""
 

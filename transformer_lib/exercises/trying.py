@@ -1,4 +1,4 @@
-# Generated from chapters/00b_sources.md: edit it there and `make export`, or here and `make sync`.
+# Generated from chapters/C_evidence.md: edit it there and `make export`, or here and `make sync`.
 
 """The parts that the reader has written, at work in the translator that comes with the course, whole or spoilt."""
 

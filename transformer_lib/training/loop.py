@@ -1,4 +1,4 @@
-# Generated from chapters/09e_resuming.md: edit it there and `make export`, or here and `make sync`.
+# Generated from chapters/B_files.md: edit it there and `make export`, or here and `make sync`.
 
 """The training loop: where a run stands, what it keeps on its way, and how it goes on after an interruption."""
 

@@ -1,4 +1,4 @@
-# Generated from chapters/09e_resuming.md: edit it there and `make export`, or here and `make sync`.
+# Generated from chapters/B_files.md: edit it there and `make export`, or here and `make sync`.
 
 """The state of a training run, in one file: all that the next step depends on."""
 

@@ -1,4 +1,4 @@
-# Generated from chapters/17g_recipes.md: edit it there and `make export`, or here and `make sync`.
+# Generated from chapters/17d_recipes.md: edit it there and `make export`, or here and `make sync`.
 
 """Several translators as one."""
 
