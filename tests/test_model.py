@@ -47,7 +47,8 @@ def test_the_layers_of_a_model_are_made_of_what_it_is_given():
     for stack in (model.encoder, model.decoder):
         kinds = [type(module) for layer in stack.layers for module in layer.modules()]
         assert kinds.count(SwiGLU) == len(stack.layers)
-        assert nn.RMSNorm in kinds and nn.LayerNorm not in kinds
+        assert nn.RMSNorm in kinds
+        assert nn.LayerNorm not in kinds
 
 
 @given(
