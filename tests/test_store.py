@@ -219,7 +219,7 @@ def test_a_text_that_can_be_read_once_is_copied_first(texts, tmp_path):
 
 
 def test_an_epoch_needs_as_much_memory_for_many_pairs_as_for_few(tmp_path):
-    """Eight times as many pairs of the same shapes: less than six bytes for each; a list would need hundreds."""
+    """Eight times as many pairs of the same shapes: less than eight bytes for each; a list would need hundreds."""
     peaks, sizes = [], (3000, 24_000)
     for size in sizes:
         folder = tmp_path / str(size)
@@ -231,7 +231,7 @@ def test_an_epoch_needs_as_much_memory_for_many_pairs_as_for_few(tmp_path):
         assert sum(len(batch.source) for batch in store.batches(1000, seed=0)) == size
         peaks.append(tracemalloc.get_traced_memory()[1])
         tracemalloc.stop()
-    assert peaks[1] - peaks[0] < 6 * (sizes[1] - sizes[0])
+    assert peaks[1] - peaks[0] < 8 * (sizes[1] - sizes[0])
 
 
 @pytest.fixture
