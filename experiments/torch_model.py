@@ -53,6 +53,8 @@ class _Decoder(_Encoder):
 class TorchTransformer(Transformer):
     """Our embeddings and projection around PyTorch's encoder and decoder."""
 
+    has_cache = False
+
     def __init__(self, config: TransformerConfig) -> None:
         super().__init__(config)
         stacks = torch_stacks(config)

@@ -197,7 +197,7 @@ def translations(changed: dict[str, Any], run: Path, data: ParallelCorpus) -> li
     """What the translator says that was trained with a change."""
     build = changed.get("build", Transformer)
     translator = Translator.from_pretrained(run, build=build)
-    return translator.translate(data.source, use_cache=build is not TorchTransformer, **DECODING)
+    return translator.translate(data.source, **DECODING)
 
 
 def variations(

@@ -23,7 +23,7 @@ from transformer_lib.cache import KeyValueCache
 from transformer_lib.checks import check_multi_head_attention, check_transformer
 from transformer_lib.data import ParallelCorpus, Tokenizer, encode_pairs, token_batches, toy_corpus
 from transformer_lib.decoding import beam_search, greedy_decode, sample_decode
-from transformer_lib.engine import EngineTranslator, load
+from transformer_lib.engine import load
 from transformer_lib.files import InputError
 from transformer_lib.model import Transformer, TransformerConfig
 from transformer_lib.multi_head import MultiHeadAttention
@@ -342,7 +342,7 @@ def test_a_gpu_computes_in_what_it_is_fast_at(capability, dtype, gpu, monkeypatc
     assert loss_scaler(gpu.device).is_enabled() == (dtype is torch.float16)
     assert (chosen_dtype("cpu"), chosen_dtype(gpu.device, "fp32")) == (torch.float32, torch.float32)
     translator = Translator(*untrained(), device=gpu.device)
-    for block in (mixed_precision(gpu.device), translator.precision):
+    for block in (mixed_precision(gpu.device), translator.search.precision):
         assert (block.device, block._enabled) == ("cuda", dtype is not torch.float32)
         assert block.fast_dtype == dtype or not block._enabled
 
@@ -389,7 +389,7 @@ ENTRANCES = {
     "Translator": lambda device, _: Translator(*untrained(), device=device),
     "from_pretrained": lambda device, folder: Translator.from_pretrained(folder_of_a_translator(folder), device=device),
     "load": lambda device, folder: load(folder_of_a_translator(folder), device=device),
-    "EngineTranslator": lambda device, folder: EngineTranslator(folder, device=device),
+    "an exported one": lambda device, folder: load(folder, device=device),
 }
 
 

@@ -17,12 +17,12 @@ from transformer_lib.variants import ensemble_of
 def test_an_ensemble_keeps_what_its_members_have_and_refuses_what_it_cannot_do(tmp_path):
     one, other = nonsense(tmp_path / "one"), nonsense(tmp_path / "other")
     other.length_ratio, other.max_len = 5.0, 30
-    other.precision = mixed_precision("cpu", "bf16")
+    other.search.precision = mixed_precision("cpu", "bf16")
     with pytest.raises(ValueError, match="of one precision; got"):
         ensemble_of([one, other])
-    one.precision = mixed_precision("cpu", "bf16")
+    one.search.precision = mixed_precision("cpu", "bf16")
     both = ensemble_of([one, other])
-    assert (both.length_ratio, both.max_len, both.precision.fast_dtype) == (5.0, 30, torch.bfloat16)
+    assert (both.length_ratio, both.max_len, both.search.precision.fast_dtype) == (5.0, 30, torch.bfloat16)
     for call in (lambda: both.save(tmp_path / "new"), lambda: both.check_config(tmp_path / "one"),
                  lambda: both.attention("a dog")):  # fmt: skip
         with pytest.raises(InputError, match=r"^an ensemble has no files|^Ensemble has no cross-attention"):

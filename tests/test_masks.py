@@ -23,6 +23,7 @@ def test_each_pair_by_itself(rows, pad):
     padding, causal, both = padding_mask(tokens, pad), causal_mask(length), decoder_mask(tokens, pad)
     assert padding.shape == (batch, 1, 1, length)
     assert causal.shape == (1, 1, length, length)
+    assert all(torch.equal(causal_mask(length, start=start), causal[:, :, start:]) for start in range(length))
     assert both.shape == (batch, 1, length, length)
     assert padding.dtype == causal.dtype == both.dtype == torch.bool
     for row in range(batch):

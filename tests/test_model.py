@@ -42,6 +42,15 @@ def test_the_papers_base_model_has_the_published_number_of_parameters():
     assert tied == 44_138_496 + 37000 * 512
 
 
+def test_the_layers_of_a_model_are_made_of_what_it_is_given():
+    model = Transformer(small_config(), norm=nn.RMSNorm, feed_forward=SwiGLU)
+    for stack in (model.encoder, model.decoder):
+        kinds = [type(module) for layer in stack.layers for module in layer.modules()]
+        assert kinds.count(SwiGLU) == len(stack.layers)
+        assert nn.RMSNorm in kinds
+        assert nn.LayerNorm not in kinds
+
+
 @given(
     sizes=st.tuples(st.integers(1, 3), st.integers(1, 6), st.integers(1, 6)),
     start=st.integers(0, 5),

@@ -345,7 +345,7 @@ def test_a_file_of_ones_own_is_trained_and_translates(tmp_path, monkeypatch, cap
     said = capsys.readouterr()
     assert "this model has no cache" in said.err
     translator = Translator.from_pretrained("run", build=architecture("mine.py:build"))
-    (_, best), *_ = translator.n_best("a dog", use_cache=False)
+    (_, best), *_ = translator.n_best("a dog")
     assert said.out == f"{best}\n"
     tokenizer, source = translator.tokenizer, torch.tensor([translator.tokenizer.encode("a dog")])
     limit = 2 * source.size(1) + 10

@@ -11,18 +11,14 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 from record import log_of
 from small import MICRO, call, recorded_training
 
 from transformer_lib import recipes
 from transformer_lib.data import LargeCorpus, PairStore, Tokenizer, encode_pairs, read_parallel, token_batches
 from transformer_lib.data import store as store_module
-from transformer_lib.data.store import index_shuffle
 from transformer_lib.files import InputError
 
 MAX_LEN, VOCAB = 40, 300
@@ -140,32 +136,6 @@ def test_the_rows_of_two_processes_cover_an_epoch_once(both):
     assert min(sum(listed(half).values()) for half in halves) > len(pairs) // 3
 
 
-@given(st.integers(1, 3000), st.text(max_size=5))
-def test_the_shuffle_is_a_permutation(size, key):
-    assert sorted(index_shuffle(np.arange(size), size, key)) == list(range(size))
-
-
-@given(st.integers(2**20, 2**40), st.text(max_size=5))
-def test_a_place_is_shuffled_alike_alone_and_among_others(size, key):
-    index = np.array([0, 7, size - 1])
-    together = index_shuffle(index, size, key)
-    assert len(set(together.tolist())) == 3
-    assert 0 <= together.min() <= together.max() < size
-    assert [index_shuffle(index[i : i + 1], size, key)[0] for i in range(3)] == together.tolist()
-
-
-def test_the_mixing_is_that_of_splitmix64():
-    """Its published first number from the seed 1234567, which the golden ratio is added to before."""
-    state = np.array([1234567 + 0x9E3779B97F4A7C15], np.uint64)
-    assert store_module._mix(state).tolist() == [6457827717110365317]
-
-
-def test_each_place_comes_first_about_as_often():
-    for size in (5, 16, 17):
-        first = Counter(int(index_shuffle(np.zeros(1, int), size, str(key))[0]) for key in range(200 * size))
-        assert sum((first[place] - 200) ** 2 / 200 for place in range(size)) < 2 * size + 20
-
-
 def test_a_store_is_built_once_and_again_when_something_differs(texts, tmp_path, monkeypatch):
     builds, build = [], LargeCorpus._build
     monkeypatch.setattr(LargeCorpus, "_build", lambda *arguments: builds.append(1) or build(*arguments))
@@ -249,7 +219,7 @@ def test_a_text_that_can_be_read_once_is_copied_first(texts, tmp_path):
 
 
 def test_an_epoch_needs_as_much_memory_for_many_pairs_as_for_few(tmp_path):
-    """Eight times as many pairs of the same shapes: less than two more bytes for each; a list would need hundreds."""
+    """Eight times as many pairs of the same shapes: less than eight bytes for each; a list would need hundreds."""
     peaks, sizes = [], (3000, 24_000)
     for size in sizes:
         folder = tmp_path / str(size)
@@ -261,7 +231,7 @@ def test_an_epoch_needs_as_much_memory_for_many_pairs_as_for_few(tmp_path):
         assert sum(len(batch.source) for batch in store.batches(1000, seed=0)) == size
         peaks.append(tracemalloc.get_traced_memory()[1])
         tracemalloc.stop()
-    assert peaks[1] - peaks[0] < 2 * (sizes[1] - sizes[0])
+    assert peaks[1] - peaks[0] < 8 * (sizes[1] - sizes[0])
 
 
 @pytest.fixture

@@ -273,11 +273,15 @@ def _translate(
     output: str | None, device: str, precision: str, n_best: int | None, sentences: tuple[str, ...],
 ) -> None:  # fmt: skip
     """Translate sentences, or standard input line by line. Put -- before a sentence that begins with a dash."""
-    translator, search = _load(model, architecture, max_length, device=device, precision=precision)
+    translator = _load(model, architecture, max_length, device=device, precision=precision)
     for sentence in filter(os.path.isfile, sentences):
         _say(f"warning: {sentence} is a file, and its name was taken as a sentence: for its lines, write < {sentence}")
     groups = [list(sentences)] if sentences else _standard_input()
-    options: dict[str, Any] = {"beam_size": max(beam, n_best or 1), "length_penalty": length_penalty} | search
+    options: dict[str, Any] = {
+        "beam_size": max(beam, n_best or 1),
+        "length_penalty": length_penalty,
+        "max_length": max_length,
+    }
     if n_best is None:
         answers = (answer for group in groups for answer in _answers(translator, model, group, **options))
     else:
@@ -327,13 +331,15 @@ def _evaluate(
     if papers is not None:
         papers_form([], papers)  # says now, and not after the search, what is not installed
     bleu_with(tokenize)  # likewise
-    translator, search = _load(model, architecture, max_length, device=device, precision=precision)
+    translator = _load(model, architecture, max_length, device=device, precision=precision)
     if other := sum(given != ours for given, ours in zip(pairs.target, in_nfc(pairs.target))):
         _say(f"{other} references were brought into NFC, the normal form of the translations")
     if seen := seen_in_training(model, pairs):
         remedy = "the scores are too good for new sentences; expected pairs that were kept apart"
         _say(f"warning: {seen} of {len(pairs)} pairs are among those that the model was trained on: {remedy}")
-    answers = _answers(translator, model, pairs.source, beam_size=beam, length_penalty=length_penalty, **search)
+    answers = _answers(
+        translator, model, pairs.source, beam_size=beam, length_penalty=length_penalty, max_length=max_length
+    )
     if output:
         _write(answers, output)
     scores = evaluate_bleu(answers, pairs.target, papers=papers, tokenize=tokenize)
@@ -363,22 +369,18 @@ def _require_same_source(architecture: str, out: Path) -> None:
         raise InputError(f"{architecture} is not what the run began with, {kept}: {remedy}")
 
 
-def _load(
-    model: str, architecture: str | None, max_length: int | None, **place: str
-) -> tuple[Translator, dict[str, Any]]:
-    """A translator, and how it has to search."""
-    kept, search = Path(model, KEPT), dict[str, Any]()
+def _load(model: str, architecture: str | None, max_length: int | None, **place: str) -> Translator:
+    kept = Path(model, KEPT)
     if architecture is not None:
         if kept.is_file() and kept.read_bytes() != source_of(architecture):
             _say(f"warning: {architecture} is not what the model was trained with, {kept}")
         _say("this model has no cache: for each token it computes all tokens before it anew")
         translator = Translator.from_pretrained(model, **place, build=model_of(architecture))
-        search["use_cache"] = False
     else:
         translator = load(model, **place)
     if max_length is not None and max_length > translator.max_len:
         raise InputError(f"--max-length {max_length} is too long; expected at most the model's {translator.max_len}")
-    return translator, search | {"max_length": max_length}
+    return translator
 
 
 def _answers(translator: Translator, model: str, sentences: list[str], **options: Any) -> list[str]:

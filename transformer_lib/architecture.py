@@ -30,7 +30,7 @@ SIZES = dict(d_model=1, num_heads=1, d_ff=1, num_encoder_layers=1, num_decoder_l
 class Architecture(Transformer):
     """An encoder-decoder model that is called as model(source, target), where a `Transformer` is expected.
 
-    It has no cache: `use_cache` must be False in a search.
+    It has no cache: a search computes all earlier positions anew at each step.
 
     Args:
         model: returns logits (batch, target length, target_vocab_size) for token ids (batch, length), the target
@@ -43,6 +43,8 @@ class Architecture(Transformer):
     Raises:
         InputError: wherever the model is used: it fails, or returns something else. It says where in its file.
     """
+
+    has_cache = False
 
     def __init__(
         self,
@@ -85,7 +87,7 @@ class Architecture(Transformer):
             ValueError: a cache is given.
         """
         if cache is not None:
-            raise ValueError("a model of your own has no cache: give use_cache=False")
+            raise ValueError("a model of your own has no cache")
         return self._logits(memory.states, target_tokens)
 
     def _logits(self, source: Int[Tensor, "batch n"], target: Int[Tensor, "batch m"]) -> Float[Tensor, "batch m v"]:

@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 import json
-import math
 import os
 import shutil
 from itertools import groupby
@@ -25,7 +24,7 @@ from transformer_lib.translation import Translator
 
 
 def export(translator: Translator, path: str | Path, *, quantization: str | None = None) -> None:
-    """Write a translator for CTranslate2: a directory for `EngineTranslator`.
+    """Write a translator for CTranslate2: a directory for `load`.
 
     Args:
         translator: its model is a `Transformer`, not a subclass.
@@ -86,7 +85,7 @@ def _specification(translator: Translator) -> Any:
     spec.register_target_vocabulary(pieces)
     spec.config.bos_token = spec.config.decoder_start_token = pieces[tokenizer.bos_id]
     spec.config.eos_token = pieces[tokenizer.eos_id]
-    for name in ("max_len", "length_ratio"):  # for `EngineTranslator`
+    for name in ("max_len", "length_ratio"):  # for `load`
         spec.config.add_attribute(name, getattr(translator, name))
     spec.validate()
     return spec
@@ -132,28 +131,26 @@ def _ctranslate2() -> Any:
     return ctranslate2
 
 
-class EngineTranslator(Translator):
-    """A translator whose search runs in CTranslate2; it has no `model`, so it cannot be saved or show its attention.
+class EngineSearch:
+    """The search of CTranslate2, for a `Translator`.
 
-    The search keeps `beam_size` live hypotheses until twice as many have finished, and then ranks them as
-    `beam_search` does. A beam of 1 is greedy decoding. `use_cache` changes nothing: there always is a cache.
+    It keeps `beam_size` live hypotheses until twice as many have finished, and then ranks them as `beam_search` does. A
+    beam of 1 is greedy decoding.
 
     Args:
         path: what `export` or the command `export --out` wrote.
+        tokenizer: the one that lies there.
         device: where to compute; on the CPU with as many threads as PyTorch.
 
     Raises:
         InputError: CTranslate2 is not installed, a file is missing or damaged, or `Translator` refuses the device.
     """
 
-    def __init__(self, path: str | Path, *, device: str | torch.device = "cpu") -> None:
+    def __init__(self, path: str | Path, tokenizer: Tokenizer, device: str | torch.device = "cpu") -> None:
         folder, place, engine = Path(path), prepare_device(device), _ctranslate2().Translator
-        if not (folder / "model.bin").is_file():
-            raise InputError(f"{folder} holds no model for CTranslate2: name what `export --out` wrote")
-        self.tokenizer, self.device = Tokenizer.load(folder / "tokenizer.json"), device
+        self.pad_id, self.eos_id = tokenizer.pad_id, tokenizer.eos_id
         try:
-            stored = json.loads((folder / "config.json").read_bytes())
-            self.max_len, self.length_ratio = int(stored["max_len"]), float(stored.get("length_ratio", 2.0))
+            self.max_len = int(json.loads((folder / "config.json").read_bytes())["max_len"])
             self._names = json.loads((folder / "shared_vocabulary.json").read_bytes())
             self._engine = engine(
                 str(folder), device=place.type, device_index=place.index or 0, intra_threads=torch.get_num_threads()
@@ -162,42 +159,31 @@ class EngineTranslator(Translator):
             raise InputError(f"{folder} holds a damaged model for CTranslate2 ({one_line(error)})") from error
         self._ids = {name: number for number, name in enumerate(self._names)}
 
-    @classmethod
-    def from_pretrained(cls, path: str | Path, **options: Any) -> EngineTranslator:
-        """Load what `export` wrote, as the class itself does; `load` also knows what was trained."""
-        return cls(path, **options)
-
-    def __getattr__(self, name: str) -> Any:
-        """What is not there; for `model`, say why."""
-        why = ": load the directory that it was exported from" if name == "model" else ""
-        raise AttributeError(f"an exported translator has no {name}{why}")
-
-    def _search(
-        self, sources: list[list[int]], max_length: int | None, use_cache: bool, **options: Any
+    def __call__(
+        self, sources: list[list[int]], limits: list[int], *, beam_size: int, length_penalty: float
     ) -> list[list[Hypothesis]]:
-        beam: int = options["beam_size"]
-        longest = self.max_len
-        if not isinstance(beam, Integral) or beam < 1:
-            raise ValueError(f"beam_size must be a whole number, at least 1; got {beam!r}")
-        if max_length is not None and not (isinstance(max_length, Integral) and 1 <= max_length <= longest):
-            raise ValueError(f"max_length must be from 1 to the model's {longest}; got {max_length!r}")
-        if not 0 <= options["length_penalty"] <= 50:
-            raise ValueError(f"length_penalty must be from 0 to 50; got {options['length_penalty']}")
+        """As `ModelSearch` does."""
+        if not isinstance(beam_size, Integral) or beam_size < 1:
+            raise ValueError(f"beam_size must be a whole number, at least 1; got {beam_size!r}")
+        for limit in limits:
+            if not (isinstance(limit, Integral) and 1 <= limit <= self.max_len):
+                raise ValueError(f"max_length must be from 1 to the model's {self.max_len}; got {limit!r}")
+        if not 0 <= length_penalty <= 50:
+            raise ValueError(f"length_penalty must be from 0 to 50; got {length_penalty}")
         found: list[Any] = []
-        for length, same in groupby(sources, key=len):
+        for (_, limit), same in groupby(zip(sources, limits), key=lambda pair: (len(pair[0]), pair[1])):
             found += self._engine.translate_batch(
-                [[self._names[token] for token in source] for source in same],
-                **options, num_hypotheses=beam, patience=2 if beam > 1 else 1,
-                max_input_length=0, return_end_token=True,
-                max_decoding_length=max_length or min(math.ceil(self.length_ratio * length) + 10, longest),
-                suppress_sequences=[[self._names[self.tokenizer.pad_id]]], return_scores=True,
+                [[self._names[token] for token in source] for source, _ in same],
+                beam_size=beam_size, length_penalty=length_penalty, num_hypotheses=beam_size,
+                patience=2 if beam_size > 1 else 1, max_input_length=0, return_end_token=True,
+                max_decoding_length=limit, suppress_sequences=[[self._names[self.pad_id]]], return_scores=True,
             )  # fmt: skip
         return [self._ranked(each) for each in found]
 
     def _ranked(self, result: Any) -> list[Hypothesis]:
         """The hypotheses that ended, best first; if none did, those that were cut off."""
         rows = [[self._ids[name] for name in names] for names in result.hypotheses]
-        eos = [self.tokenizer.eos_id]
+        eos = [self.eos_id]
         found = [
             Hypothesis(row[:-1] if row[-1:] == eos else row, score, row[-1:] == eos)
             for row, score in zip(rows, result.scores)
@@ -213,13 +199,16 @@ def load(path: str | Path, *, device: str | torch.device = "cpu", precision: str
         device: where to compute.
         precision: as in `Translator`; what was exported has its own.
 
-    Returns:
-        An `EngineTranslator` if the directory holds a model for CTranslate2, otherwise a `Translator`.
-
     Raises:
         InputError: a file is missing or damaged, or CTranslate2 is needed and not installed.
     """
-    exported = Path(path, "model.bin").is_file()
-    if exported:
-        return EngineTranslator(path, device=device)
-    return Translator.from_pretrained(path, device=device, precision=precision)
+    folder = Path(path)
+    if not (folder / "model.bin").is_file():
+        return Translator.from_pretrained(path, device=device, precision=precision)
+    tokenizer = Tokenizer.load(folder / "tokenizer.json")
+    search = EngineSearch(folder, tokenizer, device)
+    try:
+        ratio = float(json.loads((folder / "config.json").read_bytes()).get("length_ratio", 2.0))
+    except (OSError, ValueError, TypeError) as error:
+        raise InputError(f"{folder} holds a damaged model for CTranslate2 ({one_line(error)})") from error
+    return Translator(search, tokenizer, length_ratio=ratio)

@@ -25,17 +25,20 @@ def padding_mask(tokens: Integer[Tensor, "batch length"], pad_id: int) -> Bool[T
     return (tokens != pad_id)[:, None, None, :]
 
 
-def causal_mask(length: int, *, device: torch.device | str | None = None) -> Bool[Tensor, "1 1 {length} {length}"]:
+def causal_mask(
+    length: int, *, start: int = 0, device: torch.device | str | None = None
+) -> Bool[Tensor, "1 1 {length-start} {length}"]:
     """Let query i attend to keys 0 … i (Vaswani et al. 2017, section 3.2.3).
 
     Args:
-        length: number of queries and keys.
+        length: number of keys.
+        start: the position of the first query; more than 0 when the keys before it are cached.
         device: where the mask is made.
 
     Returns:
-        (1, 1, length, length), boolean, True on and below the diagonal.
+        (1, 1, length - start, length), boolean, True on and below the diagonal.
     """
-    return torch.ones(1, 1, length, length, dtype=torch.bool, device=device).tril()
+    return torch.ones(1, 1, length - start, length, dtype=torch.bool, device=device).tril(diagonal=start)
 
 
 def decoder_mask(tokens: Integer[Tensor, "batch length"], pad_id: int) -> Bool[Tensor, "batch 1 length length"]:

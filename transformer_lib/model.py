@@ -156,9 +156,14 @@ class Memory(NamedTuple):
 
 
 class Transformer(nn.Module):
-    """Encoder-decoder Transformer (Vaswani et al. 2017): token ids in, logits of each next token out."""
+    """Encoder-decoder Transformer (Vaswani et al. 2017): token ids in, logits of each next token out.
 
-    def __init__(self, config: TransformerConfig) -> None:
+    Args:
+        config: its shape.
+        parts: what its layers are made of: arguments of `EncoderLayer`, for both stacks.
+    """
+
+    def __init__(self, config: TransformerConfig, **parts: Any) -> None:
         super().__init__()
         self.config = config
         self.source_embedding = nn.Embedding(config.source_vocab_size, config.d_model)
@@ -172,8 +177,8 @@ class Transformer(nn.Module):
             nn.init.normal_(module.weight, std=config.d_model**-0.5)  # times √d_model: rms 1
         self.positions = SinusoidalPositionalEncoding(config.d_model, config.max_len)
         self.dropout = nn.Dropout(config.dropout)
-        self.encoder = Encoder(config)
-        self.decoder = Decoder(config)
+        self.encoder = Encoder(config, **parts)
+        self.decoder = Decoder(config, **parts)
 
     def forward(self, source_tokens: SourceTokens, target_tokens: TargetTokens, *, is_causal: bool = False) -> Logits:
         """Score every next token. The padding and causal masks are built here.
@@ -227,7 +232,7 @@ class Transformer(nn.Module):
         if cache is None and not is_causal:
             mask = decoder_mask(target_tokens, self.config.pad_id)
         if cache is not None and new > 1:  # a single token sees all of the cache
-            mask = causal_mask(offset + new, device=target_tokens.device)[:, :, offset:]  # (1, 1, m, all)
+            mask = causal_mask(offset + new, start=offset, device=target_tokens.device)  # (1, 1, m, all)
         x = self.embed(target_tokens, self.target_embedding, offset)
         return self.decoder(x, memory.states, mask=mask, memory_mask=memory.mask, is_causal=is_causal, cache=cache)
 

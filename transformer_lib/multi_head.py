@@ -4,13 +4,13 @@
 
 from __future__ import annotations
 
-import torch
 import torch.nn.functional as F
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from transformer_lib.attention import check_mask, scaled_dot_product_attention
 from transformer_lib.cache import KeysAndValues
+from transformer_lib.masks import causal_mask
 
 Tokens = Float[Tensor, "batch length d_model"]
 Heads = Float[Tensor, "batch heads length d_k"]
@@ -114,14 +114,24 @@ class MultiHeadAttention(nn.Module):
             ValueError: the arguments do not fit together (`check_arguments`).
         """
         check_arguments(query, key, value, self.num_heads, mask, is_causal, cache)
-        q, k, v = (split_heads(x, self.num_heads) for x in self.project(query, key, value))  # (b, h, n, d_k) each
+        q, k, v = self._heads(query, key, value, 0 if cache is None else cache.length)
         if cache is not None:
             k, v = cache.update(k, v)  # those of earlier calls come first
-        dropout = self.dropout if self.training else 0.0
-        if need_weights:
-            if is_causal:
-                mask = torch.ones(q.size(2), k.size(2), dtype=torch.bool, device=q.device).tril()[None, None]
-            found, weights = scaled_dot_product_attention(q, k, v, mask, dropout=dropout)
-        else:  # the same in one fused operation
-            found, weights = F.scaled_dot_product_attention(q, k, v, mask, dropout, is_causal), None
+        found, weights = self._attend(q, k, v, mask, is_causal, need_weights)
         return self.out_projection(merge_heads(found)), weights
+
+    def _heads(self, query: Queries, key: Keys, value: Keys, offset: int) -> tuple[Tensor, Tensor, Tensor]:
+        """The queries, keys and values of each head; `offset` is the position of the first one."""
+        q, k, v = (split_heads(x, self.num_heads) for x in self.project(query, key, value))
+        return q, k, v
+
+    def _attend(
+        self, q: Tensor, k: Tensor, v: Tensor, mask: Mask | None, is_causal: bool, need_weights: bool
+    ) -> tuple[Tensor, Weights | None]:
+        """What each head finds, and the weights if they are needed."""
+        dropout = self.dropout if self.training else 0.0
+        if not need_weights:  # the same in one fused operation
+            return F.scaled_dot_product_attention(q, k, v, mask, dropout, is_causal), None
+        if is_causal:
+            mask = causal_mask(q.size(2), device=q.device)
+        return scaled_dot_product_attention(q, k, v, mask, dropout=dropout)

@@ -189,7 +189,7 @@ def attended(translator: Translator, sentence: str) -> Attention | None:
     if model is None:
         return translator.attention(sentence)
     space, tokenizer, seen = type(model).forward.__globals__, translator.tokenizer, []
-    (_, answer), *_ = translator.n_best(sentence, use_cache=False)
+    (_, answer), *_ = translator.n_best(sentence)
     source, predicted = translator._encode([sentence, answer])
     read = [tokenizer.bos_id, *predicted[:-1]]
     padded = source + [tokenizer.pad_id] * (len(source) == len(read))  # no other attention has this shape
@@ -206,7 +206,7 @@ def attended(translator: Translator, sentence: str) -> Attention | None:
     space["attention"] = attention
     try:
         with evaluation(model):
-            model(*(torch.tensor([row], device=translator.device) for row in (padded, read)))
+            model(*(torch.tensor([row], device=translator.search.device) for row in (padded, read)))
     finally:
         space["attention"] = plain
     return Attention(translator._pieces(source), translator._pieces(predicted), torch.stack(seen)) if seen else None

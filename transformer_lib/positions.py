@@ -1,4 +1,4 @@
-# Generated from chapters/04_positions.md and 1 more: edit it there and `make export`, or here and `make sync`.
+# Generated from chapters/04_positions.md: edit it there and `make export`, or here and `make sync`.
 
 """Positional encodings: what tells a token where it stands."""
 
@@ -50,10 +50,14 @@ class PositionalEncoding(nn.Module):
         """
         if x.dim() != 3 or x.size(-1) != self.d_model:
             raise ValueError(f"expected (batch, length, d_model = {self.d_model}); got shape {tuple(x.shape)}")
-        rows = self.table[offset : offset + x.size(1)]  # (length, d_model)
-        if offset < 0 or rows.size(0) < x.size(1):
-            rows = late_rows(self, offset, x.size(1))
-        return x + rows.to(x.dtype)
+        if offset < 0:
+            raise ValueError(f"offset must be at least 0; got {offset}")
+        if offset + x.size(1) > self.max_len:
+            raise ValueError(f"the sequence has {offset + x.size(1)} positions, but max_len is {self.max_len}")
+        return x + self._rows(offset, x.size(1)).to(x.dtype)
+
+    def _rows(self, start: int, length: int) -> Float[Tensor, "{length} d_model"]:
+        return self.table[start : start + length]
 
 
 class SinusoidalPositionalEncoding(PositionalEncoding):
@@ -72,6 +76,11 @@ class SinusoidalPositionalEncoding(PositionalEncoding):
         kept = min(max_len, 8192)
         self.register_buffer("table", sinusoidal_table(kept, d_model).float(), persistent=False)
 
+    def _rows(self, start: int, length: int) -> Float[Tensor, "{length} d_model"]:
+        if start + length <= len(self.table):
+            return super()._rows(start, length)
+        return sinusoidal_table(length, self.d_model, start=start).float().to(self.table)
+
 
 class LearnedPositionalEncoding(PositionalEncoding):
     """Adds a learned vector for each position (Gehring et al. 2017, section 3.1).
@@ -84,16 +93,3 @@ class LearnedPositionalEncoding(PositionalEncoding):
     def __init__(self, d_model: int, max_len: int) -> None:
         super().__init__(d_model, max_len)
         self.table = nn.Parameter(torch.randn(max_len, d_model) * d_model**-0.5)
-
-
-def late_rows(encoding: PositionalEncoding, start: int, length: int) -> Float[Tensor, "{length} d_model"]:
-    """Make the rows from `start` on that the sinusoidal table does not keep, in its dtype and on its device.
-
-    Raises:
-        ValueError: `start` is negative, or the last row lies beyond `max_len`.
-    """
-    if start < 0:
-        raise ValueError(f"offset must be at least 0; got {start}")
-    if start + length > encoding.max_len:
-        raise ValueError(f"the sequence has {start + length} positions, but max_len is {encoding.max_len}")
-    return sinusoidal_table(length, encoding.d_model, start=start).float().to(encoding.table)

@@ -256,7 +256,7 @@ def train_translator(
     both = tokenizer.vocab_size, tokenizer.vocab_size
     config = TransformerConfig(*both, tokenizer.pad_id, **preset["model"])
     translator = start or Translator(build(config), tokenizer, device=device)
-    translator.precision = mixed_precision(device, settings.precision)  # `train` warns of one that is slow
+    translator.search.precision = mixed_precision(device, settings.precision)  # `train` warns of one that is slow
     translator.length_ratio = max(translator.length_ratio, length_ratio(_shapes(pairs)))
     if going_on:
         try:
@@ -267,7 +267,7 @@ def train_translator(
     trained = getattr(translator.model, "trained", nullcontext)  # of a model of one's own
     if try_out := getattr(translator.model, "try_out", None):
         lengths = _shapes(pairs) + _shapes(val_pairs)
-        with translator.precision:
+        with translator.search.precision:
             try_out({max(lengths), max(lengths, key=itemgetter(1))}, tokenizer.eos_id)
 
     def prepare() -> None:
@@ -298,7 +298,7 @@ def train_translator(
 
     def shown(log: list[dict[str, float]]) -> None:
         with warnings.catch_warnings(action="ignore"):  # a beginner's sentences may lack an end
-            answers = translator.translate(sample, beam_size=1, use_cache=build is Transformer)
+            answers = translator.translate(sample, beam_size=1)
         for source, answer in zip(sample, answers):
             _LOGGER.info("    %s -> %s", source, answer)
         report(log)

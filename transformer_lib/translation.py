@@ -43,11 +43,42 @@ class Attention(NamedTuple):
     weights: Tensor
 
 
-class Translator:
-    """A model and its tokenizer. Use it from one thread at a time.
+class ModelSearch:
+    """Beam search with a model in PyTorch.
 
     Args:
-        model: the model; it is put into evaluation mode and moved to `device`.
+        model: what has `encode`, `decode`, `output_projection` and `config` like a `Transformer`; it is put into
+            evaluation mode and moved to `device`.
+        tokenizer: whose special tokens are read.
+        device: where to compute: "cpu" or "cuda".
+        precision: as in `Translator`.
+
+    Raises:
+        InputError: as in `Translator`.
+    """
+
+    def __init__(self, model: Any, tokenizer: Tokenizer, device: str | torch.device, precision: str) -> None:
+        _require_one_vocabulary(model.config, tokenizer)
+        place = prepare_device(device, precision)
+        self.model, self.tokenizer, self.device = model.to(place).eval(), tokenizer, device
+        self.precision = mixed_precision(device, precision)  # a block to compute in
+        self.max_len = model.config.max_len
+
+    def __call__(self, sources: list[list[int]], limits: list[int], **options: Any) -> list[list[Hypothesis]]:
+        """The hypotheses for each source, best first, of at most so many tokens, with `options` of `beam_search`."""
+        rows, tokenizer = [torch.tensor(source) for source in sources], self.tokenizer
+        source = pad_sequence(rows, batch_first=True, padding_value=tokenizer.pad_id)  # (sentences, n)
+        options |= {"bos_id": tokenizer.bos_id, "eos_id": tokenizer.eos_id, "max_length": limits}
+        with self.precision:
+            return beam_search(self.model, source.to(self.device), **options)
+
+
+class Translator:
+    """A tokenizer and a search: text in, text out. Use it from one thread at a time.
+
+    Args:
+        model: what is searched with: a `Transformer`, an `Ensemble`, or another search, such as an `EngineSearch`, to
+            which device and precision do not matter.
         tokenizer: one for both languages.
         device: where to compute: "cpu" or "cuda".
         precision: what matrices are multiplied in: "bf16", "fp16", "fp32", or what `chosen_dtype` says for "auto".
@@ -60,18 +91,27 @@ class Translator:
 
     def __init__(
         self,
-        model: Transformer,
+        model: Any,
         tokenizer: Tokenizer,
         *,
         device: str | torch.device = "cpu",
         precision: str = "auto",
         length_ratio: float = 2.0,
     ) -> None:
-        _require_one_vocabulary(model.config, tokenizer)
-        place = prepare_device(device, precision)
-        self.model, self.tokenizer, self.device = model.to(place).eval(), tokenizer, device
-        self.precision = mixed_precision(device, precision)  # a block to compute in
-        self.max_len, self.length_ratio = model.config.max_len, length_ratio
+        is_model = isinstance(model, nn.Module)
+        self.search = ModelSearch(model, tokenizer, device, precision) if is_model else model
+        self.tokenizer, self.max_len, self.length_ratio = tokenizer, self.search.max_len, length_ratio
+
+    @property
+    def model(self) -> Any:
+        """The model that is searched with.
+
+        Raises:
+            InputError: the search is one in another engine.
+        """
+        if not isinstance(self.search, ModelSearch):
+            raise InputError("an exported translator has no model: load the directory that it was exported from")
+        return self.search.model
 
     @classmethod
     def from_pretrained(
@@ -148,7 +188,6 @@ class Translator:
         length_penalty: float = 1.0,
         batch_size: int = 64,
         max_length: int | None = None,
-        use_cache: bool = True,
     ) -> list[str]:
         """Translate sentences, each by itself.
 
@@ -160,7 +199,6 @@ class Translator:
             batch_size: sentences searched at once.
             max_length: the most tokens of a translation, its end token counted. None = `length_ratio` times the tokens
                 of the sentence, plus ten. A warning counts those that were cut off there.
-            use_cache: False computes all earlier positions anew at each step, for a decoder that knows no cache.
 
         Returns:
             One translation for each sentence, in their order.
@@ -182,9 +220,7 @@ class Translator:
         order = sorted(tokens, key=lambda n: len(tokens[n]))
         for start in range(0, len(order), batch_size):
             numbers = order[start : start + batch_size]
-            found = self._search(
-                [tokens[n] for n in numbers], max_length, use_cache, beam_size=beam_size, length_penalty=length_penalty
-            )
+            found = self._search([tokens[n] for n in numbers], max_length, beam_size, length_penalty)
             for n, (best, *_) in zip(numbers, found):
                 answers[n] = _LINE_ENDS.sub(" ", self.tokenizer.decode(best.tokens)).strip(" ")
                 unfinished += not best.finished
@@ -193,18 +229,14 @@ class Translator:
         return answers
 
     def _search(
-        self, sources: list[list[int]], max_length: int | None, use_cache: bool, **options: Any
+        self, sources: list[list[int]], max_length: int | None, beam_size: int = 5, length_penalty: float = 1.0
     ) -> list[list[Hypothesis]]:
-        """The hypotheses for each source, best first, with `options` for `beam_search`."""
+        """The hypotheses for each source, best first."""
         limits = [
             min(math.ceil(self.length_ratio * len(own)) + 10, self.max_len) if max_length is None else max_length
             for own in sources
         ]
-        rows = [torch.tensor(source) for source in sources]
-        source = pad_sequence(rows, batch_first=True, padding_value=self.tokenizer.pad_id)  # (sentences, n)
-        options |= {"bos_id": self.tokenizer.bos_id, "eos_id": self.tokenizer.eos_id, "use_cache": use_cache}
-        with self.precision:
-            return beam_search(self.model, source.to(self.device), max_length=limits, **options)
+        return self.search(sources, limits, beam_size=beam_size, length_penalty=length_penalty)
 
     def n_best(
         self,
@@ -213,7 +245,6 @@ class Translator:
         beam_size: int = 5,
         length_penalty: float = 1.0,
         max_length: int | None = None,
-        use_cache: bool = True,
     ) -> list[tuple[float, str]]:
         """The scores and translations that a beam search ends with, best first; see `beam_search`.
 
@@ -222,28 +253,24 @@ class Translator:
             beam_size: hypotheses kept.
             length_penalty: the exponent of the length in the score.
             max_length: as in `translate`.
-            use_cache: likewise.
 
         Raises:
             TypeError: the sentence is no string.
             ValueError: the sentence is blank, or as in `translate`.
         """
         _require_sentence(sentence)
-        (found,) = self._search(
-            self._encode([sentence]), max_length, use_cache, beam_size=beam_size, length_penalty=length_penalty
-        )
+        (found,) = self._search(self._encode([sentence]), max_length, beam_size, length_penalty)
         if not found[0].finished:
             warnings.warn(_CUT % (1, 1), stacklevel=2)
         texts = (_LINE_ENDS.sub(" ", self.tokenizer.decode(hypothesis.tokens)).strip(" ") for hypothesis in found)
         return [(hypothesis.score, text) for hypothesis, text in zip(found, texts)]
 
-    def attention(self, sentence: str, translation: str | None = None, *, use_cache: bool = True) -> Attention:
+    def attention(self, sentence: str, translation: str | None = None) -> Attention:
         """Translate one sentence and record the cross-attention weights of each decoder layer.
 
         Args:
             sentence: not blank. One that is longer than the model's `max_len` is cut, with a warning.
             translation: record the weights for this one, whoever wrote it, cut likewise; None = for the model's own.
-            use_cache: as in `translate`.
 
         Returns:
             The tokens of source and translation, and the weights (layers, heads, target length, source length); row i
@@ -258,14 +285,14 @@ class Translator:
         _cross_attentions(self.model)
         model, bos, eos = self.model, self.tokenizer.bos_id, self.tokenizer.eos_id
         tokens = self._encode([sentence])
-        source = torch.tensor(tokens, device=self.device)  # (1, n)
+        source = torch.tensor(tokens, device=self.search.device)  # (1, n)
         if translation is None:
-            (found,) = self._search(tokens, None, use_cache)
+            (found,) = self._search(tokens, None)
             best = found[0]
             predicted = [*best.tokens, eos] if best.finished else best.tokens  # (m)
         else:
             (predicted,) = self._encode([translation])
-        read = torch.tensor([[bos, *predicted[:-1]]], device=self.device)  # (1, m)
+        read = torch.tensor([[bos, *predicted[:-1]]], device=self.search.device)  # (1, m)
         weights = cross_attention_weights(model, source, read).cpu()
         return Attention(self._pieces(source[0].tolist()), self._pieces(predicted), weights)
 

@@ -115,36 +115,6 @@ def _sort(ids: IO[bytes], shapes: IO[bytes], counts: Counter[Shape], out: np.nda
         out[np.repeat(shifts, lengths) + np.arange(len(some))] = some
 
 
-def index_shuffle(index: np.ndarray, size: int, key: str) -> np.ndarray:
-    """Where a shuffle of 0 … size - 1 puts some of these numbers; the others are not computed.
-
-    A Feistel network (Luby and Rackoff 1988). What comes out too large goes in again (Black and Rogaway 2002).
-
-    Args:
-        index: (k,) whole numbers from 0 to size - 1.
-        size: how many numbers are shuffled.
-        key: each key has its own shuffle.
-    """
-    round_keys = np.frombuffer(hashlib.sha512(key.encode()).digest(), "<u8")  # eight
-    bits = np.uint64((max(size - 1, 1).bit_length() + 1) // 2)  # of each half
-    mask = (np.uint64(1) << bits) - np.uint64(1)
-    result, outside = index.astype(np.uint64), np.arange(len(index))
-    while len(outside):
-        left, right = result[outside] >> bits, result[outside] & mask
-        for round_key in round_keys:
-            left, right = right, left ^ (_mix(right ^ round_key) & mask)
-        result[outside] = left << bits | right
-        outside = outside[result[outside] >= size]
-    return result.astype(np.int64)
-
-
-def _mix(numbers: np.ndarray) -> np.ndarray:
-    """Let every bit depend on every other one: the last step of SplitMix64 (Steele et al. 2014)."""
-    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
-        numbers = (numbers ^ (numbers >> np.uint64(shift))) * np.uint64(factor)
-    return numbers ^ (numbers >> np.uint64(31))
-
-
 class PairStore:
     """The pairs of a corpus as token ids in a file: for each shape (source length, target length) one matrix.
 
@@ -182,10 +152,16 @@ class PairStore:
         """
         if (longest := max(self.shapes[-1])) > batch_tokens:
             raise InputError(f"expected pairs of at most batch_tokens = {batch_tokens} tokens; got {longest}")
-        begins, key = self._batch_begins(batch_tokens), None if seed is None else f"{seed} {epoch}"
-        ends, numbers = [*begins[1:], len(self)], np.arange(start, len(begins))
-        order = numbers if key is None else index_shuffle(numbers, len(begins), key)
-        return (self._batch(begins[number], ends[number], pad_id, key) for number in order)
+        begins = self._batch_begins(batch_tokens)
+        ends, order, rows = [*begins[1:], len(self)], np.arange(len(begins)), None
+        if seed is not None:
+            key = hashlib.sha512(f"{seed} {epoch}".encode()).digest()
+            draw = np.random.RandomState(np.frombuffer(key, "<u4"))  # which NumPy has promised never to change
+            order, rows = (
+                draw.permutation(order),
+                [draw.permutation(np.arange(len(own), dtype=np.uint32)) for own in self.matrices],
+            )
+        return (self._batch(begins[number], ends[number], pad_id, rows) for number in order[start:])
 
     def _batch_begins(self, batch_tokens: int) -> np.ndarray:
         """The number of the first pair of each batch, from short to long."""
@@ -197,8 +173,8 @@ class PairStore:
                 begin = begins[-1][-1]
         return np.concatenate(begins)
 
-    def _batch(self, begin: int, end: int, pad_id: int, key: str | None) -> Batch:
-        """The pairs with the numbers begin … end - 1; with a key, others of the same shapes."""
+    def _batch(self, begin: int, end: int, pad_id: int, rows: list[np.ndarray] | None) -> Batch:
+        """The pairs with the numbers begin … end - 1; with `rows`, an order for each shape, others of these shapes."""
         first, last = np.searchsorted(self.ends, [begin, end - 1], side="right")
         widths = np.max(self.shapes[first : last + 1], axis=0).tolist()
         source, target = (torch.full((end - begin, width), pad_id) for width in widths)
@@ -206,9 +182,11 @@ class PairStore:
             (n, m), matrix = self.shapes[number], self.matrices[number]
             before = self.ends[number] - len(matrix)
             places = np.arange(max(begin, before), min(end, self.ends[number]))
-            rows = places - before if key is None else index_shuffle(places - before, len(matrix), f"{key} {number}")
-            ids = torch.from_numpy(matrix[rows].astype(np.int64))  # (rows, n + m)
-            source[places - begin, :n], target[places - begin, :m] = ids[:, :n], ids[:, n:]
+            places -= before
+            own = matrix[places if rows is None else rows[number][places]]  # (pairs, n + m)
+            ids = torch.from_numpy(own.astype(np.int64))
+            places += before - begin
+            source[places, :n], target[places, :m] = ids[:, :n], ids[:, n:]
         return Batch(source, target)
 
 

@@ -50,7 +50,7 @@ class SearchState:
             `DecoderOnly` (of chapter 15).
         tokens: the beginnings, token ids (rows, m), without padding.
         source: the source of each row, token ids (rows, n), right-padded; None = there are no sources.
-        use_cache: False computes all earlier positions anew at each step.
+        use_cache: False computes all earlier positions anew at each step, as for a model whose `has_cache` is False.
     """
 
     def __init__(
@@ -59,7 +59,9 @@ class SearchState:
         config = model.config
         self.model, self.tokens = model, tokens
         self.sentences = list(range(tokens.size(0)))  # which sentence each row belongs to
-        self.cache = KeyValueCache(config.num_decoder_layers) if use_cache else None
+        self.cache = (
+            KeyValueCache(config.num_decoder_layers) if use_cache and getattr(model, "has_cache", True) else None
+        )
         self.memory = None
         if source is not None:
             states, mask = model.encode(source)

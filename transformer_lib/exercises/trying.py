@@ -551,7 +551,7 @@ class Trial:
         """By the library's search, in one batch."""
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # a spoilt model may never end
-            return self.translator.translate(sentences, use_cache=False)
+            return self.translator.translate(sentences)
 
 
 def _take_weights(model: nn.Module, whole: nn.Module) -> None:

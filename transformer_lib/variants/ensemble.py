@@ -97,11 +97,12 @@ def ensemble_of(translators: Sequence[Translator]) -> Translator:
     """
     if len({translator.tokenizer.to_json() for translator in translators}) > 1:
         raise ValueError("expected translators with one tokenizer: train them on one corpus, with one vocabulary size")
-    together = cast("Transformer", Ensemble([translator.model for translator in translators]))  # to a search it is one
-    dtypes = sorted({str(translator.precision.fast_dtype) for translator in translators})
+    together = Ensemble([translator.model for translator in translators])
+    dtypes = sorted({str(translator.search.precision.fast_dtype) for translator in translators})
     if len(dtypes) > 1:
         raise ValueError(f"expected translators of one precision; got {' and '.join(dtypes)}: load them with the same")
     first, ratio = translators[0], max(translator.length_ratio for translator in translators)
-    ensemble = Translator(together, first.tokenizer, device=first.device, length_ratio=ratio)
-    ensemble.precision, ensemble.max_len = first.precision, min(translator.max_len for translator in translators)
+    ensemble = Translator(together, first.tokenizer, device=first.search.device, length_ratio=ratio)
+    ensemble.search.precision = first.search.precision
+    ensemble.max_len = min(translator.max_len for translator in translators)
     return ensemble

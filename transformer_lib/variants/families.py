@@ -79,7 +79,7 @@ class DecoderOnly(_OneStack):
         """
         offset, mask, new = 0 if cache is None else cache.length, None, tokens.size(1)
         if cache is not None and new > 1:  # a single token sees all of the cache
-            mask = causal_mask(offset + new, device=tokens.device)[:, :, offset:]  # (1, 1, new, all)
+            mask = causal_mask(offset + new, start=offset, device=tokens.device)  # (1, 1, new, all)
         x = self._embed(tokens, offset)
         return self.output_projection(self.stack(x, mask=mask, is_causal=cache is None, cache=cache))
 

@@ -5,23 +5,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from transformer_lib.attention import scaled_dot_product_attention
-from transformer_lib.cache import KeysAndValues
-from transformer_lib.multi_head import (
-    Keys,
-    Mask,
-    MultiHeadAttention,
-    Queries,
-    Weights,
-    check_arguments,
-    merge_heads,
-    split_heads,
-)
+from transformer_lib.multi_head import Keys, Mask, MultiHeadAttention, Queries, Weights, split_heads
 
 
 class GroupedQueryAttention(MultiHeadAttention):
@@ -57,28 +47,25 @@ class GroupedQueryAttention(MultiHeadAttention):
             if bias:
                 nn.init.zeros_(self.in_projection.bias)
 
-    def forward(
-        self, query: Queries, key: Keys, value: Keys, *, mask: Mask | None = None, is_causal: bool = False,
-        cache: KeysAndValues | None = None, need_weights: bool = False,
-    ) -> tuple[Queries, Weights | None]:  # fmt: skip
+    def forward(self, query: Queries, key: Keys, value: Keys, **options: Any) -> tuple[Queries, Weights | None]:
         """Attend as `MultiHeadAttention` does; with positions, only from a sequence to itself."""
         if self.positions is not None and not (key is query or torch.equal(key, query)):
             raise ValueError("positions are for self-attention: expected equal queries and keys; got others")
-        check_arguments(query, key, value, self.num_heads, mask, is_causal, cache)
-        heads, groups = self.num_heads, self.num_groups
-        q, k, v = map(split_heads, self.project(query, key, value), (heads, groups, groups))  # (b, h or g, n, d_k)
+        return super().forward(query, key, value, **options)
+
+    def _heads(self, query: Queries, key: Keys, value: Keys, offset: int) -> tuple[Tensor, Tensor, Tensor]:
+        counts = self.num_heads, self.num_groups, self.num_groups
+        q, k, v = map(split_heads, self.project(query, key, value), counts)  # (b, h or g, n, d_k)
         if self.positions is not None:
-            offset = 0 if cache is None else cache.length
             q, k = self.positions(q, offset=offset), self.positions(k, offset=offset)
-        if cache is not None:
-            k, v = cache.update(k, v)
+        return q, k, v
+
+    def _attend(
+        self, q: Tensor, k: Tensor, v: Tensor, mask: Mask | None, is_causal: bool, need_weights: bool
+    ) -> tuple[Tensor, Weights | None]:
+        if k.size(1) < self.num_heads and need_weights:
+            k, v = (x.repeat_interleave(self.num_heads // k.size(1), dim=1) for x in (k, v))  # a key for each head
+        if k.size(1) == self.num_heads:
+            return super()._attend(q, k, v, mask, is_causal, need_weights)
         dropout = self.dropout if self.training else 0.0
-        if need_weights:
-            if is_causal:
-                mask = torch.ones(q.size(2), k.size(2), dtype=torch.bool, device=q.device).tril()[None, None]
-            k, v = (x.repeat_interleave(heads // k.size(1), dim=1) for x in (k, v))  # a key for each head
-            found, weights = scaled_dot_product_attention(q, k, v, mask, dropout=dropout)
-        else:
-            found = F.scaled_dot_product_attention(q, k, v, mask, dropout, is_causal, enable_gqa=k.size(1) < heads)
-            weights = None
-        return self.out_projection(merge_heads(found)), weights
+        return F.scaled_dot_product_attention(q, k, v, mask, dropout, is_causal, enable_gqa=True), None
