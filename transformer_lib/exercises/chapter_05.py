@@ -1,8 +1,8 @@
-# Generated from chapters/05_masks.md and 2 more: edit it there and `make export`, or here and `make sync`.
+# Generated from chapters/05_masks.md and 3 more: edit it there and `make export`, or here and `make sync`.
 
 """The graders of chapter 05 and its pages in depth."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from itertools import product
 
 import torch
@@ -147,3 +147,45 @@ def grade_05c_3(answer: Answer) -> None:
             "a key needs one reason, the past or the prefix, not both": past & key,
         }
         expect("the mask", answer(torch.tensor(prefixes), n), past | key, known)
+
+
+def _pieces(k: torch.Tensor, v: torch.Tensor, sizes: tuple[int, ...]) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+    """Each piece in the same memory as the one before it."""
+    room = torch.empty(max(sizes), k.size(1)).to(k), torch.empty(max(sizes), v.size(1)).to(v)
+    for own in zip(k.split(sizes), v.split(sizes)):
+        yield tuple(place[: len(part)].copy_(part) for place, part in zip(room, own))  # type: ignore[misc]
+
+
+def grade_05d_1(answer: Answer) -> None:
+    """The largest score comes in the first piece, in a middle one and in the last, and may be larger than exp can."""
+    for sizes in ((1,), (3, 4), (4, 1, 2), (2, 3, 2)):
+        for largest in range(len(sizes)):
+            generator = torch.Generator().manual_seed(7 * len(sizes) + largest)
+            q, k, v = (torch.randn(n, generator=generator, dtype=torch.float64) for n in (4, 28, 21))
+            k, v = k.view(7, 4)[: sum(sizes)], v.view(7, 3)[: sum(sizes)]
+            k[sum(sizes[: largest + 1]) - 1] += 2 * q
+            scores = k @ q / 2
+            means = torch.stack([s.softmax(0) @ u for s, u in zip(scores.split(sizes), v.split(sizes))])
+            top = torch.stack([s.max() for s in scores.split(sizes)]).cummax(0).values
+            terms = (scores - top.repeat_interleave(torch.tensor(sizes))).exp()
+            z = [(s.sum(), s @ u) for s, u in zip(terms.split(sizes), v.split(sizes))]
+            known = {
+                "each piece counts alike: weigh it by the sum of its exponentials": means.mean(0),
+                "only the last piece counts: z and y go on from piece to piece": means[-1],
+                "z and y are not shrunk when the maximum grows": sum(y for _, y in z) / sum(n for n, _ in z),
+                "y is not shrunk when the maximum grows": sum(y for _, y in z) / (scores - scores.max()).exp().sum(),
+                "a piece was kept, and its memory used again: use each before you take the next": _kept(k, v, sizes, q),
+                "the scores are not divided by the root of d": (k @ q).softmax(0) @ v,
+            }
+            expect(f"the output for pieces of {sizes}", answer(q, _pieces(k, v, sizes)), scores.softmax(0) @ v, known)
+    q = torch.full((4,), 40.0, dtype=torch.float64)
+    k = torch.tensor([[1.0], [50.0], [2.0]], dtype=torch.float64).expand(3, 4).contiguous()
+    found = answer(q, _pieces(k, torch.eye(3, dtype=torch.float64), (1, 1, 1)))
+    claim("scores of 4,000 do not overflow: subtract the largest score so far", bool(found.isfinite().all()))
+
+
+def _kept(k: torch.Tensor, v: torch.Tensor, sizes: tuple[int, ...], q: torch.Tensor) -> torch.Tensor:
+    """What comes out if the pieces are put together afterwards."""
+    kept = list(_pieces(k, v, sizes))
+    keys, values = (torch.cat(column) for column in zip(*kept))
+    return (keys @ q / 2).softmax(0) @ values
