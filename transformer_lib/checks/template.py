@@ -11,7 +11,7 @@ from transformer_lib.checks import Adapted
 
 def build(SIZES, pad_id):  # called many times: a new model each time
     # A few dozen channels and two layers are enough. If it asks for a device: device="cpu".
-    model = MyModel(SIZES)
+    model = MyModel(MADE_OF)
     # model.next_sentence.requires_grad_(False)  # a head whose answer is not asked for
 
     def call(model, INPUTS):  # token ids, (batch, length), to logits, (batch, length, vocabulary)
@@ -36,8 +36,8 @@ MORE = """
     #
     # def extend(model, INPUTS, cache=None):  # the model keeps its cache itself: also one_cache=True
     #     if cache is None:
-    #         model.clear_cache()
-    #     return model(INPUTS), "kept"  # anything but None
+    #         model.reset_cache()
+    #     return model(INPUTS, use_cache=True), "kept"  # anything but None
     #
     # def generate(model, INPUTS, steps):  # the tokens and so many more, each the most probable one
     #     return model.generate(INPUTS, steps, top_k=1)  # top_k=50 is too much: there are 29 tokens
@@ -52,5 +52,8 @@ def template(family: str) -> str:
     """The text of a file with a factory `build` for an "encoder", a "decoder" or an "encoder-decoder"."""
     both = family == "encoder-decoder"
     sizes, inputs = ("source_vocab_size, target_vocab_size", "source, target") if both else ("vocab_size", "tokens")
+    made_of = sizes if family == "decoder" else f"{sizes}, pad_id"
     text = START + CASES[family] + ("" if family == "encoder" else MORE) + END
-    return text.replace("FAMILY", family).replace("SIZES", sizes).replace("INPUTS", inputs)
+    for name, words in (("FAMILY", family), ("MADE_OF", made_of), ("SIZES", sizes), ("INPUTS", inputs)):
+        text = text.replace(name, words)
+    return text
