@@ -83,15 +83,16 @@ peers: $(INSTALLED_TEST)
 	$(PY) -m pip install --quiet --no-deps --upgrade --target .peers --requirement tests/peers.txt
 	PYTHONPATH=$(CURDIR):$(CURDIR)/.peers $(PY) experiments/peers.py
 
+# Python compiles what is used when it is used: of all packages that would be a third of the work.
 .venv/installed: pyproject.toml constraints.txt
 	@echo "Installing PyTorch and what makes the book into .venv, once: a minute of processor time, and the download"
 	python3 -m venv .venv
-	.venv/bin/python -m pip install --quiet --constraint constraints.txt --editable ".[book]"
+	.venv/bin/python -m pip install --quiet --no-compile --constraint constraints.txt --editable ".[book]"
 	touch $@
 
 .venv/installed-test: .venv/installed
 	@echo "Installing what the tests need besides, once: a minute of processor time, and the download"
-	.venv/bin/python -m pip install --quiet --constraint constraints.txt --editable ".[book,test]"
+	.venv/bin/python -m pip install --quiet --no-compile --constraint constraints.txt --editable ".[book,test]"
 	touch $@
 
 test-extras: $(INSTALLED_TEST)
@@ -117,7 +118,7 @@ sync: $(INSTALLED)
 
 # A page is run with all that is installed for tests, as two of them show tests and models of transformers.
 execute: $(INSTALLED)
-	$(PY) tools/execute.py || { [ $$? = 3 ] && $(MAKE) test-extras && $(PY) tools/execute.py; }
+	$(PY) tools/execute.py || { [ $$? = 3 ] && make test-extras && $(PY) tools/execute.py; }
 
 # The trained translator as a script for the reader's browser: 3.8 MB that follow from the weights, so git ignores it.
 LIVE = book/_static/translator_weights.js
