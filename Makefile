@@ -12,6 +12,7 @@ INSTALLED_TEST :=
 INSTALLED_BENCH :=
 endif
 export PYTHONPATH := $(CURDIR)
+unexport PYTHONDONTWRITEBYTECODE # packages are compiled as they are used
 JUPYTER_BOOK = $(PY) -c "from jupyter_book.cli.main import main; main()"
 WORKERS ?= 2
 library unit test-long equivalence zoo mutation: export OMP_NUM_THREADS = 1
