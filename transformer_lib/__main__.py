@@ -460,12 +460,12 @@ def _check(
     machine. Status 0: all hold; 1: one does not; 2: it cannot be run, or nothing applies. The page "Checks" says what
     a pass does not prove.
     """
-    if (factory is None) == (template is None):
+    if template is not None and factory is None:
+        return _write_template(template)
+    if factory is None or template is not None:
         raise click.UsageError(
             "expected MODULE:FACTORY, such as mine:build, or --template", click.get_current_context()
         )
-    if factory is None:
-        return _write_template(template)
     options |= {"source_vocab_size": sizes[0], "target_vocab_size": sizes[1]}
     out = sys.stderr if as_json == "-" else sys.stdout
     with redirect_stdout(sys.stderr):
