@@ -2,17 +2,25 @@
 
 import multiprocessing
 import os
+import re
 import signal
 import subprocess
 import sys
-import tomllib
+from importlib import metadata
 from pathlib import Path
+from types import ModuleType, SimpleNamespace
 
 import pytest
+import torch.nn.functional as F
 import yaml
+from small import call
+from torch import nn
 
-from transformer_lib.checks import hf
+from transformer_lib import EncoderOnly, Transformer, TransformerConfig
+from transformer_lib.checks import check_transformer, hf
+from transformer_lib.checks.cached_decoder import CachedDecoder
 from transformer_lib.checks.properties import PROPERTIES, TRAINED_PROPERTIES
+from transformer_lib.checks.template import template
 from transformer_lib.files import InputError
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -50,14 +58,109 @@ def test_each_property_is_a_test_that_passes_fails_or_is_skipped(pytester):
     ])  # fmt: skip
 
 
-def test_the_workflow_on_the_page_installs_this_package_and_runs_the_page_s_file():
+def encoder(size, pad):
+    return EncoderOnly(TransformerConfig(size, size, pad, **SIZES))
+
+
+def both(source, target, pad):
+    return Transformer(TransformerConfig(source, target, pad, **SIZES))
+
+
+SIZES = {"d_model": 16, "num_heads": 2, "d_ff": 32, "num_encoder_layers": 1, "num_decoder_layers": 1}
+RIGHT = {"encoder": encoder, "decoder": CachedDecoder, "encoder-decoder": both}
+
+
+@pytest.fixture
+def my_model(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.setitem(sys.modules, "my_model", module := ModuleType("my_model"))
+    yield module
+    sys.modules.pop("mine", None)
+
+
+@pytest.mark.parametrize("family", RIGHT)
+def test_a_template_as_it_is_written_is_green_and_none_is_overwritten(family, my_model, tmp_path):
+    """With the command that it names, that the workflow on the page has, too, behind the package's installation."""
+    my_model.MyModel = RIGHT[family]
+    status, out, err = call("check", "--template", family)
+    command = out.rpartition(": ")[2].strip()
+    assert (status, err) == (0, "")
+    written = (tmp_path / "mine.py").read_text("utf-8")
+    assert command in written
+    status, out, err = call("check", "--template", "encoder")
+    assert (status, out, err.partition(":")[2][:24]) == (2, "", " mine.py is there alread")
+    assert (tmp_path / "mine.py").read_text("utf-8") == written
     page = next((ROOT / "chapters").glob("*_adapters.md")).read_text("utf-8")
     workflow = yaml.safe_load(page.partition("```yaml\n")[2].partition("```")[0])
-    commands = [step["run"] for step in workflow["jobs"]["check"]["steps"] if "run" in step]
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
-    assert f'"{project["name"]} @ git+https://' in commands[0]
-    tests = commands[1].split()[1]
-    assert f'Path(folder, "{tests}").write_text(' in page
+    _torch, install, check = (step["run"] for step in workflow["jobs"]["check"]["steps"] if "run" in step)
+    assert f'"{metadata.metadata("tested-transformer")["Name"]} @ git+https://' in install
+    assert family != "decoder" or command == check
+    status, out, err = call(*command.split()[3:])
+    assert (status, err) == (0, ""), out
+
+
+class Answers(nn.Module):
+    """A right model, called in another way."""
+
+    def __init__(self, model, answer):
+        super().__init__()
+        self.model, self.answer, self.cache = model, answer, {}
+
+    def forward(self, *given, **options):
+        return self.answer(self, *given, **options)
+
+    def generate(self, tokens, steps, top_k):
+        assert top_k == 1
+        return CachedDecoder.generate(self.model, tokens, steps)
+
+    def reset_cache(self):
+        self.cache = {}
+
+
+def with_cache(self, tokens, cache=0):
+    cache = {} if cache is None else cache
+    return self.model(tokens) if cache == 0 else (self.model(tokens, cache), cache)
+
+
+def with_loss(self, tokens, labels=None):
+    logits = self.model(tokens)
+    if labels is None:
+        return logits
+    return logits, F.cross_entropy(logits[:, :-1].flatten(0, 1), labels[:, 1:].flatten(), ignore_index=-1)
+
+
+BY = ["cache one by one"]
+CASES = [
+    ("decoder", "a tuple", lambda self, x: (self.model(x), None), ["causality"]),
+    ("decoder", "an object", lambda self, x: SimpleNamespace(logits=self.model(x)), ["causality"]),
+    ("decoder", "without targets", lambda self, x, y=None: (self.model(x)[:, (y is None) * -1 :], 0), ["causality"]),
+    ("encoder", "1 = real", lambda self, x, mask: self.model(x) / mask.max(), ["padding on the right"]),
+    ("encoder-decoder", "True = padding", lambda self, x, y, m, n: self.model(x, y) / ~n[0, 0], ["causality"]),
+    ("encoder-decoder", "(length, batch)", lambda self, x, y: self.model(x.T, y.T).transpose(0, 1), ["causality"]),
+    ("decoder", "None is an empty cache", with_cache, BY),
+    ("decoder", "one_cache=True", lambda self, x, use_cache=0: self.model(x, self.cache if use_cache else None), BY),
+    ("decoder", "def generate", lambda self, x: self.model(x), ["generated tokens are the most probable"]),
+    ("decoder", "def loss", with_loss, ["its loss is the cross entropy of its logits"]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("family", "case", "answer", "names"), CASES, ids=[case[1] for case in CASES])
+def test_each_comment_of_a_template_is_right_for_a_model_of_its_kind(family, case, answer, names, my_model):
+    my_model.MyModel = lambda *sizes: Answers(RIGHT[family](*sizes), answer)
+    text = template(family)
+    (block,) = [block for block in text.split("    #\n") if case in block]
+    if "def call" in block:
+        (line,) = [line for line in block.splitlines() if case in line]
+        text = re.sub(r"\n +return model.*", f"\n{line.replace('# ', '', 1)}", text, count=1)
+    else:
+        block = block.partition("\n    return Adapted")[0]
+        name, more = re.search(r"def (\w+)", block)[1], ", one_cache=True" if "one_cache" in block else ""
+        text = text.replace(block, re.sub("^    # ", "    ", block, flags=re.MULTILINE))
+        text = text.replace("(model, call)\n", f"(model, call, {name}={name}{more})\n")
+    exec(text, names_in := {})
+    report = check_transformer(names_in["build"], family=family, training=False, only=names)
+    assert [finding.verdict for finding in report.findings] == ["pass"], report
 
 
 SPAWNED = """

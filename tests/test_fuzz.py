@@ -398,7 +398,7 @@ OPTIONS = {
     "translate": {"--model": "model", "--beam": "1", "--device": "cpu"},
     "evaluate": {"--model": "model", "--corpus": "empty", "--split": "train", "--source": "text", "--target": "text",
         "--beam": "1", "--device": "cpu"},
-    "check": {"--json": "-", "--junit": "-", "--max-len": "20", "--pad-id": "0", "--seed": "1", "--sizes": "29",
+    "check": {"--json": "-", "--template": "-", "--max-len": "20", "--pad-id": "0", "--seed": "1", "--sizes": "29",
         "--no-training": None},
 }  # fmt: skip
 

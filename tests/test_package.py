@@ -21,14 +21,35 @@ import transformer_lib
 PACKAGE = Path(transformer_lib.__file__).parent
 ROOT = Path(__file__).resolve().parent.parent
 SLOW = {"tokenizers", "sacrebleu", "matplotlib", "tqdm"}
-LATER = SLOW | {"transformer_lib.checks", "transformer_lib.exercises"}
+EXERCISES = {"transformer_lib.exercises"}
+CHECK = """
+from transformer_lib.__main__ import main
+main(["check", "mine:build", "--family", "decoder", "--no-training"])
+"""
+MINE = """
+from transformer_lib.checks.cached_decoder import CachedDecoder
+def build(vocab_size, pad_id):
+    return CachedDecoder(vocab_size)
+"""
 
 
-def test_importing_it_imports_nothing_slow_and_no_checks_or_exercises():
+@pytest.mark.parametrize(
+    ("code", "never"),
+    [
+        ("import transformer_lib", SLOW | EXERCISES | {"transformer_lib.checks"}),
+        ("import transformer_lib.checks", SLOW | EXERCISES),
+        (CHECK, SLOW - {"tqdm"} | EXERCISES | {"transformers", "datasets", "pandas", "scipy", "ctranslate2", "pytest"}),
+    ],
+    ids=["package", "checks", "check"],
+)
+def test_nothing_slow_is_imported_that_is_not_needed(code, never, tmp_path):
     """What torch itself imports is not our doing: some versions bring tqdm."""
-    code = f"import sys, torch; old = {{*sys.modules}}; import transformer_lib; print({LATER} & {{*sys.modules}} - old)"
-    done = subprocess.run([sys.executable, "-c", code], cwd=PACKAGE.parent, capture_output=True, text=True, check=True)
-    assert (done.stdout, done.stderr) == ("set()\n", "")
+    (tmp_path / "mine.py").write_text(MINE, encoding="utf-8")
+    code = f"import sys, torch; old = {{*sys.modules}}\n{code}\nprint({never} & {{*sys.modules}} - old)"
+    path = {"PYTHONPATH": str(PACKAGE.parent)}
+    run = [sys.executable, "-c", code]
+    done = subprocess.run(run, cwd=tmp_path, env=os.environ | path, capture_output=True, text=True, check=True)
+    assert (done.stdout.splitlines()[-1], done.stderr) == ("set()", "")
 
 
 @pytest.mark.parametrize("path", sorted(PACKAGE.rglob("*.py")), ids=lambda path: path.relative_to(PACKAGE).as_posix())

@@ -13,6 +13,7 @@ from, and the outputs themselves, have fingerprints in book/outputs.lock.
 
 import ast
 import hashlib
+import importlib.util
 import json
 import os
 import re
@@ -163,6 +164,9 @@ def main(arguments: list[str]) -> str:
         wanted = everything
     else:
         wanted = [Path(argument).resolve() for argument in arguments] or [each for each in everything if stale(each)]
+    if wanted and importlib.util.find_spec("transformers") is None:
+        print("to run a page, what tests need has to be installed, too: make test-extras")
+        sys.exit(3)
     import matplotlib.font_manager  # noqa: F401  # the first import writes a cache and says so: here, not in a chapter
 
     with ThreadPoolExecutor(int(os.environ.get("WORKERS", "2"))) as pool:

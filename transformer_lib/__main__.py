@@ -31,13 +31,12 @@ from transformer_lib.architecture import architecture as model_of
 from transformer_lib.checks import Finding, Report, check_transformer
 from transformer_lib.checks.hf import check_configuration
 from transformer_lib.checks.model_under_test import FAMILIES
+from transformer_lib.checks.template import template as template_of
 from transformer_lib.data import read_lines
 from transformer_lib.data.corpora import is_blank
 from transformer_lib.engine import export, load
-from transformer_lib.exercises import classroom, own_file, try_parts
-from transformer_lib.exercises.progress import VERDICTS, progress
 from transformer_lib.files import InputError, atomic_write, is_plain, one_line, open_to_write, printable
-from transformer_lib.loading import as_before, function_of, source_of
+from transformer_lib.loading import NAME, as_before, function_of, source_of
 from transformer_lib.model import Transformer
 from transformer_lib.precision import PRECISIONS, prepare_device
 from transformer_lib.recipes import (
@@ -417,7 +416,8 @@ def _decoded(data: bytes, count: int) -> list[str]:
 
 
 @_commands.command("check")
-@click.argument("factory", metavar="MODULE:FACTORY")
+@click.argument("factory", metavar="MODULE:FACTORY", required=False)
+@click.option("--template", type=click.Choice([*FAMILIES]), help="check nothing; write mine.py, an adapter to fill in")
 @click.option(
     "--family",
     type=click.Choice([*FAMILIES]),
@@ -441,34 +441,18 @@ def _decoded(data: bytes, count: int) -> list[str]:
 @click.option(
     "--json", "as_json", type=_File(), metavar="FILE", help="also write the report as JSON; - is the standard output"
 )
-@click.option(
-    "--junit", "as_junit", type=_File(), metavar="FILE", help="also write it as JUnit's XML; - is the standard output"
-)
-def _check(factory: str, sizes: tuple[int, int], as_json: str | None, as_junit: str | None, **options: Any) -> int:
+def _check(
+    factory: str | None, template: str | None, sizes: tuple[int, int], as_json: str | None, **options: Any
+) -> int:
     """Hold a Transformer of your own, encoder-decoder, decoder with its cache or encoder, to its properties.
 
     FACTORY(source_vocab_size, target_vocab_size, pad_id) returns a small model. It is called as model(source, target)
     with whole numbers (batch, length), the target shifted right, makes its masks itself, and returns logits (batch,
-    target length, target_vocab_size). A model that is called in another way gets an adapter, such as this one in
-    mine.py, for `check mine:build`:
+    target length, target_vocab_size). With --family decoder or encoder it is FACTORY(vocab_size, pad_id), and the model
+    is called as model(tokens).
 
-    \b
-        from transformer_lib.checks import Adapted
-    \b
-        def build(source_vocab_size, target_vocab_size, pad_id):
-            def call(model, source, target):
-                return model(source, source != pad_id, target)
-            return Adapted(MyModel(source_vocab_size, target_vocab_size), call)
-
-    With --family decoder or encoder it is FACTORY(vocab_size, pad_id), and the model is called as model(tokens). A
-    decoder's cache is checked if the adapter says how it is used:
-
-    \b
-        def call(model, tokens, mask=None, positions=None): return model(tokens, mask)
-        def extend(model, tokens, cache=None): return model.step(tokens, cache)  # logits, cache
-    \b
-        def build(vocab_size, pad_id):
-            return Adapted(MyGPT(vocab_size), call, extend=extend)
+    A model that is called in another way gets an adapter. `check --template decoder` writes one to fill in, mine.py,
+    for `check mine:build --family decoder`. It also says how a cache is used.
 
     hf:LlamaConfig, in place of MODULE:FACTORY, is a causal, masked or sequence-to-sequence model of the package
     transformers, named by its configuration; hf:DIR is that of DIR/config.json. It is built small, in a process of its
@@ -477,26 +461,42 @@ def _check(factory: str, sizes: tuple[int, int], as_json: str | None, as_junit: 
     The course's page "Your model in a few lines" has more. The two trainings take most of a minute on a quiet
     machine. Status 0: all hold; 1: one does not; 2: it cannot be run, or nothing applies. The page "Checks" says what
     a pass does not prove.
-    """  # noqa: D301, for click \b means: leave these lines as they are
+    """
+    if template is not None and factory is None:
+        return _write_template(template)
+    if factory is None or template is not None:
+        raise click.UsageError(
+            "expected MODULE:FACTORY, such as mine:build, or --template", click.get_current_context()
+        )
     options |= {"source_vocab_size": sizes[0], "target_vocab_size": sizes[1]}
-    if as_json is not None and as_json == as_junit:
-        raise InputError(f"--json and --junit are both {as_json}: give each a file of its own")
-    out = sys.stderr if "-" in (as_json, as_junit) else sys.stdout
+    out = sys.stderr if as_json == "-" else sys.stdout
     with redirect_stdout(sys.stderr):
         with as_before():  # what it prints comes before the progress
             build = None if factory.startswith("hf:") else function_of(factory)
-        with _tell_progress(out) as told:
+        with _tell_progress(out) as hooks:
             if build is None:
-                report = check_configuration(factory.removeprefix("hf:"), **told, **options)
+                report = check_configuration(factory.removeprefix("hf:"), **hooks, **options)
             else:
-                report = _run_suite(factory, build, options["family"] or "encoder-decoder", told | options)
-    click.echo("\n".join(["", *report.fault_lines, report.summary] if report.faults else [report.summary]), file=out)
-    for file, text in ((as_json, report.to_json()), (as_junit, report.to_junit())):
-        if file:
-            _put(text + "\n", file)
+                report = _run_suite(factory, build, options["family"] or "encoder-decoder", hooks | options)
+    lines = [*report.fault_lines, report.summary]
+    if options["pad_id"] is None:
+        told = [f.evidence for f in report.findings if f.evidence.startswith("padding is hidden if it is 0")]
+        lines = [*(f"run again with --pad-id 0: {said.partition(';')[0]}" for said in told), *lines]
+    click.echo("\n".join(["", *lines] if report.faults else lines), file=out)
+    if as_json:
+        _put(report.to_json() + "\n", as_json)
     if report.findings and all(finding.verdict == "not applicable" for finding in report.findings):
         raise InputError(f"no property applies to {factory}: the lines above say why")
     return 0 if report.holds else 1
+
+
+def _write_template(family: str) -> int:
+    if Path("mine.py").exists():
+        raise InputError("mine.py is there already, and stays as it is: move it, or work in another folder")
+    atomic_write("mine.py", template_of(family))
+    command = f"python -m transformer_lib check mine:build --family {family} --no-training"
+    click.echo(f"mine.py is there; put your model in, and then: {command}")
+    return 0
 
 
 def _run_suite(factory: str, build: Callable[..., Any], family: str, options: dict[str, Any]) -> Report:
@@ -552,9 +552,9 @@ def _tell_progress(out: TextIO) -> Iterator[dict[str, Any]]:
 
 
 def _is_ours(error: BaseException) -> bool:
-    """Whether the suite itself raised the error, and not the model that it called."""
-    *_, (frame, _) = traceback.walk_tb(error.__traceback__)
-    return frame.f_globals["__name__"].startswith(check_transformer.__module__)
+    """Whether no line of somebody's code was running when the error was raised."""
+    ours = (__name__, check_transformer.__module__, "torch.nn.modules.module", "torch.utils._contextlib")
+    return all(frame.f_globals["__name__"].startswith(ours) for frame, _ in traceback.walk_tb(error.__traceback__))
 
 
 @_commands.command("start")
@@ -564,6 +564,8 @@ def _is_ours(error: BaseException) -> bool:
 @click.option("--debug", type=int, metavar="SEED", help="write ten solved files instead, each with a fault to find")
 def _start(folder: str, debug: int | None, **options: Any) -> None:
     """Write my_transformer.py into FOLDER, a gap for each part that you will write, and the notebooks beside it."""
+    from transformer_lib.exercises import own_file  # here, as in all that is about exercises: `check` needs none
+
     if debug is not None:
         first, *_, last = own_file.debug(folder, debug)
         click.echo(f"{first} to {last} are there, each with one fault: find it, then `grade` the file")
@@ -575,7 +577,7 @@ def _start(folder: str, debug: int | None, **options: Any) -> None:
 
 
 @_commands.command("grade")
-@click.argument("file", default=own_file.NAME, metavar="[FILE]", type=_Name())
+@click.argument("file", default=NAME, metavar="[FILE]", type=_Name())
 @click.option(
     "--json", "as_json", type=_File(), metavar="FILE", help="also write the verdicts as JSON; - is the standard output"
 )
@@ -597,6 +599,8 @@ def _grade(
 
     With --csv, FILE is a folder with the files of a class: NAME.py, or a folder NAME with a my_transformer.py.
     """
+    from transformer_lib.exercises import classroom, own_file
+
     if (marks := [name for name, value in (("--csv", as_csv), ("--results", results)) if value]) and (
         only or marks[1:]
     ):
@@ -604,7 +608,7 @@ def _grade(
     if as_csv:
         return _mark(file, as_csv, seconds)
     if Path(file).is_dir():
-        inside = Path(file, own_file.NAME)
+        inside = Path(file, NAME)
         raise InputError(
             f"{file} is a folder: name a file, such as {inside}, or mark all files in it with --csv marks.csv"
         )
@@ -629,6 +633,8 @@ def _grade(
 
 def _mark(folder: str, as_csv: str, seconds: int) -> int:
     """Mark a class; what is marked so far is in the table, unless that cannot be written twice."""
+    from transformer_lib.exercises import classroom
+
     marked: list[tuple[str, dict[str, str]]] = []
     again = as_csv != "-" and is_plain(as_csv)
     try:
@@ -647,19 +653,23 @@ def _mark(folder: str, as_csv: str, seconds: int) -> int:
 
 
 @_commands.command("try")
-@click.argument("file", default=own_file.NAME, metavar="[FILE]", type=_Name())
+@click.argument("file", default=NAME, metavar="[FILE]", type=_Name())
 @click.argument("sentence", required=False)
 @click.option("--without", metavar="NAME", help="with a mistake: scale, heads, merge, positions, padding, causal, …")
 @click.option("--chapter", type=click.IntRange(2, 10), help="your parts up to this one only, and what it shows")
 def _try(file: str, sentence: str | None, **options: Any) -> None:
     """Translate with the parts of my_transformer.py, or of FILE, in the translator that comes with the course."""
-    try_parts(sentence, file=file if file != own_file.NAME else None, **options)
+    from transformer_lib.exercises import try_parts
+
+    try_parts(sentence, file=file if file != NAME else None, **options)
 
 
 @_commands.command("progress")
 @click.argument("folder", default=".", metavar="[FOLDER]")
 def _progress(folder: str) -> None:
     """List the exercises in the notebooks of FOLDER: passed, failed, blocked, begun, not attempted."""
+    from transformer_lib.exercises.progress import VERDICTS, progress
+
     counts = dict.fromkeys(VERDICTS, 0)
     for notebook, verdicts in progress(folder).items():
         parts = []

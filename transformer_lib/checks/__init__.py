@@ -82,6 +82,11 @@ def check_transformer(
             same parameters, a parameter is never set, or `only` names no property.
         Exception: whatever the factory raises, or the model itself on short sentences without padding.
     """
+    if isinstance(factory, torch.nn.Module):
+        name = type(factory).__name__
+        raise TypeError(
+            f"expected a function that builds a model; got a model: write def build(*sizes): return {name}(…)"
+        )
     asked = source_vocab_size, target_vocab_size, pad_id
     threads = torch.get_num_threads()
     with warnings.catch_warnings():
@@ -129,16 +134,32 @@ def _first_call(factory: Factory, asked: tuple[int | None, ...], **options: Any)
         model = ModelUnderTest(factory, source_vocab_size=source, target_vocab_size=target, pad_id=pad, **options)
         with suppress(Exception):
             return model, model.logits(model.build(), *model.with_the_last())
-    module = model.build()
+    module = None
     try:
+        module = model.build()
         return model, model.logits(module, *model.inputs())
     except Exception as error:
+        if remedy := _called_wrongly(error, model.family, built=module is not None):
+            error.add_note(remedy)
+        if remedy or module is None:
+            raise
         for rows, words in ((3, "source and target are equally long"), (7, "there are as many sentences as tokens")):
             with suppress(Exception):
                 model.logits(module, *model.inputs(rows, 7, 7))
                 error.add_note(f"it runs if {words}: are its tokens (length, batch), and batch_first=True is missing?")
                 break
         raise
+
+
+def _called_wrongly(error: Exception, family: str, built: bool) -> str:
+    """What to say if the suite itself calls a factory, or the model it built, with too many or too few arguments."""
+    if not isinstance(error, TypeError) or raised_at(error) or "positional argument" not in str(error):
+        return ""
+    if family == "encoder-decoder" and " takes " in str(error):
+        return "for a model that reads one sequence try --family decoder, or encoder"
+    if family != "encoder-decoder" and " missing " in str(error):
+        return "for one that reads a source and a target try --family encoder-decoder"
+    return "" if built else "a factory is a function of the vocabulary's size, or of both sizes, and of the padding"
 
 
 def _missing_on_a_cpu(model: ModelUnderTest, module: torch.nn.Module) -> str:

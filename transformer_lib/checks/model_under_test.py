@@ -611,7 +611,10 @@ class ModelUnderTest(UnderTest):
         """Call a module, and hold the answer to its promise: (batch, target length, target_vocab_size)."""
         logits = self.run(module, *inputs, **options)
         if not isinstance(logits, Tensor):
-            raise TypeError(f"the model must return a tensor of logits; got {type(logits).__name__}")
+            error = TypeError(f"the model must return a tensor of logits; got {type(logits).__name__}")
+            if part := ".logits" if hasattr(logits, "logits") else "[0]" if isinstance(logits, tuple | list) else "":
+                error.add_note(f"the factory may return Adapted(model, lambda model, *x: model(*x){part})")
+            raise error
         wanted = (*inputs[-1].shape, self.sides[-1].vocab_size)
         if logits.shape != wanted:
             got = tuple(logits.shape)

@@ -1,0 +1,59 @@
+# Generated from chapters/F_adapters.md: edit it there and `make export`, or here and `make sync`.
+
+"""What `check --template` writes: an adapter to fill in, with what other people's models needed as comments."""
+
+START = '''\
+"""Put your model in. Then: python -m transformer_lib check mine:build --family FAMILY --no-training"""
+
+from my_model import MyModel  # your file, your class
+from transformer_lib.checks import Adapted
+
+
+def build(SIZES, pad_id):  # called many times: a new model each time
+    # A few dozen channels and two layers are enough. If it asks for a device: device="cpu".
+    model = MyModel(MADE_OF)
+    # model.next_sentence.requires_grad_(False)  # a head whose answer is not asked for
+
+    def call(model, INPUTS):  # token ids, (batch, length), to logits, (batch, length, vocabulary)
+        return model(INPUTS)
+        # return model(INPUTS)[0]  # it returns a tuple
+        # return model(INPUTS).logits  # it returns an object
+'''
+CASES = {
+    "encoder": "        # return model(tokens, (tokens != pad_id).long())  # it takes a mask: 1 = real\n",
+    "decoder": "        # return model(tokens, tokens)[0]  # without targets it gives the last logits only\n",
+    "encoder-decoder": """\
+        # return model(source, target, source == pad_id, target == pad_id)  # it takes masks: True = padding
+        # return model(source.T, target.T).transpose(0, 1)  # its tokens are (length, batch)
+""",
+}
+MORE = """
+    # What your model has of the following is examined, too: take "# " away, and name it in the last line,
+    # as in Adapted(model, call, extend=extend).
+    #
+    # def extend(model, INPUTS, cache=None):  # new tokens only; None is an empty cache
+    #     return model(INPUTS, cache)  # their logits, and the cache with them
+    #
+    # def extend(model, INPUTS, cache=None):  # the model keeps its cache itself: also one_cache=True
+    #     if cache is None:
+    #         model.reset_cache()
+    #     return model(INPUTS, use_cache=True), "kept"  # anything but None
+    #
+    # def generate(model, INPUTS, steps):  # the tokens and so many more, each the most probable one
+    #     return model.generate(INPUTS, steps, top_k=1)  # top_k=50 is too much: there are 29 tokens
+    #
+    # def loss(model, INPUTS, labels):  # its own loss; labels of -100 do not count
+    #     return model(INPUTS, labels.masked_fill(labels == -100, -1))[1]  # if it has ignore_index=-1
+"""
+END = "\n    return Adapted(model, call)\n"
+
+
+def template(family: str) -> str:
+    """The text of a file with a factory `build` for an "encoder", a "decoder" or an "encoder-decoder"."""
+    both = family == "encoder-decoder"
+    sizes, inputs = ("source_vocab_size, target_vocab_size", "source, target") if both else ("vocab_size", "tokens")
+    made_of = sizes if family == "decoder" else f"{sizes}, pad_id"
+    text = START + CASES[family] + ("" if family == "encoder" else MORE) + END
+    for name, words in (("FAMILY", family), ("MADE_OF", made_of), ("SIZES", sizes), ("INPUTS", inputs)):
+        text = text.replace(name, words)
+    return text
