@@ -127,8 +127,8 @@ def test_first_failure_is_told_with_its_case(capsys):
 
 
 def test_the_verdict_holds_the_failing_case_and_a_notebook_shows_it_once(capsys):
-    verdict = grade("03-3", lambda W_O, b_V, b_O: b_V + b_O)  # without W_O in between
-    assert " ".join(capsys.readouterr().out.split()) == f"03-3: {verdict.text}"
+    verdict = grade("03-2", lambda W_O, b_V, b_O: b_V + b_O)  # without W_O in between
+    assert " ".join(capsys.readouterr().out.split()) == f"03-2: {verdict.text}"
     W_O, b_V, b_O = verdict.args
     assert torch.equal(verdict.result, b_V + b_O)
     assert not torch.allclose(verdict.result, b_V @ W_O + b_O, rtol=0, atol=0.01)
@@ -228,7 +228,7 @@ TYPE = "the values are right, the type is wrong: got "
     ("00-1", lambda x: x.mean(dim=1), "this is the mean of each token"),
     ("01-2", lambda g, states: (states @ g / len(g)).softmax(dim=0) @ states, "divided by d, not by its root"),
     ("02b-1", small_added, "1e-09 is added to the sum"),
-    ("03-3", lambda W_O, b_V, b_O: W_O @ b_V + b_O, "the transpose of W_O"),
+    ("03-2", lambda W_O, b_V, b_O: W_O @ b_V + b_O, "the transpose of W_O"),
     ("05a-1", lambda p: -(p * p.log()).sum(), "0 · ln 0 should count as 0"),
     ("07-2", lambda s, t, i, pad: ([x != pad for x in s], [j < i for j in range(len(t))]), "a residual connection"),
     ("09-2", lambda target: (target, target.roll(-1, dims=1)), "asked for the start token"),

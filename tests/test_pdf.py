@@ -27,6 +27,8 @@ PAGE = """<nav id="id1"></nav><article class="bd-article"><section id="two"><h1 
 <a href="one.html">the page</a> <a href="../genindex.html">index</a> <a href="https://example.org/one.html#x">web</a></p>
 <div class="cell"><details class="hide"><summary><p class="collapsed admonition-title">Checked: it holds</p>
 <p class="expanded admonition-title">Hide code cell source</p></summary><pre>assert True</pre></details></div>
+<details class="hide">
+<summary><p class="collapsed admonition-title">Open the verdict</p></summary><pre>causal</pre></details>
 <div class="cell"><details class="hide not-printed"><summary><p>The code</p></summary><pre>plot()</pre></details>
 <div class="cell_output"><img src="../_images/plot.svg"></div></div>
 <div class="cell"><div class="goes-into">goes into exercises</div>
@@ -51,7 +53,7 @@ def test_names_and_links_are_those_of_the_joined_page(page):
 
 def test_a_check_stays_one_line_a_hint_is_open_and_code_of_no_use_on_paper_is_gone(page):
     folds = {fold.summary.get_text().strip(): fold.has_attr("open") for fold in page("details")}
-    assert folds == {"Checked: it holds": False, "Hint 1": True}
+    assert folds == {"Checked: it holds": False, "Open the verdict": True, "Hint 1": True}
     assert "plot()" not in page.get_text()
     assert "goes into exercises" not in page.get_text()
 

@@ -26,6 +26,7 @@ WORKS_ON_SCREEN = re.compile(
     re.DOTALL,
 )
 FOLDED = re.compile(r'(?:<div class="goes-into">[^<]*</div>\s*)?<details class="[^"]*\bhide\b.*?</details>', re.DOTALL)
+OPENED = re.compile(r'<details( class="[^"]*\bhide\b[^"]*">\s*<summary[^>]*>\s*<p class="[^"]*">Open )')
 
 
 def chromium() -> str | None:
@@ -57,6 +58,7 @@ def article(html: str, name: str, level: int, names: list[str]) -> str:
 
     text = WORKS_ON_SCREEN.sub("", html[html.index("<article") : html.index("</article>")] + "</article>")
     text = FOLDED.sub(lambda fold: "" if "not-printed" in fold[0] else fold[0], text)
+    text = OPENED.sub(r"<details open\1", text)
     text = text.replace('admonition-title">Show ', 'admonition-title">Not printed: ')
     text = re.sub(r'<span class="(?:n|p|w|nn|nx)">([^<]*)</span>', r"\1", text)  # half of the PDF, and all in black
     text = text.replace('<details class="sd-', '<details open class="sd-').replace("with JavaScript)", "in a browser)")

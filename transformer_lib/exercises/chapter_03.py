@@ -11,7 +11,7 @@ from transformer_lib.exercises.grading import Answer, claim, expect
 from transformer_lib.multi_head import MultiHeadAttention
 
 
-def grade_03_3(answer: Answer) -> None:
+def grade_03_2(answer: Answer) -> None:
     """What the layer adds to each output; each mistake has a sentence of its own."""
     generator = torch.Generator().manual_seed(0)
     for d in (1, 2, 4, 8):
