@@ -14,13 +14,17 @@ import os
 import subprocess
 import sys
 import time
+from contextlib import redirect_stderr, redirect_stdout
+from multiprocessing import get_context
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
 
-from transformer_lib.files import atomic_write
+from transformer_lib.checks import check_transformer
+from transformer_lib.files import atomic_write, one_line
+from transformer_lib.loading import function_of
 
 ROOT = Path(__file__).resolve().parent.parent
 HERE = ROOT / "records" / "strangers"
@@ -47,34 +51,16 @@ def fetch(repository: str, commit: str, clones: str) -> Path:
     return folder
 
 
-def examine(run: str, folder: Path, entry: dict[str, Any]) -> dict[str, Any]:
-    """What `check` says of a repository's model: how many properties pass, and the names of the others.
-
-    Raises:
-        subprocess.SubprocessError: it took ten minutes, or `check` could not run the model.
-    """
-    options = ["--no-training", "--family", entry["family"]]
-    options += ["--pad-id", str(entry["pad_id"])] if "pad_id" in entry else []
-    command = [sys.executable, "-m", "transformer_lib", "check", f"{HERE / 'adapters.py'}:{run}", *options]
+def examine(run: str, folder: Path, entry: dict[str, Any]) -> list[tuple[str, str, str]]:
+    """The verdict, name and evidence of each finding of `check` on a repository's model, in a process for this alone."""
     place = folder / entry.get("path", "")
-    paths = os.pathsep.join([str(ROOT), str(place), os.environ.get("PYTHONPATH", "")])
-    environment = os.environ | {"PYTHONPATH": paths, "OMP_NUM_THREADS": "1"}
-    with TemporaryDirectory() as temporary:
-        report = Path(temporary, "report.json")
-        told = subprocess.run(
-            [*command, "--json", str(report)], cwd=place, env=environment, capture_output=True, text=True, timeout=600
-        )
-        if told.returncode not in (0, 1) or not report.exists():
-            raise subprocess.CalledProcessError(told.returncode, command, told.stdout, told.stderr)
-        text = report.read_text(encoding="utf-8")
-    atomic_write(CLONES / f"{run}.json", text)  # with the evidence, to judge by
-    found: dict[str, Any] = {"pass": 0}
-    for finding in json.loads(text)["findings"]:
-        if finding["verdict"] == "pass":
-            found["pass"] += 1
-        else:
-            found.setdefault(finding["verdict"], []).append(finding["name"])
-    return found
+    os.chdir(place)  # where its imports find their modules
+    sys.path.insert(0, str(place))
+    with open(os.devnull, "w") as nowhere, redirect_stdout(nowhere), redirect_stderr(nowhere):
+        factory = function_of(f"{HERE / 'adapters.py'}:{run}")
+        options = {"pad_id": entry.get("pad_id"), "family": entry["family"], "training": False}
+        report = check_transformer(factory, **options)
+    return [(finding.verdict, finding.name, str(finding)) for finding in report.findings]
 
 
 def main(runs: list[str], clones: str) -> None:
@@ -84,19 +70,27 @@ def main(runs: list[str], clones: str) -> None:
     record = json.loads(place.read_text(encoding="utf-8")) if place.exists() else {"models": {}}
     record["torch"] = torch.__version__.partition("+")[0]
     CLONES.mkdir(exist_ok=True)
-    for run in runs or entries:
-        start = time.monotonic()
-        try:
-            entry = entries[run]
-            found = examine(run, fetch(entry["repository"], entry["commit"], clones), entry)
-        except subprocess.SubprocessError as error:
-            said = str(getattr(error, "stderr", "") or error).strip().splitlines()[-1]
-            print(f"{run}: not reached or not run: {said}", flush=True)
-            continue
-        record["models"] = dict(sorted({**record["models"], run: {"commit": entry["commit"], **found}}.items()))
-        atomic_write(place, json.dumps(record, indent=1) + "\n")
-        red = ", ".join(found.get("fail", ["none"]))
-        print(f"{run}: {found['pass']} pass, red: {red} ({time.monotonic() - start:.0f} s)", flush=True)
+    with get_context("fork").Pool(1, maxtasksperchild=1) as pool:  # what all import is imported once, before
+        for run in runs or entries:
+            start, entry = time.monotonic(), entries[run]
+            try:
+                folder = fetch(entry["repository"], entry["commit"], clones)
+                findings = pool.apply_async(examine, (run, folder, entry)).get(600)
+            except (Exception, SystemExit) as error:
+                said = (getattr(error, "stderr", b"") or b"").decode().strip().rpartition("\n")[2]
+                print(f"{run}: not reached or not run: {said or one_line(error)}", flush=True)
+                continue
+            atomic_write(CLONES / f"{run}.txt", "\n".join(text for *_, text in findings))  # to judge by
+            found: dict[str, Any] = {"commit": entry["commit"], "pass": 0}
+            for verdict, name, _ in findings:
+                if verdict == "pass":
+                    found["pass"] += 1
+                else:
+                    found.setdefault(verdict, []).append(name)
+            record["models"] = dict(sorted({**record["models"], run: found}.items()))
+            atomic_write(place, json.dumps(record, indent=1) + "\n")
+            red = ", ".join(found.get("fail", ["none"]))
+            print(f"{run}: {found['pass']} pass, red: {red} ({time.monotonic() - start:.0f} s)", flush=True)
 
 
 if __name__ == "__main__":

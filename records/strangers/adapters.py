@@ -244,11 +244,11 @@ def mdambski(source, target, pad):
 def p3n9w31(source, target, pad):
     from AttModel import AttModel
 
-    sizes = {"hidden_units": 32, "num_blocks": 2, "num_heads": 4, "maxlen": 64, "dropout_rate": 0.1, "sinusoid": False}
+    sizes = {"hidden_units": 32, "num_blocks": 2, "num_heads": 4, "maxlen": 65, "dropout_rate": 0.1, "sinusoid": False}
 
     def call(model, source, target):  # it shifts the target itself, behind a 2
-        model(source, torch.cat([target[:, 1:], target[:, -1:]], 1))
-        return model.logits
+        model(source, torch.cat([target, target[:, -1:]], 1))
+        return model.logits[:, 1:]
 
     return Adapted(AttModel(SimpleNamespace(**sizes), source, target), call)
 
@@ -269,9 +269,7 @@ def devjhawar(source, target, pad):
 def nanogpt(vocab, pad):
     from model import GPT, GPTConfig
 
-    return Adapted(
-        GPT(GPTConfig(64, vocab, **TINY, dropout=0.1)), with_targets, loss=its_loss, generate=sampled_of_one
-    )
+    return Adapted(GPT(GPTConfig(64, vocab, **TINY, dropout=0.1)), with_targets, loss=its_loss, generate=sampled_of_one)
 
 
 def llama2c(vocab, pad):
@@ -412,6 +410,7 @@ def minimind(vocab, pad):
 
 
 def nanochat(vocab, pad):
+    sys.modules["rustbpe"] = ModuleType("rustbpe")  # for its tokenizer
     from nanochat.engine import KVCache
     from nanochat.gpt import GPT, GPTConfig
 
@@ -480,13 +479,15 @@ def cyyueyang(vocab, pad):
     return Adapted(LLaMA(sizes), first, extend=extend, generate=generate, loss=loss, one_cache=True)
 
 
-def minato(vocab, pad):
+def minato(vocab, pad, **parts):
     from config import ModelArgs
     from model import Llama
 
     model = Llama(ModelArgs(32, 2, 4, 2, vocab, 32, max_batch_size=128, max_seq_len=64))
-    call = lambda model, tokens: model(tokens, 0)  # noqa: E731
-    return Adapted(model, call, extend=from_position, one_cache=True)
+    return Adapted(model, lambda model, tokens: model(tokens, 0), **parts)
+
+
+minato_cached = partial(minato, extend=from_position, one_cache=True)  # as for generation, above as for training
 
 
 def trancefornow(vocab, pad):
