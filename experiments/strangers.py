@@ -52,12 +52,12 @@ def fetch(repository: str, commit: str, clones: str) -> Path:
 
 
 def examine(run: str, folder: Path, entry: dict[str, Any]) -> list[tuple[str, str, str]]:
-    """The verdict, name and evidence of each finding of `check` on a repository's model, in a process for this alone."""
+    """The verdict, name and text of each finding of `check` on a repository's model, in a process for this alone."""
     place = folder / entry.get("path", "")
-    os.chdir(place)  # where its imports find their modules
-    sys.path.insert(0, str(place))
     with open(os.devnull, "w") as nowhere, redirect_stdout(nowhere), redirect_stderr(nowhere):
         factory = function_of(f"{HERE / 'adapters.py'}:{run}")
+        os.chdir(place)  # two of the adapters read a file
+        sys.path.insert(0, str(place))  # where its imports find their modules
         options = {"pad_id": entry.get("pad_id"), "family": entry["family"], "training": False}
         report = check_transformer(factory, **options)
     return [(finding.verdict, finding.name, str(finding)) for finding in report.findings]
@@ -70,27 +70,27 @@ def main(runs: list[str], clones: str) -> None:
     record = json.loads(place.read_text(encoding="utf-8")) if place.exists() else {"models": {}}
     record["torch"] = torch.__version__.partition("+")[0]
     CLONES.mkdir(exist_ok=True)
-    with get_context("fork").Pool(1, maxtasksperchild=1) as pool:  # what all import is imported once, before
-        for run in runs or entries:
-            start, entry = time.monotonic(), entries[run]
-            try:
-                folder = fetch(entry["repository"], entry["commit"], clones)
+    for run in runs or entries:
+        start, entry = time.monotonic(), entries[run]
+        try:
+            folder = fetch(entry["repository"], entry["commit"], clones)
+            with get_context("fork").Pool(1) as pool:  # what all import is imported once, before
                 findings = pool.apply_async(examine, (run, folder, entry)).get(600)
-            except (Exception, SystemExit) as error:
-                said = (getattr(error, "stderr", b"") or b"").decode().strip().rpartition("\n")[2]
-                print(f"{run}: not reached or not run: {said or one_line(error)}", flush=True)
-                continue
-            atomic_write(CLONES / f"{run}.txt", "\n".join(text for *_, text in findings))  # to judge by
-            found: dict[str, Any] = {"commit": entry["commit"], "pass": 0}
-            for verdict, name, _ in findings:
-                if verdict == "pass":
-                    found["pass"] += 1
-                else:
-                    found.setdefault(verdict, []).append(name)
-            record["models"] = dict(sorted({**record["models"], run: found}.items()))
-            atomic_write(place, json.dumps(record, indent=1) + "\n")
-            red = ", ".join(found.get("fail", ["none"]))
-            print(f"{run}: {found['pass']} pass, red: {red} ({time.monotonic() - start:.0f} s)", flush=True)
+        except Exception as error:
+            said = (getattr(error, "stderr", b"") or b"").decode().strip().rpartition("\n")[2]
+            print(f"{run}: not reached or not run: {said or one_line(error)}", flush=True)
+            continue
+        atomic_write(CLONES / f"{run}.txt", "\n".join(text for *_, text in findings))  # to judge by
+        found: dict[str, Any] = {"commit": entry["commit"], "pass": 0}
+        for verdict, name, _ in findings:
+            if verdict == "pass":
+                found["pass"] += 1
+            else:
+                found.setdefault(verdict, []).append(name)
+        record["models"] = dict(sorted({**record["models"], run: found}.items()))
+        atomic_write(place, json.dumps(record, indent=1) + "\n")
+        red = ", ".join(found.get("fail", ["none"]))
+        print(f"{run}: {found['pass']} pass, red: {red} ({time.monotonic() - start:.0f} s)", flush=True)
 
 
 if __name__ == "__main__":

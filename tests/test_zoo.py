@@ -244,8 +244,13 @@ def test_every_red_line_of_a_public_repository_is_judged_and_each_fault_has_a_dr
     }
 
     lines = {(run, line) for run, entry in found["models"].items() for line in entry.get("fail", ())}
-    drafts = dict(re.findall(r"^## ([^:\n]+): .+?```python\n(.*?)```",
-                             (STRANGERS / "reports.md").read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE))
+    drafts = dict(
+        re.findall(
+            r"^## ([^:\n]+): .+?```python\n(.*?)```",
+            (STRANGERS / "reports.md").read_text(encoding="utf-8"),
+            re.DOTALL | re.MULTILINE,
+        )
+    )
     for code in drafts.values():
         compile(code, "draft", "exec")
     open_lines, at_fault = set(lines), set()
