@@ -5,7 +5,8 @@ python experiments/strangers.py [--clones FOLDER] [RUN …]
 The list, our adapters, what was found and how each red line is judged are in records/strangers/; the repositories'
 own files are not. Each is fetched with git at the commit that the list names, from GitHub or from FOLDER/OWNER/NAME,
 into .strangers/, where git does not look. What cannot be fetched or run is told in one line and keeps its old entry.
-Their code is run as it is, in processes of this user: read it before you change a commit.
+Their code is run as it is, in processes of this user: read it before you change a commit. How often a repository is
+starred is our estimate.
 """
 
 import argparse
@@ -41,10 +42,11 @@ def fetch(repository: str, commit: str, clones: str) -> Path:
     folder = CLONES / repository / commit
     if not folder.exists():
         with TemporaryDirectory(dir=CLONES) as new:
-            git, options = ["git", "-C", new], {"check": True, "capture_output": True, "timeout": 300}
             clone = ["clone", "--quiet", "--no-checkout", "--filter=blob:none", f"{clones}/{repository}", "."]
-            subprocess.run([*git, *clone], **options, env=os.environ | {"GIT_TERMINAL_PROMPT": "0"})
-            subprocess.run([*git, "checkout", "--quiet", commit, "--", FILES], **options)
+            asks_nothing = os.environ | {"GIT_TERMINAL_PROMPT": "0"}
+            for words in (clone, ["checkout", "--quiet", commit, "--", FILES]):
+                git = ["git", "-C", new, *words]
+                subprocess.run(git, check=True, capture_output=True, timeout=300, env=asks_nothing)
             folder.parent.mkdir(parents=True, exist_ok=True)
             Path(new).rename(folder)
             Path(new).mkdir()  # for the context to remove
