@@ -15,10 +15,10 @@ export PYTHONPATH := $(CURDIR)
 unexport PYTHONDONTWRITEBYTECODE # packages are compiled as they are used
 JUPYTER_BOOK = $(PY) -c "from jupyter_book.cli.main import main; main()"
 WORKERS ?= 2
-library unit test-long equivalence zoo mutation: export OMP_NUM_THREADS = 1
+library unit test-long equivalence zoo strangers mutation: export OMP_NUM_THREADS = 1
 
 .DEFAULT_GOAL := book
-.PHONY: book test test-extras constraints course train experiment gpu equivalence zoo bench peers export sync execute render zip pdf lint types check quick library unit notebooks notebooks-for-you elsewhere test-long mutation clean
+.PHONY: book test test-extras constraints course train experiment gpu equivalence zoo strangers bench peers export sync execute render zip pdf lint types check quick library unit notebooks notebooks-for-you elsewhere test-long mutation clean
 
 book: export execute render
 
@@ -71,6 +71,14 @@ equivalence: $(INSTALLED_TEST)
 SEEDS = 0 1 2
 zoo: $(INSTALLED_TEST)
 	$(PY) experiments/zoo.py $(SEEDS)
+
+# Fetches the public repositories of records/strangers/ with git, runs `check` on each, in minutes, and replaces the
+# record. It runs their code. `make strangers CLONES=FOLDER RUNS=nanogpt` takes one from FOLDER/karpathy/nanoGPT. What
+# they import besides torch and transformers, such as einops, has to be installed.
+CLONES = https://github.com
+RUNS =
+strangers: $(INSTALLED)
+	$(PY) experiments/strangers.py --clones $(CLONES) $(RUNS)
 
 # Times the library beside others, in turn, and replaces the record and the page that shows it. Five minutes, in which
 # the machine should have nothing else to do. On a machine with a GPU the record is another file, beside that of the CPU.
@@ -189,5 +197,5 @@ mutation: $(INSTALLED_TEST)
 	$(PY) experiments/mutants.py
 
 clean:
-	rm -rf _build mutants .venv .peers .mypy_cache .pytest_cache .ruff_cache .hypothesis *.egg-info $(LIVE)
+	rm -rf _build mutants .venv .peers .strangers .mypy_cache .pytest_cache .ruff_cache .hypothesis *.egg-info $(LIVE)
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,5 +1,6 @@
 """Models of transformers: a dozen that are right, what `check hf:` refuses or ends, and faults without the suite."""
 
+import ast
 import json
 import multiprocessing
 import re
@@ -221,3 +222,45 @@ def test_every_red_line_is_judged_and_each_fault_is_reproduced_and_reported():
             assert known or (REPORTS / entry["report"]).exists()
     assert not open_lines
     assert zoo["versions"]["transformers"] == transformers.__version__
+
+
+STRANGERS = REPORTS.parent / "strangers"
+
+
+def test_every_red_line_of_a_public_repository_is_judged_and_each_fault_has_a_draft():
+    """The repositories' files are not here: `make strangers` fetches them."""
+    listed, found, judged = (
+        json.loads((STRANGERS / f"{name}.json").read_text(encoding="utf-8"))
+        for name in ("repositories", "found", "judged")
+    )
+    starred = {entry["repository"]: entry["starred"] for entry in listed.values()}
+    assert len(starred) >= 40
+    assert [*starred.values()].count("seldom") * 2 >= len(starred)
+    adapters = ast.parse((STRANGERS / "adapters.py").read_text(encoding="utf-8"))
+    names = {getattr(part, "name", "") for part in adapters.body}
+    assert listed.keys() <= names | {part.targets[0].id for part in adapters.body if isinstance(part, ast.Assign)}
+    assert {run: entry["commit"] for run, entry in listed.items()} == {
+        run: entry["commit"] for run, entry in found["models"].items()
+    }
+
+    told = {
+        (run, line, verdict)
+        for run, entry in found["models"].items()
+        for verdict, names in entry.items()
+        if isinstance(names, list)
+        for line in names
+    }
+    text = (STRANGERS / "reports.md").read_text(encoding="utf-8")
+    drafts = dict(re.findall(r"^## ([^:\n]+): .+?```python\n(.*?)```", text, re.DOTALL | re.MULTILINE))
+    for code in drafts.values():
+        compile(code, "draft", "exec")
+    open_lines, at_fault = {line for line in told if line[2] == "fail"}, set()
+    for entry in judged:
+        meant = {line for line in told if line[0] in entry["runs"] and line[1] in entry["properties"]}
+        assert meant, entry["why"]
+        open_lines -= meant
+        assert entry["verdict"] in {"true", "harmless", "by design", "adapter", "false"}
+        if entry["verdict"] == "true":
+            at_fault |= {listed[run]["repository"] for run in entry["runs"]}
+    assert not open_lines
+    assert at_fault == drafts.keys()
