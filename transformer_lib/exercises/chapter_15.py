@@ -36,7 +36,7 @@ def grade_15_1(answer: Answer) -> None:
     for fault in check_transformer(build, family="decoder", training=False).faults:
         raise Wrong(f"`check`: *{fault.name}* fails{fault.cause and '; likely, '}{fault.cause} ({fault.evidence})")
     if not cached:
-        raise Wrong("steps 1 and 2 are right; the cache is None, and step 3 makes one")
+        raise Wrong("steps 1 and 2 are right; only the cache is missing: it is None until step 3")
     cache = model(tokens[:, :-1])[1]
     with FlopCounterMode(display=False) as whole:
         model(tokens)
