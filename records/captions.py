@@ -22,7 +22,7 @@ from transformer_lib.files import atomic_write
 ROOT = Path(__file__).resolve().parent.parent
 PARTS = {  # of a page: where its cells begin, where they end
     "15": ("15_variants", "(sec-variants-gpt)=", "(sec-variants-library)="),
-    "17": ("17_multi30k", "(sec-multi30k-twenty)=", "(sec-multi30k-training)="),
+    "17": ("17_multi30k", "(sec-multi30k-twenty)=", "(sec-multi30k-scores)="),
 }
 
 
@@ -30,6 +30,7 @@ def main(number: str, minutes: str = "0") -> None:
     """Run one page's cells, and keep what those with the tag `recorded` print."""
     page, begin, end = PARTS[number]
     text = (ROOT / f"chapters/{page}.md").read_text(encoding="utf-8")
+    where = environment()  # the commit whose cells these are
     cells = jupytext.reads(text.partition(begin)[2].partition(end)[0], fmt="md:myst").cells
     names: dict = {}
     printed = []
@@ -45,7 +46,7 @@ def main(number: str, minutes: str = "0") -> None:
                 printed.append(output.getvalue().rstrip())
     assert names["data"].name == "multi30k"
     command = f"python records/captions.py {number}" + (f" {minutes}" if number == "17" else "")
-    made = {"command": command} | environment() | {"threads": torch.get_num_threads(), "seed": 0}
+    made = {"command": command} | where | {"threads": torch.get_num_threads(), "seed": 0}
     made |= {"minutes of one core": round((time.monotonic() - start) / 60, 1)}
     path = ROOT / "records/captions.json"
     stored = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
