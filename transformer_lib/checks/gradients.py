@@ -52,11 +52,20 @@ def gradient_reaches_everything(model: ModelUnderTest) -> Outcome:
         dead = [name for name in silent if parameters[name].dim() > 1 or not sizes[name] > 0]
         if not dead:
             break
-    if dead:
-        return False, f"{len(dead)} of {len(sizes)} parameters get no gradient, at least in part, such as {dead[0]}"
+    none = f"{len(dead)} of {len(sizes)} parameters get no gradient, at least in part, such as {dead[0]}" if dead else ""
+    named = {f"{name}.weight": module for name, module in model.module.named_modules()}
     for name, words in _deaf_rows(model).items():
-        cause = "padding_idx is not pad_id, tokens are cut off before the table, or its rows are multiplied by zeros"
-        return False, f"rows of {name} that are looked up get no gradient, at least in part: {words[:5]}", cause
+        padding = getattr(named[f"{name}.weight"], "padding_idx", None)
+        if none and (f"{name}.weight" in dead or words != [padding]):
+            continue  # one is why the other is
+        cause = "tokens are cut off before the table, or its rows are multiplied by zeros"
+        cause = _other_padding(model) if words == [padding] else cause
+        rows = f"rows of {name} that are looked up get no gradient, at least in part: {words[:5]}"
+        return False, f"{none}; and {rows}" if none else rows, f"a part is not used; and {cause}" if none else cause
+    if none:  # what does not hear the sentences gets no gradient, and then no word does
+        heard = not any(isinstance(named.get(name), nn.Embedding) for name in dead)
+        model.where = dead[0] if heard else ""
+        return False, none
     excused = f"; for {len(silent)} of them, as for a key's bias, it is 0 but for rounding" if silent else ""
     return True, f"all {len(sizes)} parameters get a gradient{excused}"
 
@@ -76,6 +85,14 @@ def _stuck_at_the_start(model: ModelUnderTest) -> list[str]:
             parameter.grad = gradients.get(name)
         optimizer.step()
     return constant
+
+
+def _other_padding(model: ModelUnderTest) -> str:
+    """The tables of words whose `padding_idx` is not the padding token, in words; empty if there are none."""
+    sizes = {side.vocab_size for side in model.sides}
+    tables = {n: m.padding_idx for n, m in model.module.named_modules() if isinstance(m, nn.Embedding)
+              and m.num_embeddings in sizes and m.padding_idx not in (None, model.pad_id)}  # fmt: skip
+    return f"padding_idx={[*tables.values()][0]} of {[*tables][0]} is not the padding {model.pad_id}" if tables else ""
 
 
 def _deaf_rows(model: ModelUnderTest) -> dict[str, list[int]]:
@@ -105,7 +122,7 @@ def _deaf_rows(model: ModelUnderTest) -> dict[str, list[int]]:
     "is the gradient changed on purpose, as by a straight-through estimate, a hook or scale_grad_by_freq? if not, part "
     "of the computation is cut off from it: detach(), .data or no_grad()",
 )
-def gradient_is_the_derivative(model: ModelUnderTest) -> Outcome:
+def gradient_is_the_derivative(model: ModelUnderTest, again: bool = False) -> Outcome:
     """A small step in a direction drawn at random, and one against it, change the loss as the gradient says.
 
     So in three batches. In each a step that is 100 times smaller will do as well: the larger one may meet a jump of the
@@ -137,7 +154,19 @@ def gradient_is_the_derivative(model: ModelUnderTest) -> Outcome:
         off.append(min(abs((change / 2 - said) / length).item() for change in (large, small)))
     if all(share < allowed for share in off):
         return True, "a small step moves the loss as the gradient says"
-    return False, f"a small step moves the loss by an amount that is {max(off):.1%} of the gradient off"
+    words = f"a small step moves the loss by an amount that is {max(off):.1%} of the gradient off"
+    if (cause := _other_padding(model)) and not again:
+        tables = [m for m in model.module.modules() if isinstance(m, nn.Embedding)]
+        kept = [table.padding_idx for table in tables]
+        try:
+            for table in tables:
+                table.padding_idx = None
+            if gradient_is_the_derivative(model, True)[0]:  # then that was it
+                return False, words, cause
+        finally:
+            for table, index in zip(tables, kept):
+                table.padding_idx = index
+    return False, words
 
 
 @register_property(
