@@ -52,7 +52,9 @@ def gradient_reaches_everything(model: ModelUnderTest) -> Outcome:
         dead = [name for name in silent if parameters[name].dim() > 1 or not sizes[name] > 0]
         if not dead:
             break
-    none = f"{len(dead)} of {len(sizes)} parameters get no gradient, at least in part, such as {dead[0]}" if dead else ""
+    none = (
+        f"{len(dead)} of {len(sizes)} parameters get no gradient, at least in part, such as {dead[0]}" if dead else ""
+    )
     named = {f"{name}.weight": module for name, module in model.module.named_modules()}
     for name, words in _deaf_rows(model).items():
         padding = getattr(named[f"{name}.weight"], "padding_idx", None)
@@ -88,11 +90,13 @@ def _stuck_at_the_start(model: ModelUnderTest) -> list[str]:
 
 
 def _other_padding(model: ModelUnderTest) -> str:
-    """The tables of words whose `padding_idx` is not the padding token, in words; empty if there are none."""
+    """A table of words whose `padding_idx` is not the padding token, in words; empty if there is none."""
     sizes = {side.vocab_size for side in model.sides}
-    tables = {n: m.padding_idx for n, m in model.module.named_modules() if isinstance(m, nn.Embedding)
-              and m.num_embeddings in sizes and m.padding_idx not in (None, model.pad_id)}  # fmt: skip
-    return f"padding_idx={[*tables.values()][0]} of {[*tables][0]} is not the padding {model.pad_id}" if tables else ""
+    for name, table in model.module.named_modules():
+        if isinstance(table, nn.Embedding) and table.num_embeddings in sizes:
+            if table.padding_idx not in (None, model.pad_id):
+                return f"padding_idx={table.padding_idx} of {name} is not the padding {model.pad_id}"
+    return ""
 
 
 def _deaf_rows(model: ModelUnderTest) -> dict[str, list[int]]:

@@ -713,8 +713,10 @@ class ModelUnderTest(UnderTest):
                 if given is not None and old_given is not None and given.shape[:2] == output.shape[:2]:
                     for words, undo in MIXED_UP.items():
                         for heads in (n for n in range(2, given.size(-1)) if given.size(-1) % n == 0):
-                            if max(moved(given, old_given), self.tolerance) > self.tolerance >= moved(
-                                undo(given, heads), undo(old_given, heads)
+                            if (
+                                max(moved(given, old_given), self.tolerance)
+                                > self.tolerance
+                                >= moved(undo(given, heads), undo(old_given, heads))
                             ):
                                 self.shown = words
                                 return
@@ -744,9 +746,7 @@ MIXED_UP: dict[str, Callable[[Tensor, int], Tensor]] = {  # what was done, and w
     "heads are merged without transposing them back": lambda x, heads: (
         x.reshape(len(x), heads, x.size(1), -1).transpose(1, 2).reshape(x.shape)
     ),
-    "heads are cut without a transpose": lambda x, heads: (
-        x.unflatten(-1, (heads, -1)).transpose(1, 2).reshape(x.shape)
-    ),
+    "heads are cut without a transpose": lambda x, heads: x.unflatten(-1, (heads, -1)).transpose(1, 2).reshape(x.shape),
 }
 
 

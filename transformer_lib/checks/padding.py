@@ -193,8 +193,8 @@ def padding_in_front(model: ModelUnderTest) -> Outcome:
         moved = max(moved, model.apart(alone, together, old_at=slice(start, None), old_rows=[row]))
     if len(told) == 1 and moved > model.tolerance:
         mend = "give it the positions of real tokens, mask.cumsum(-1) - 1, and let `call` take `positions`"
-        asked = f"padding in front moves logits by {model.describe(moved)}, as its call takes no `positions`: is that meant?"
-        return None, asked, mend
+        asked = "and its call takes no `positions`: is that meant?"
+        return None, f"padding in front moves logits by {model.describe(moved)}, {asked}", mend
     return model.at_most_rounding(moved, "padded tokens in front move the real logits by")
 
 

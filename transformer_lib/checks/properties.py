@@ -18,8 +18,10 @@ FOLLOWS = {  # a failure of the first may follow from a failure of one of the ot
     "source padding on the right": "deterministic in evaluation, sizes and padding are those asked for, "
     "attention chooses among keys",
     "target padding on the right": "deterministic in evaluation, causality, a prefix is enough, batch independence",
-    "source padding on the left": "deterministic in evaluation, source padding on the right, empty sentences",
-    "target padding on the left": "deterministic in evaluation, causality, present seen, empty sentences",
+    "source padding on the left": "deterministic in evaluation, attention chooses among keys, "
+    "source padding on the right, empty sentences",
+    "target padding on the left": "deterministic in evaluation, attention chooses among keys, causality, present seen, "
+    "empty sentences",
     "memory is whole": "deterministic in evaluation, source sensitivity",
     "tokens are told apart": "source sensitivity, present seen",
     "batch independence": "deterministic in evaluation",

@@ -21,8 +21,8 @@ import torch
 
 from transformer_lib.files import one_line, printable
 
+# whether the property holds, or None for a note; the evidence; the cause that it shows, or what mends it
 Outcome = tuple[bool | None, str] | tuple[bool | None, str, str]
-"""Whether the property holds, or None for a note; the evidence; the cause that it shows, or what mends it."""
 Check = Callable[[Any], Outcome]
 Place = tuple[str, int, str]  # file, line and function
 ON_THE_MAIN_PAGE = frozenset(  # of the gallery; its other cases stand on a page in depth
@@ -33,8 +33,8 @@ MISSING = re.compile(r"the adapter has no (`\w+`)")
 KEEPS_A_GRAPH = "a call keeps tensors that have a graph"  # a finding that comes first, and from which nothing follows
 
 
+# properties whose failure shows in whatever module comes first
 EVERYWHERE = {"attention chooses among keys", "deterministic in evaluation", "calls leave no trace"}
-"""Properties whose failure shows in whatever module comes first."""
 
 
 class NotApplicable(Exception):
@@ -237,11 +237,13 @@ def examine(
 
     def parent(finding: Finding) -> str:
         """The failure that may be why: of the same place and cause, or of the same module if this one knows one."""
-        key = finding.place, "" if finding.traceback else finding.cause
-        same = [f for f in failed.values() if key == (f.place, f.cause if key[1] else "") and any(key)]
+        if finding.verdict != "fail":
+            return ""
+        alike = (f for f in failed.values() if f.place == finding.place and (f.place or f.cause))
+        same = [f for f in alike if finding.traceback or f.cause == finding.cause != ""]
         same.sort(key=lambda f: bool(f.traceback))  # one that says more than that it raised
-        if finding.verdict != "fail" or same and same[0] is not finding:
-            return same[0].name if finding.verdict == "fail" else ""
+        if same and same[0] is not finding:
+            return same[0].name
         for name in () if finding.traceback else follows.get(finding.name, "").split(", "):
             if (other := failed.get(name)) and not (other.traceback or other.evidence.startswith(KEEPS_A_GRAPH)):
                 if not finding.module or finding.module == other.module or name in EVERYWHERE:
@@ -251,7 +253,9 @@ def examine(
     parents = {finding.name: parent(finding) for finding in found}
 
     def root(name: str) -> str:
-        return root(parents[name]) if parents[name] else name
+        for _ in parents:
+            name = parents[name] or name
+        return name
 
     return Report(tuple(replace(f, follows_from=root(f.name) if parents[f.name] else "") for f in found))
 

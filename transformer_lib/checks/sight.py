@@ -12,7 +12,15 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from transformer_lib.checks.model_under_test import LONGEST, ModelUnderTest, every_output, max_difference
-from transformer_lib.checks.report import NotApplicable, Outcome, Property, raised_at, raised_place, register_property
+from transformer_lib.checks.report import (
+    NotApplicable,
+    Outcome,
+    Property,
+    is_refusal,
+    raised_at,
+    raised_place,
+    register_property,
+)
 from transformer_lib.files import one_line
 
 SIGHT: list[Property] = []
@@ -253,17 +261,19 @@ def batch_independence(model: ModelUnderTest) -> Outcome:
     return outcome if outcome[0] or not _attends_over_the_batch(model) else (*outcome, BATCH_FOR_LENGTH)
 
 
-UNSQUEEZED = "a mask lacks the axis of the heads: it fits where there is one sentence, or as many as heads"
+UNSQUEEZED = "a mask lacks the axis of the heads: it fits one sentence, or as many as there are heads"
 BATCH_FOR_LENGTH = "the batch is taken for the length: batch_first=True, or a transpose, is missing"
 
 
 def runs_with_some_only(model: ModelUnderTest, module: nn.Module) -> str:
-    """With which numbers of sentences the model runs, if not with all, and what it raises; empty if with all or none."""
+    """With which numbers of sentences sizes fit, if not with all, and what the model raises; else empty."""
     errors: dict[int, str] = {}
     for rows in (1, 2, 3, 4, 5, 6, 8):
         try:
             model.logits(module, *model.inputs(rows))
         except Exception as error:
+            if is_refusal(error) or "size" not in str(error):
+                return ""
             errors[rows] = one_line(error) + raised_at(error)
             model.at = raised_place(error)
     runs = [str(rows) for rows in (1, 2, 3, 4, 5, 6, 8) if rows not in errors]

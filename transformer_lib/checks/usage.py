@@ -29,14 +29,7 @@ from transformer_lib.checks.model_under_test import (
     seeded,
 )
 from transformer_lib.checks.padding import source_padding_on_the_right
-from transformer_lib.checks.report import (
-    KEEPS_A_GRAPH,
-    NotApplicable,
-    Outcome,
-    Property,
-    raised_at,
-    register_property,
-)
+from transformer_lib.checks.report import KEEPS_A_GRAPH, NotApplicable, Outcome, Property, raised_at, register_property
 from transformer_lib.checks.sight import causality, present_seen, source_sensitivity, tokens_are_told_apart
 from transformer_lib.files import one_line
 
