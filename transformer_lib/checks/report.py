@@ -236,7 +236,7 @@ def examine(
     failed = {finding.name: finding for finding in found if finding.verdict == "fail"}
 
     def parent(finding: Finding) -> str:
-        """The failure that may be why: of the same place and cause, or of the same module if this one knows one."""
+        """The failure that may be why: of the same place and cause, or of the same module or line if it knows one."""
         if finding.verdict != "fail":
             return ""
         alike = (f for f in failed.values() if f.place == finding.place and (f.place or f.cause))
@@ -246,7 +246,8 @@ def examine(
             return same[0].name
         for name in () if finding.traceback else follows.get(finding.name, "").split(", "):
             if (other := failed.get(name)) and not (other.traceback or other.evidence.startswith(KEEPS_A_GRAPH)):
-                if not finding.module or finding.module == other.module or name in EVERYWHERE:
+                shared = finding.module == other.module or finding.place == other.place != ""  # all layers share a line
+                if not finding.module or shared or name in EVERYWHERE:
                     return name
         return ""
 
