@@ -449,7 +449,7 @@ def test_what_a_model_prints_is_shown_once(capsys):
         return ours(*sizes)
 
     check(talks, only=["causality", "state dict is complete"])
-    assert capsys.readouterr() == ("number of parameters: 1\n", "\rbuilt")
+    assert capsys.readouterr() == ("number of parameters: 1\n", "\rbuilt\r")
 
 
 def test_only_some_properties_and_each_is_named_before_it_is_tried():

@@ -340,10 +340,12 @@ class _Once:
 def shown_once() -> Iterator[None]:
     """Inside the block what a model prints is shown once."""
     out, err = _Once(sys.stdout), _Once(sys.stderr)
-    with redirect_stdout(out), redirect_stderr(err):  # type: ignore[type-var]
-        yield
-    for each in (out, err):
-        each.stream.write(each.line if each.line not in each.seen else "")
+    try:
+        with redirect_stdout(out), redirect_stderr(err):  # type: ignore[type-var]
+            yield
+    finally:
+        for each in (out, err):
+            each.stream.write(each.line if each.line not in each.seen else "")
 
 
 def is_refusal(error: BaseException) -> bool:
