@@ -341,7 +341,7 @@ def shown_once() -> Iterator[None]:
     """Inside the block what a model prints is shown once."""
     out, err = _Once(sys.stdout), _Once(sys.stderr)
     try:
-        with redirect_stdout(out), redirect_stderr(err):  # type: ignore[type-var]
+        with redirect_stdout(out), redirect_stderr(err):
             yield
     finally:
         for each in (out, err):
@@ -376,7 +376,7 @@ def _finding(thing: Any, entry: Property) -> Finding:
     if holds:
         return Finding(name, "pass", evidence)
     if holds is None:
-        return Finding(name, "note", evidence, *shown, case=entry.case if shown else "")
+        return Finding(name, "note", evidence, "".join(shown), entry.case if shown else "")
     case = entry.case if not causes else "reshape" if "transpose" in causes[0] else ""
     return Finding(
         name, "fail", evidence + thing.located, thing.words([*causes, entry.cause][0]), case,
