@@ -149,7 +149,7 @@ def loss(model, tokens, labels, shift=1, ignored=-100, **how):
     return F.cross_entropy(logits.flatten(0, 1), labels.flatten().clamp(min=ignored), ignore_index=ignored, **how)
 
 
-def adapted(kind, **parts):
+def adapted(kind, call=call, **parts):
     """The factory of a decoder with all that `check` can try."""
     usual = {
         "extend": extend, "reorder": lambda model, cache, rows: model.reorder(cache, rows),
@@ -157,7 +157,7 @@ def adapted(kind, **parts):
         "generate": lambda model, tokens, steps, mask=None: model.generate(tokens, steps, mask),
         "beams": lambda model, tokens, steps: model.beams(tokens, steps), "loss": loss,
     }  # fmt: skip
-    return lambda vocab, pad: Adapted(kind(vocab, pad), parts.pop("call", call), **(usual | parts))
+    return lambda vocab, pad: Adapted(kind(vocab, pad), call, **(usual | parts))
 
 
 def kind(base=Decoder, **methods):

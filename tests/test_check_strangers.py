@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from transformer_lib.checks import check_transformer
+from transformer_lib.checks.bugs import CASES
 from transformer_lib.checks.model_under_test import Adapted, ModelUnderTest, hugging_face
 from transformer_lib.checks.properties import PROPERTIES, TRAINED_PROPERTIES
 from transformer_lib.checks.reference_model import ReferenceModel
@@ -53,6 +54,13 @@ def adapted(call):
 
 
 R = ReferenceModel
+
+
+def decoder(**parts):
+    """The factory of a decoder with a cache, and how it differs from the usual one."""
+    own = {key: parts.pop(key) for key in [*parts] if key not in ("call", "extend", "generate", "loss", "one_cache")}
+    return decoders.adapted(decoders.kind(**own), **{"reorder": None, "crop": None, "beams": None} | parts)
+
 
 # --- right models, unusual in one way ----------------------------------------------------------------------------
 
@@ -377,6 +385,11 @@ RIGHT = {
         for layer in every_layer(m) for part in layer.values() if "o" in part]),
     "one map of keys and values": MultiQuery,
     "one attention to memory and target": OneAttention,
+    "sinusoids of another base": spoilt(
+        keep=lambda m, table: table_with(lambda i, d: 500 ** (-(i // 2) * 2 / d))(m, table)),
+    "a feature map for all heads": spoilt(  # of what each head's own map has made
+        built=lambda m: setattr(m, "features", nn.Linear(4, 4)),
+        scores=lambda m, q, k: R.scores(m, m.features(q).relu(), m.features(k).relu())),
     "a running mean": spoilt(decoder_layer=running_mean),
     "the three best keys": spoilt(weights=three_best),
     "a table made in float64": spoilt(place=lambda m, n: R.place(m, n).double().to(m.output.weight)),
@@ -568,6 +581,41 @@ def sees_all(long):
     return lambda m, target: m.source_mask(target) if target.size(1) > long(m) else R.target_mask(m, target)
 
 
+class OnTokens(nn.Sequential):
+    """The output map reads the tokens of all sentences in one row, and a log-softmax stands behind it."""
+
+    def forward(self, x):
+        return super().forward(x.flatten(0, 1)).log_softmax(-1).view(*x.shape[:2], -1)
+
+
+def louder_half(m, part, x):
+    """The network is for the louder half of all tokens in the batch."""
+    y = R.feed(m, part, x)
+    return y * (y.sum(-1, keepdim=True) >= y.sum(-1).median())
+
+
+def across_the_batch(m, layer, x, mask):
+    """The layer takes the batch for the length."""
+    return R.encoder_layer(m, layer, x.transpose(0, 1), torch.ones(1, dtype=torch.bool, device=x.device)).transpose(
+        0, 1
+    )
+
+
+def tied_with_padding_0(m):
+    m.target_table.padding_idx, m.output.weight = 0, m.target_table.weight
+
+
+def table_with(speed):
+    """A constant table of sines and cosines; speed(i, d) is that of channel i."""
+
+    def keep(m, table):
+        speeds = torch.tensor([speed(i, m.width) for i in range(m.width)])
+        angles = torch.arange(float(m.max_len))[:, None] * speeds
+        R.keep(m, torch.where(torch.arange(m.width) % 2 == 0, angles.sin(), angles.cos()))
+
+    return keep
+
+
 WRONG = {  # the model, a property that fails, what its cause says; or the model, and all properties that fail
     "softmax over heads": (spoilt(weights=softmax_over(1)), "attention chooses among keys", "another axis"),
     "softmax over queries": (spoilt(weights=softmax_over(-2)), "attention chooses among keys", "another axis"),
@@ -615,6 +663,9 @@ WRONG = {  # the model, a property that fails, what its cause says; or the model
         "causality", "causal mask"),
     "a source cut at 8": (
         spoilt(forward=lambda m, s, t: R.forward(m, s[:, :8], t)), "source sensitivity, positions matter", ""),
+    "an unused part, and another padding_idx": (spoilt(built=lambda m: [
+            setattr(m, "unused", nn.Linear(2, 2)), setattr(m.source_table, "padding_idx", 1)]),
+        "gradient reaches everything", "not used; and padding_idx=1 of source_table"),
     "another padding_idx": (spoilt(built=lambda m: setattr(
             m, "source_table", nn.Embedding(m.source_table.num_embeddings, m.width, padding_idx=1))),
         "gradient reaches everything", "padding_idx"),
@@ -625,6 +676,18 @@ WRONG = {  # the model, a property that fails, what its cause says; or the model
     "divided by the padded length": (DividedByLength, "source padding on the right", "padded length"),
     "a mask on the wrong axis": (spoilt(target_mask=lambda m, t: up_to(t, t) & m.source_mask(t).transpose(-2, -1)),
         "target padding on the left", "wrong axis"),
+    "heads merged without a transpose": (
+        spoilt(join=lambda m, x: x.reshape(len(x), x.size(2), -1)), "causality", "merged without transposing"),
+    "heads cut without a transpose": (CASES["reshape"].factory, "source padding on the right", "cut without"),
+    "chosen among all tokens": (spoilt(feed=louder_half), "causality", "over all tokens of the batch"),
+    "batch for length": (spoilt(encoder_layer=across_the_batch), "batch independence", "batch is taken for the length"),
+    "a mask without the heads' axis": (
+        spoilt(CASES["rank"].factory, heads=4), "batch independence", "lacks the axis of the heads"),
+    "tied, and another padding_idx": (
+        spoilt(built=tied_with_padding_0), "gradient is the derivative", "padding_idx=0 of target_table"),
+    "a log-softmax behind flattened tokens": (
+        spoilt(built=lambda m: setattr(m, "output", OnTokens(m.output))), "logits not probabilities", "log-softmax"),
+    "one small map for all heads": (CASES["slices"].factory, "heads attend separately", "one small map"),
     "clipped words": (spoilt(forward=lambda m, s, t: R.forward(m, s.clamp(max=m.source_table.num_embeddings - 2), t)),
         "tokens are told apart", "cut off"),
     "no residual": (spoilt(add=lambda m, part, x, y: part["norm"](y) if "up" in part else R.add(m, part, x, y)),
@@ -701,7 +764,8 @@ WRONG = {  # the model, a property that fails, what its cause says; or the model
 @pytest.mark.parametrize("name", WRONG)
 def test_a_wrong_model_fails_with_the_cause_that_its_evidence_shows(name):
     factory, failing, cause = WRONG[name]
-    found = findings(factory, max_len=32 if failing == "too long raises" else None)
+    only = {failing, "causality", "batch independence"} if cause and ", " not in failing else ()  # else also no other
+    found = findings(factory, max_len=32 if failing == "too long raises" else None, only=only)
     if cause:
         assert found[failing].verdict == "fail"
         assert cause in found[failing].cause
@@ -756,6 +820,25 @@ def test_what_follows_from_a_fault_is_found_with_it():
     assert [f.follows_from for f in report.findings if f.verdict == "fail"] == ["", "causality", "causality"]
 
 
+def mixed_and_deaf(m, x):
+    """The mean of the batch is added to all that is read; see `chunks: no mask` for the other fault."""
+    return decoders.Decoder.split(m, x + 0.1 * x.mean(0, keepdim=True))
+
+
+@pytest.mark.parametrize(("factory", "family", "both"), [
+    (decoder(split=mixed_and_deaf, allowed=lambda m, past, n, mask, device: decoders.ones(1, past + n, device) if past
+        else decoders.Decoder.allowed(m, past, n, mask, device)), "decoder", ["batch independence", "cache in chunks"]),
+    (spoilt(target_mask=lambda m, t: kept_mask(m, t, "cpu"), weights=lambda m, scores, mask:
+        R.weights(m, scores * (1 + (scores.dtype == torch.float16)), mask)), "encoder-decoder",
+        ["every dtype", "buffers move along"]),
+    (spoilt(built=lambda m: setattr(m, "unused", nn.Linear(2, 2)), forward=lambda m, s, t: R.forward(m, s[:, :8], t)),
+        "encoder-decoder", ["source sensitivity", "gradient reaches everything"]),
+])  # fmt: skip
+def test_an_independent_fault_is_not_swallowed(factory, family, both):
+    report = check_transformer(factory, family=family, max_len=32, training=False)
+    assert {*both} <= {fault.name for fault in report.faults}, report
+
+
 class BesideABorder(ReferenceModel):
     """The loss jumps a small step away, as where a token would go to another expert."""
 
@@ -772,12 +855,6 @@ def test_a_jump_close_by_is_no_broken_gradient():
 
 
 # --- what a suite must not blame on a model: views, dtypes of a cache, kept graphs, refusals ------------------------
-
-
-def decoder(**parts):
-    """The factory of a decoder with a cache, and how it differs from the usual one."""
-    own = {key: parts.pop(key) for key in [*parts] if key not in ("call", "extend", "generate", "loss", "one_cache")}
-    return decoders.adapted(decoders.kind(**own), **{"reorder": None, "crop": None, "beams": None} | parts)
 
 
 def decoder_findings(factory, *only, pad_id=3):
@@ -852,6 +929,48 @@ def evicts(m, cache, number, k, v):
 def test_a_window_that_forgets_too_early_is_found_behind_a_cache_in_float32():
     found = decoder_findings(decoder(allowed=decoders.window(8), store=evicts), "cache one by one", "cache in chunks")
     assert [finding.verdict for finding in found.values()] == ["pass", "fail"]
+    assert found["cache in chunks"].cause == "keys are dropped before the first new tokens have read them"
+
+
+def from_1(model, tokens, cache=None):
+    cache = model.empty() if cache is None else cache
+    return model(tokens, None, model.numbers(model.past(cache) + 1, tokens.size(1), tokens.device), cache), cache
+
+
+@pytest.mark.parametrize(("factory", "name", "cause"), [
+    (decoder(extend=from_1), "cache one by one",
+        "with a cache positions are 1, 2, 3, 4 …, in one call 0, 1, 2, 3 …: they start at 1"),
+    (decoder(counted=lambda m, mask: decoders.Decoder.counted(m, mask) + 1), "generated tokens are the most probable",
+        "already the first call inside `generate` gives other logits"),
+])  # fmt: skip
+def test_positions_that_start_at_1_are_named(factory, name, cause):
+    assert decoder_findings(factory, name)[name].cause.startswith(cause)
+
+
+@pytest.mark.parametrize(("factory", "name", "words", "mend"), [
+    (CASES["half"].factory, "every dtype", "float16 does not run: RuntimeError: value cannot be converted",
+        "torch.finfo(scores.dtype).min"),
+    (spoilt(keep=table_with(lambda i, d: 10000.0 ** (-2 * i / d))), "positions matter",
+        "the columns of positions are sines and cosines, but of other frequencies", "one frequency for each pair"),
+    (spoilt(keep=table_with(lambda i, d: 1 / (1 + i // 2))), "positions matter",
+        "the frequencies of positions are no powers of one number", "one frequency for each pair"),
+])  # fmt: skip
+def test_what_need_not_be_wrong_is_a_note(factory, name, words, mend):
+    report = check_transformer(factory, training=False)
+    (note,) = (finding for finding in report.findings if finding.verdict == "note")
+    assert report.holds
+    assert note.name == name
+    assert words in note.evidence
+    assert mend in note.cause
+    assert report.summary.endswith(", 1 note")
+
+
+def test_padding_in_front_without_positions_is_a_question_with_the_number():
+    factory = decoder(call=lambda model, tokens, mask=None: model(tokens, mask), extend=None, generate=None)
+    note = decoder_findings(factory, "padding in front")["padding in front"]
+    assert note.verdict == "note"
+    assert note.evidence.startswith("padding in front moves logits by 3")
+    assert note.evidence.endswith("is that meant?")
 
 
 class Kept(decoders.Decoder):

@@ -3,9 +3,9 @@
 import json
 import math
 import re
+import sys
 from functools import partial
 from unittest.mock import patch
-from xml.etree import ElementTree
 
 import pytest
 import torch
@@ -387,46 +387,64 @@ def test_differences_are_in_units_of_the_spread_and_nan_counts():
 # --- reports -----------------------------------------------------------------------------------------------------
 
 
+LACKS = [Finding(f"cache {i}", "not applicable", f"the adapter has no `{name}`")
+         for i, name in enumerate(["extend", "extend", "crop"])]  # fmt: skip
+FINDINGS = (
+    Finding("later", "fail", "so", "wrong trail", follows_from="two"), Finding("one", "pass", "moves by 0"),
+    Finding("two", "fail", "a < b", "x & y", "future", module="m.o", place="mine.py:3"), *LACKS,
+    Finding("asked", "pass", "is that meant?"), Finding("<i>", "not applicable", "a <u> b"),
+    Finding("half", "note", "float16", "finfo"), Finding("three", "fail", "alone, at mine.py:4", place="mine.py:4"),
+)  # fmt: skip
+TEXT = """
+fail           two: a < b
+               at: mine.py:3
+               likely: x & y (gallery: future)
+               may follow from it: later
+fail           three: alone, at mine.py:4
+note           half: float16
+               mend: finfo
+pass           asked: is that meant?
+not applicable the adapter has no `extend`, `crop`
+not applicable <i>: a <u> b
+2 pass, 3 fail, 4 not applicable, 1 note
+"""
+
+
 def test_a_report_as_text_json_and_table():
-    other = Finding("<i>", "not applicable", "a <u> b")
-    report = Report((Finding("one", "pass", "moves by 0"), Finding("two", "fail", "a < b", "x & y", "future"), other))
+    """Faults first, with what may follow from them; what does not apply in a few lines, and what passes not at all."""
+    report = Report(FINDINGS)
+    assert f"\n{report}\n" == TEXT
     assert not report.holds
-    assert report.failed == ["two"]
-    for part in ("one", "moves by 0", "a < b", "x & y", "x & y (gallery: future)", "1 pass, 1 fail, 1 not applicable"):
-        assert part in str(report)
+    assert report.failed == ["later", "two", "three"]
+    assert {fault.name: after for fault, after in report.faults.items()} == {"two": "later", "three": ""}
+    several = Report(tuple(Finding(name, "not applicable", "so") for name in "abcd"))
+    assert str(several).split("\n")[:3] == ["not applicable a: so", "not applicable b: so", "not applicable c, d"]
     found = json.loads(report.to_json())
     assert (found["schema"], found["holds"]) == (1, False)
-    wanted = {"name": "two", "verdict": "fail", "evidence": "a < b", "cause": "x & y", "case": "future"}
-    assert wanted.items() <= found["findings"][1].items()
-    assert found["findings"][1]["page"] == "13_gallery.html#room-future"
-    suite = ElementTree.fromstring(report.to_junit())
-    assert [len(case) for case in suite] == [0, 1, 1]
-    assert suite[1][0].attrib == {"message": "a < b"}
-    assert (suite.attrib["tests"], suite.attrib["failures"]) == ("3", "1")
+    wanted = {"name": "two", "evidence": "a < b", "cause": "x & y", "module": "m.o", "place": "mine.py:3"}
+    assert wanted.items() <= found["findings"][2].items()
+    assert found["findings"][2]["page"] == "13_gallery.html#room-future"
     page = BeautifulSoup(report._repr_html_(), "html.parser")
-    (block,) = page.select("div")
-    assert [*block.stripped_strings] == ["FAIL: two", "a < b", "Likely cause:", "x & y (gallery:", "future", ")"]
+    blocks = [" ".join(block.stripped_strings) for block in page.select("div")]
+    assert blocks == [
+        "FAIL: two a < b At: mine.py:3 Likely cause: x & y (gallery: future ) May follow from it: later",
+        "FAIL: three alone, at mine.py:4", "NOTE: half float16 Mend: finfo",
+    ]  # fmt: skip
     rows = [[cell.get_text() for cell in row.select("th, td")] for row in page.select("details tr")]
-    assert rows == [["one", "moves by 0"], ["<i>", "not applicable: a <u> b"]]
+    assert [rows[0], rows[-1]] == [["one", "moves by 0"], ["<i>", "not applicable: a <u> b"]]
     assert page.p.get_text() == report.summary
     assert page.select_one("a")["href"] == "13_gallery.html#room-future"
-    assert "<details" not in Report(report.findings[1:2])._repr_html_()  # of failures alone: no table
+    assert "<details" not in Report(report.findings[:1])._repr_html_()  # of failures alone: no table
 
 
-def test_what_may_follow_from_a_fault_stands_under_it():
-    findings = [
-        Finding("consequence", "fail", "later", "wrong trail", follows_from="<b>"), Finding("fine", "pass", "so"),
-        Finding("<b>", "fail", "first"), Finding("another", "fail", "alone"),
-    ]  # fmt: skip
-    report = Report(tuple(findings))
-    assert {fault.name: after for fault, after in report.faults.items()} == {"<b>": "consequence", "another": ""}
-    lines = [line.split(":")[0].split() for line in str(report).splitlines()]
-    assert [line[-1] for line in lines] == ["<b>", "it", "another", "fine", "applicable"]
-    page = BeautifulSoup(report._repr_html_(), "html.parser")
-    assert [block.strong.get_text() for block in page.select("div")] == ["FAIL: <b>", "FAIL: another"]
-    assert page.div.get_text().endswith("May follow from it: consequence")
-    assert [row.get_text() for row in page.select("details tr")] == ["fineso"]
-    assert "wrong trail" not in str(report) + str(page)
+def test_what_a_model_prints_is_shown_once(capsys):
+    def talks(*sizes):
+        print("number of parameters: 1")
+        print("\rbuilt", end="", file=sys.stderr)
+        return ours(*sizes)
+
+    check(talks, only=["causality", "state dict is complete"])
+    assert capsys.readouterr() == ("number of parameters: 1\n", "\rbuilt\r")
 
 
 def test_only_some_properties_and_each_is_named_before_it_is_tried():

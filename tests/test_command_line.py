@@ -599,8 +599,7 @@ def mine(tmp_path, monkeypatch):
 def test_check_says_what_holds(mine):
     status, out, err = run("check", f"{mine}:good", "--no-training", "--max-len", 20)
     assert (status, err) == (0, "a module that talks\n")
-    assert out.splitlines()[-1].endswith(" pass, 0 fail, 0 not applicable")
-    assert all(line.startswith("pass ") for line in out.splitlines()[:-1])
+    assert re.fullmatch(r"\d+ pass, 0 fail, 0 not applicable\n", out)
 
 
 def test_a_dash_is_the_standard_output_of_every_command(tmp_path):
@@ -624,7 +623,7 @@ def test_a_dash_is_the_standard_output_of_every_command(tmp_path):
     assert not (tmp_path / "-").exists()
 
 
-def test_check_tells_each_verdict_and_then_the_faults_and_writes_files(mine, tmp_path):
+def test_check_tells_the_faults_and_writes_files(mine, tmp_path):
     """With status 1. With JSON on the output, there is nothing else, and the words are on the error stream."""
     command = ["check", f"{mine}:Bad", "--no-training", "--pad-id", 3]
     status, out, err = run(*command, "--json", "-")
@@ -638,14 +637,10 @@ def test_check_tells_each_verdict_and_then_the_faults_and_writes_files(mine, tmp
     told = err.removeprefix("a module that talks\n")
     assert run(*command, "--json", tmp_path / "found.json") == (1, told, "a module that talks\n")
     assert json.loads((tmp_path / "found.json").read_text("utf-8")) == found
-    verdicts, _, faults = told.partition("\n\n")
-    assert "fail           logits not probabilities: " in verdicts
-    assert "likely" not in verdicts
-    assert faults.startswith("fail           logits not probabilities: ")
-    assert "(gallery: softmax)" in faults
-    assert [f"{f['verdict']:<14} {f['name']}" for f in found["findings"]] == [
-        line.partition(":")[0] for line in verdicts.splitlines()
-    ]
+    first, *rest = told.splitlines()
+    assert first.startswith("fail           logits not probabilities: ")
+    assert rest[0].endswith("(gallery: softmax)")
+    assert len(rest) == 3
 
 
 def test_check_hands_on_what_is_asked_for(mine, monkeypatch):
@@ -678,7 +673,7 @@ def test_check_counts_the_steps_of_a_training(mine, monkeypatch):
 
     monkeypatch.setattr(checks, "PROPERTIES", [])
     monkeypatch.setattr(checks, "TRAINED_PROPERTIES", [Property(learns, "", "")])
-    wanted = "pass           learns: it has learnt\n1 pass, 0 fail, 0 not applicable\n"
+    wanted = "1 pass, 0 fail, 0 not applicable\n"
     told = "learns: 500 training steps\nlearns: 1000 training steps\n"
     assert run("check", f"{mine}:good") == (0, wanted, f"a module that talks\n{told}")
     seconds = itertools.count()

@@ -19,7 +19,7 @@ from functools import reduce
 from importlib import metadata
 from io import TextIOWrapper
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 import click
 import torch
@@ -28,7 +28,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 import transformer_lib
 from transformer_lib.architecture import SIZES
 from transformer_lib.architecture import architecture as model_of
-from transformer_lib.checks import Finding, Report, check_transformer
+from transformer_lib.checks import Report, check_transformer
 from transformer_lib.checks.hf import check_configuration
 from transformer_lib.checks.model_under_test import FAMILIES
 from transformer_lib.checks.template import template as template_of
@@ -473,16 +473,16 @@ def _check(
     with redirect_stdout(sys.stderr):
         with as_before():  # what it prints comes before the progress
             build = None if factory.startswith("hf:") else function_of(factory)
-        with _tell_progress(out) as hooks:
+        with _tell_progress() as hooks:
             if build is None:
                 report = check_configuration(factory.removeprefix("hf:"), **hooks, **options)
             else:
                 report = _run_suite(factory, build, options["family"] or "encoder-decoder", hooks | options)
-    lines = [*report.fault_lines, report.summary]
     if options["pad_id"] is None:
-        told = [f.evidence for f in report.findings if f.evidence.startswith("padding is hidden if it is 0")]
-        lines = [*(f"run again with --pad-id 0: {said.partition(';')[0]}" for said in told), *lines]
-    click.echo("\n".join(["", *lines] if report.faults else lines), file=out)
+        for finding in report.findings:
+            if finding.evidence.startswith("padding is hidden if it is 0"):
+                click.echo(f"run again with --pad-id 0: {finding.evidence.partition(';')[0]}", file=out)
+    click.echo(repr(report), file=out)
     if as_json:
         _put(report.to_json() + "\n", as_json)
     if report.findings and all(finding.verdict == "not applicable" for finding in report.findings):
@@ -520,8 +520,8 @@ def _put(text: str, file: str) -> None:
 
 
 @contextmanager
-def _tell_progress(out: TextIO) -> Iterator[dict[str, Any]]:
-    """What tells of each property as it is tried, and counts the steps of the trainings."""
+def _tell_progress() -> Iterator[dict[str, Any]]:
+    """What names each property as it is tried, and counts the steps of the trainings."""
     from tqdm import tqdm  # here, so that other commands start fast
 
     name, steps = "", 0
@@ -539,14 +539,10 @@ def _tell_progress(out: TextIO) -> Iterator[dict[str, Any]]:
         if bar.disable and steps % 500 == 0:
             _say(f"{name}: {steps} training steps")
 
-    def done(finding: Finding) -> None:
-        bar.clear()
-        click.echo(str(finding).partition("\n")[0], file=out)
-
     hook = register_optimizer_step_post_hook(count)
     try:
         with tqdm(bar_format="{desc}{n_fmt} training steps, {elapsed}", leave=False, disable=None) as bar:
-            yield {"on_start": start, "on_finding": done}
+            yield {"on_start": start}
     finally:
         hook.remove()
 

@@ -19,7 +19,8 @@ from transformer_lib.checks.components import (
 )
 from transformer_lib.checks.model_under_test import LONGEST, Adapted, Factory, ModelUnderTest, seeded
 from transformer_lib.checks.properties import FOLLOWS, PROPERTIES, TRAINED_PROPERTIES
-from transformer_lib.checks.report import Finding, NotApplicable, Report, examine, is_refusal, raised_at
+from transformer_lib.checks.report import Finding, NotApplicable, Report, examine, is_refusal, raised_at, shown_once
+from transformer_lib.checks.sight import UNSQUEEZED, runs_with_some_only
 from transformer_lib.files import one_line
 
 __all__ = [
@@ -89,11 +90,14 @@ def check_transformer(
         )
     asked = source_vocab_size, target_vocab_size, pad_id
     threads = torch.get_num_threads()
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), shown_once():
         warnings.simplefilter("ignore")  # what the model's library has to say is not the question
         torch.set_num_threads(1)  # in models this small further threads only wait for each other
         try:
             model, logits = _first_call(factory, asked, max_len=max_len, seed=seed, family=family)
+            if isinstance(logits, str):
+                on_finding(finding := Finding("batch independence", "fail", logits, UNSQUEEZED))
+                return Report((finding,))
             first, second = model.build(), model.build()
             if first is second or {*map(id, first.parameters())} & {*map(id, second.parameters())}:
                 raise ValueError("the factory must build anew at each call; got modules that share their parameters")
@@ -124,10 +128,13 @@ def check_transformer(
             torch.set_num_threads(threads)
 
 
-def _first_call(factory: Factory, asked: tuple[int | None, ...], **options: Any) -> tuple[ModelUnderTest, torch.Tensor]:
+def _first_call(
+    factory: Factory, asked: tuple[int | None, ...], **options: Any
+) -> tuple[ModelUnderTest, torch.Tensor | str]:
     """The model and its logits for short sentences, with the most telling sizes and padding that it runs with.
 
-    A model that cannot run is no finding, and raises.
+    A model that cannot run is no finding, and raises; one that runs with some numbers of sentences only is told so in
+    place of logits.
     """
     for usual in ((31, 29, 3), (29, 29, 3), (29, 29, 0)):  # unequal numbers, and padding that is not 0, show more
         source, target, pad = (own if own is not None else number for own, number in zip(asked, usual))
@@ -143,6 +150,8 @@ def _first_call(factory: Factory, asked: tuple[int | None, ...], **options: Any)
             error.add_note(remedy)
         if remedy or module is None:
             raise
+        if told := runs_with_some_only(model, module):
+            return model, told
         for rows, words in ((3, "source and target are equally long"), (7, "there are as many sentences as tokens")):
             with suppress(Exception):
                 model.logits(module, *model.inputs(rows, 7, 7))

@@ -24,7 +24,7 @@ class Case:
     title: str
     factory: type[ReferenceModel]  # called with (source_vocab_size, target_vocab_size, pad_id)
     hides: str  # behind a right "shape", a falling "loss", a "mode", "float32", or ordinary "sentences"
-    failing: frozenset[str]  # the properties that fail, of those that need no training
+    failing: frozenset[str]  # the properties that fail or note something, of those that need no training
 
 
 CASES: dict[str, Case] = {}
@@ -150,7 +150,7 @@ class NoPositions(ReferenceModel):
         return 0 * super().place(length)
 
 
-@case("slices", "Heads that share one small map", "loss")
+@case("slices", "Heads that share one small map", "loss", "heads attend separately")
 class Slices(ReferenceModel):
     def projections(self) -> dict[str, nn.Module]:
         return {name: nn.Linear(self.width // self.heads, self.width // self.heads) for name in "qkv"}

@@ -3,13 +3,15 @@
 """Caches and generation: what is computed piece by piece is what is computed at once."""
 
 import itertools
+from collections import defaultdict
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 
 from transformer_lib.checks.model_under_test import LONGEST, ModelUnderTest, Recorded, max_difference
 from transformer_lib.checks.report import NotApplicable, Outcome, Property, register_property
@@ -67,7 +69,7 @@ def _as_at_once(
             if moves[number] > model.tolerance and not model.located:
                 places = slice(i, i + 1), slice(number, number + 1)
                 model.located = f", from token {number + 1} of {inputs[-1].size(1)} on"
-                model.located += model.first_apart(piece, whole, *places, rows, rows)
+                model.first_apart(piece, whole, *places, rows, rows)
     return model.at_most_rounding(max(moves.values()), f"{words}, logits differ from those without a cache by")
 
 
@@ -77,8 +79,64 @@ def _all_in_pieces(model: ModelUnderTest, sizes: list[int], words: str) -> Outco
     length = inputs[-1].size(1)
     ends = [min(end, length) for end in itertools.accumulate(sizes)]
     parts = [end - start for start, end in itertools.pairwise([0, *ends]) if end > start]
-    pieces, _ = _in_pieces(model, inputs, [*parts, *[1] * (length - sum(parts))])
-    return _as_at_once(model, inputs, pieces, words)
+    parts += [1] * (length - sum(parts)) if model.takes_several else [1] * length
+    with _looked_up(model) as places:
+        pieces, _ = _in_pieces(model, inputs, parts)
+    outcome = _as_at_once(model, inputs, pieces, words)
+    if not outcome[0]:
+        with _looked_up(model) as usual:
+            model(*inputs)
+        wrong = [(kept, usual[table]) for table, kept in places.items() if kept != usual.get(table, kept)]
+        if wrong:
+            given, wanted = ([*map(str, each[:4])] for each in wrong[0])
+            cause = f"with a cache positions are {', '.join(given)} …, in one call {', '.join(wanted)} …"
+            return *outcome[:2], cause + ": they start at 1" * (wrong[0][0][0] - wrong[0][1][0] == 1)
+        if _evicts_before_use(model, inputs, parts):
+            return *outcome[:2], "keys are dropped before the first new tokens have read them"
+    return outcome
+
+
+@contextmanager
+def _looked_up(model: ModelUnderTest) -> Iterator[dict[nn.Embedding, list[int]]]:
+    """Inside the block, collect which rows of tables that are not of words are read for the first sentence."""
+    sizes, found = {side.vocab_size for side in model.sides}, defaultdict[nn.Embedding, list[int]](list)
+
+    def note(module: nn.Module, inputs: tuple[Tensor, ...]) -> None:
+        if isinstance(module, nn.Embedding) and module.num_embeddings not in sizes and inputs[0].dim() < 3:
+            found[module] += inputs[0].reshape(-1, inputs[0].shape[-1])[0].tolist() if inputs[0].dim() else []
+
+    with register_module_forward_pre_hook(note):
+        yield found
+
+
+def _evicts_before_use(model: ModelUnderTest, inputs: list[Tensor], sizes: list[int]) -> bool:
+    """Whether, in some piece, a new token is deaf to an old one, and the last hears all that it should.
+
+    What is compared is the first module that differs, in which a token hears no other through a third.
+    """
+    key = model.where, 1
+
+    def vectors(tokens: Tensor) -> list[Tensor]:
+        """(length, channels) of that module, in one call and in pieces."""
+        given = [*(side[:1] for side in inputs[:-1]), tokens]
+        pieces, _ = _in_pieces(model, given, sizes)
+        whole = model.recorded(partial(model, *given))[1][key][0][0]
+        return [whole, torch.cat([states[key][0][0] for _, (_, states) in sorted(pieces.items())])]
+
+    tokens, found = inputs[-1][:1], []
+    with suppress(KeyError, RuntimeError):
+        before = vectors(tokens)
+        for old in range(tokens.size(1) - 1):
+            changed = tokens.clone()
+            changed[:, old] = model.other(changed[:, old], side=-1)
+            both = zip(vectors(changed), before)
+            heard, with_cache = ((new - usual).abs().amax(dim=-1) > model.tolerance for new, usual in both)
+            if (with_cache & ~heard).any():
+                return False
+            found.append(heard & ~with_cache)
+    lost = torch.stack(found).any(dim=0).tolist() if found else []
+    ends = [*itertools.accumulate(sizes)]
+    return any(lost) and not any(lost[end - 1] for end in ends)
 
 
 @register_property(CACHES, "positions or the mask do not count what the cache holds", "cache-window", needs="cache")
@@ -117,8 +175,9 @@ def cache_in_chunks(model: ModelUnderTest) -> Outcome:
         raise NotApplicable("it refuses several new tokens")
     found: list[Outcome] = []
     for sizes in ([4, 3, 1, 4, 7, 7, 7, 7], [1, 7, 32]):
+        told = ", ".join(map(str, sizes[:4])) + " …" * (len(sizes) > 4)
         try:
-            found.append(_all_in_pieces(model, sizes, f"in pieces of {', '.join(map(str, sizes))} tokens"))
+            found.append(_all_in_pieces(model, sizes, f"in pieces of {told} tokens"))
         except Exception as error:
             if not found:
                 raise NotApplicable(f"it refuses several new tokens: {one_line(error)}") from None
@@ -248,13 +307,42 @@ def generated_tokens_are_the_most_probable(model: ModelUnderTest) -> Outcome:
     Proves: so for prompts whose continuations are not one token again and again. Cannot: judge sampling.
     """
     generate, wrong, kinds = model.part("generate"), 0, []
+    early, elsewhere = list[bool](), list[float]()
     with _varied(model, [(7, 1), (7, 5), (7, 9)]) as prompts:
         for inputs, wanted in prompts:
-            found, length = generate(*inputs, 8), inputs[-1].size(1)
+            with _first_logits(model, inputs) as apart:
+                found = generate(*inputs, 8)
+            length = inputs[-1].size(1)
+            early += [bool(found.shape != wanted.shape or (found[:, length] != wanted[:, length]).any())]
+            elsewhere += [*apart]
             wrong += 8 if found.shape != wanted.shape else int((found != wanted).sum())
             kinds.append(len(set(wanted[0, length:].tolist())))
     evidence = f"{wrong} of 24 generated tokens are not the most probable ones ({min(kinds)} or more are different)"
+    model.where = "the first new token" if early[0] else ""  # behind a prompt of one token no cache has been read
+    if wrong and elsewhere and min(elsewhere) > model.tolerance:
+        cause = "already the first call inside `generate` gives other logits: it starts at another position, such as 1"
+        return False, evidence, cause
     return wrong == 0, evidence
+
+
+@contextmanager
+def _first_logits(model: ModelUnderTest, inputs: list[Tensor]) -> Iterator[list[float]]:
+    """How far the logits of the first call inside the block that reads the prompt are from those it should have."""
+    prompt, apart, inner = inputs[-1], list[float](), model.module.model
+    calls: list[tuple[Tensor, Tensor]] = []
+
+    def watch(module: nn.Module, given: tuple[Any, ...], output: Any) -> None:
+        logits = output[0] if isinstance(output, tuple) else output
+        tokens = next((x for x in given if isinstance(x, Tensor) and x.dim() == 2 and not x.is_floating_point()), None)
+        if module is inner and isinstance(logits, Tensor) and logits.dim() == 3 and tokens is not None:
+            calls.append((tokens.clone(), logits.clone()))
+
+    with register_module_forward_hook(watch):
+        yield apart
+    if calls and torch.equal(calls[0][0], prompt[:, : calls[0][0].size(1)]):
+        with suppress(Exception):
+            wanted = model(*inputs[:-1], calls[0][0])[:, -1]
+            apart.append(max_difference(calls[0][1][:, -1], wanted))
 
 
 @register_property(

@@ -5,13 +5,14 @@
 import math
 import random
 import re
+import sys
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from copy import deepcopy
 from dataclasses import dataclass
 from functools import cached_property, partial
-from inspect import signature
+from inspect import signature, unwrap
 from types import ModuleType
 from typing import Any
 
@@ -25,13 +26,14 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.weak import WeakTensorKeyDictionary
 
-from transformer_lib.checks.report import NotApplicable, Outcome, is_refusal
+from transformer_lib.checks.report import NotApplicable, Outcome, Place, called_at, is_refusal
 from transformer_lib.files import one_line
 
 Factory = Callable[..., nn.Module]
 LONGEST = 12  # tokens in the longest sentence that a property uses
 ALL = slice(None)
-Recorded = tuple[Tensor, dict[tuple[str, int], Tensor]]  # logits; what modules put out, by name and number of the call
+Seen = tuple[Tensor, Tensor | None, Place | None]  # what a module put out, what it was given, and who called it
+Recorded = tuple[Tensor, dict[tuple[str, int], Seen]]  # logits; what modules did, by name and number of the call
 
 
 @dataclass(frozen=True)
@@ -54,7 +56,16 @@ def max_difference(new: Tensor, old: Tensor) -> float:
 
 
 class UnderTest:
-    """What is examined: random numbers to call it with, and what its rounding may do."""
+    """What is examined: random numbers to call it with, what its rounding may do, and where it went wrong.
+
+    `where` is the first module that differs between two calls, `located` says so, `at` is the line of the model's code
+    that called it, and `shown` a cause that its numbers show.
+    """
+
+    located: str
+    where: str
+    at: Place | None
+    shown: str
 
     tolerance = 1e-12  # float64: sums of a few hundred products, in another order, differ by some 1e-15
 
@@ -64,15 +75,16 @@ class UnderTest:
 
     def start(self) -> None:
         """Begin a property: its inputs do not depend on what was drawn before."""
-        self.generator, self.located = torch.Generator().manual_seed(self.seed), ""
+        self.generator = torch.Generator().manual_seed(self.seed)
+        self.located, self.where, self.at, self.shown = "", "", None, ""
 
     def words(self, text: str) -> str:
         """A sentence of a report in the words of what is under test."""
         return text
 
-    def reproduction(self) -> str:
-        """The options and inputs with which the last property was tried."""
-        return f"seed {self.seed}"
+    def reproduction(self, name: str) -> str:
+        """A line of Python that shows the finding of the property of this name."""
+        return f"# {name}, seed {self.seed}"
 
     def describe(self, moved: float) -> str:
         """A difference in words; rounding differs between machines, so only its bound is told."""
@@ -176,6 +188,10 @@ class LowerPrecision(TorchDispatchMode):
         return result
 
 
+LowerPrecision.__torch_dispatch__ = unwrap(LowerPrecision.__torch_dispatch__)  # type: ignore[method-assign]
+# What torch wraps round it imports the compiler: two seconds.
+
+
 class Float64(TorchFunctionMode):
     """Inside the block whoever asks for float32 gets float64, as by `x.float()`, `dtype=torch.float32` or no dtype."""
 
@@ -252,15 +268,18 @@ class ModelUnderTest(UnderTest):
         text = re.sub(r"\b(source|target) (?=tokens?|positions?|padding|sensitivity|length|vocab)", "", text)
         return re.sub(r"\b(source|target)\b", "sentence", text)
 
-    def reproduction(self) -> str:
-        """The options and inputs with which the last property was tried."""
-        sizes = " and ".join(str(side.vocab_size) for side in self.sides)
-        whole, short = (
-            " and ".join(str([tokens[:rows, :length].tolist() for tokens in inputs]) for inputs in self.recent)
-            for rows, length in ((None, None), (1, 12))
-        )
-        inputs = whole if len(whole) < 400 else f"drawn by the seed, which begin with {short}"
-        return f"seed {self.seed}, {sizes} tokens, padding {self.pad_id}; inputs {inputs}"
+    def reproduction(self, name: str) -> str:
+        """A line of Python that shows the finding of the property of this name; behind it the inputs, if they fit."""
+        module, factory = (getattr(self.factory, key, "") for key in ("__module__", "__qualname__"))
+        given = {"only": [name], "family": self.family, "target_vocab_size": self.sides[-1].vocab_size}
+        given |= {"source_vocab_size": self.sides[0].vocab_size} if len(self.sides) > 1 else {}
+        given |= {"pad_id": self.pad_id, "max_len": self.max_len, "seed": self.seed}
+        options = ", ".join(f"{key}={value!r}" for key, value in given.items() if value is not None)
+        found = bool(module) and factory.isidentifier()
+        names = f"import {module}; " * found + "from transformer_lib.checks import check_transformer; "
+        line = f"{names}print(check_transformer({f'{module}.{factory}' if found else 'factory'}, {options}))"
+        inputs = " and ".join(str([tokens.tolist() for tokens in inputs]) for inputs in self.recent)
+        return line + (f"  # inputs {inputs}" if 0 < len(inputs) < 400 else "")
 
     def has(self, need: str) -> bool:
         """Whether it has what is needed: a "causal" or "whole" side, "both", or a part of an adapter.
@@ -317,8 +336,8 @@ class ModelUnderTest(UnderTest):
             for weights in (parameter for parameter in trained if parameter.dim() > 1):
                 share = weights.std().item() * math.sqrt(weights.size(-1))
                 weights.mul_(1 / share if 0 < share < 0.5 else 1)
-        optimizer = torch.optim.Adam(trained or [torch.zeros(())])
         with suppress(Exception):  # a module that cannot be trained is told so by a property
+            optimizer = None  # an optimiser imports torch's compiler: two seconds
             for _ in range(5):
                 gradients = self.gradients(*self.inputs(), module=module)
                 parameters = dict(module.named_parameters())
@@ -326,6 +345,7 @@ class ModelUnderTest(UnderTest):
                     break
                 for name, gradient in gradients.items():
                     parameters[name].grad = gradient
+                optimizer = optimizer or torch.optim.Adam(trained)
                 optimizer.step()
         module.zero_grad(set_to_none=True)
         return module
@@ -650,26 +670,28 @@ class ModelUnderTest(UnderTest):
         if moved > self.tolerance and not self.located:
             one, other = (self.recorded(call, module) for module, call, _ in (self.again[new], self.again[old]))
             self.recent = [self.again[logits][2] for logits in (old, new)]
-            self.located = self.first_apart(one, other, at, old_at, ALL, old_rows, source)
+            self.first_apart(one, other, at, old_at, ALL, old_rows, source)
         return moved
 
     def recorded(self, call: Callable[[], Any], module: nn.Module | None = None) -> Any:
         """What a call returns, and with it what modules put out that may have a vector for each token."""
         names = {part: name for name, part in (module or self.module).named_modules()}
-        found: dict[tuple[str, int], Tensor] = {}
+        found: dict[tuple[str, int], Seen] = {}
 
-        def keep(number: int, part: nn.Module, output: Tensor) -> None:
+        def keep(number: int, part: nn.Module, output: Tensor, given: Tensor | None) -> None:
             if output.dim() == 3 and part in names:
-                found[names[part] or "the model itself", number] = output.detach().clone()
+                kept = None if given is None else given.detach().clone()
+                place = called_at(sys._getframe(2))
+                found[names[part] or "the model itself", number] = output.detach().clone(), kept, place
 
-        with every_output(keep):
+        with every_output(keep, given=True):
             return call(), found
 
     def first_apart(
         self, new: Recorded, old: Recorded, at: slice, old_at: slice, rows: Any = ALL, old_rows: Any = ALL,
         source: slice = ALL,
-    ) -> str:  # fmt: skip
-        """The first module whose vectors differ between two calls, as the end of a sentence; see `apart`."""
+    ) -> None:  # fmt: skip
+        """Note the first module whose vectors differ between two calls, and who called it; see `apart`."""
 
         def vectors(output: Tensor, logits: Tensor, places: slice) -> Tensor:
             """(rows, places, channels), whether rows or places come first; nothing where that cannot be told."""
@@ -679,14 +701,30 @@ class ModelUnderTest(UnderTest):
             told = len(output) in (1, rows) and (rows != length or rows == 1)
             return output[: told * rows, places if output.size(1) == length else source].expand(told * rows, -1, -1)
 
-        for key in (key for key in new[1] if key in old[1]):
-            one, other = vectors(new[1][key], new[0], at), vectors(old[1][key], old[0], old_at)
+        def moved(one: Tensor, other: Tensor) -> float:
+            one, other = vectors(one, new[0], at), vectors(other, old[0], old_at)
             if not len(one) * len(other):
-                continue
+                return 0.0
             one, other = one[rows], other[old_rows]
-            if one.shape == other.shape and max_difference(one, other) > self.tolerance:
-                return f"; the first module that differs is {key[0]}"
-        return ""
+            return max_difference(one, other) if one.shape == other.shape else 0.0
+
+        for key in (key for key in new[1] if key in old[1]):
+            (output, given, self.at), (old_output, old_given, _) = new[1][key], old[1][key]
+            if moved(output, old_output) > self.tolerance:
+                self.where = key[0]
+                self.located += f"; the first module that differs is {key[0]}"
+                if given is not None and old_given is not None and given.shape[:2] == output.shape[:2]:
+                    for words, undo in MIXED_UP.items():
+                        for heads in (n for n in range(2, given.size(-1)) if given.size(-1) % n == 0):
+                            if (
+                                max(moved(given, old_given), self.tolerance)
+                                > self.tolerance
+                                >= moved(undo(given, heads), undo(old_given, heads))
+                            ):
+                                self.shown = words
+                                return
+                return
+        self.at = None
 
     def states(self, length: int, *inputs: Tensor) -> dict[tuple[nn.Module, int], Tensor]:
         """What modules put out that has a vector for each of so many tokens, by the module and the number of its call.
@@ -705,6 +743,14 @@ class ModelUnderTest(UnderTest):
         with every_output(keep):
             self.logits(model, *inputs)
         return found
+
+
+MIXED_UP: dict[str, Callable[[Tensor, int], Tensor]] = {  # what was done, and what undoes it: (b, n, channels)
+    "heads are merged without transposing them back": lambda x, heads: (
+        x.reshape(len(x), heads, x.size(1), -1).transpose(1, 2).reshape(x.shape)
+    ),
+    "heads are cut without a transpose": lambda x, heads: x.unflatten(-1, (heads, -1)).transpose(1, 2).reshape(x.shape),
+}
 
 
 def plain_tensors(module: nn.Module, call: Callable[[], Tensor] | None = None) -> list[str]:
@@ -758,19 +804,21 @@ def indices_beside_table(module: nn.Module, inputs: tuple[Tensor, ...]) -> None:
 
 
 @contextmanager
-def every_output(change: Callable[[int, nn.Module, Tensor], Tensor | None]) -> Iterator[None]:
+def every_output(change: Callable[..., Tensor | None], given: bool = False) -> Iterator[None]:
     """Inside the block, show a function what each module puts out, the first tensor of several.
 
-    The function is given the number of this module's call, the module and the tensor. What it returns, if anything,
-    takes the tensor's place. Calls are counted for each module, because not every expert is called every time.
+    The function is given the number of this module's call, the module, the tensor and, if asked for, what the module
+    was given first. What it returns, if anything, takes the tensor's place. Calls are counted for each module, because
+    not every expert is called every time.
     """
     numbers = Counter[nn.Module]()
 
-    def watch(module: nn.Module, _: tuple, output: Any) -> Any:
+    def watch(module: nn.Module, inputs: tuple, output: Any) -> Any:
         first, *rest = output if isinstance(output, tuple) and output else (output,)
         seen = isinstance(first, Tensor) and not first.is_nested  # torch's encoder may put out nested tensors
         numbers[module] += seen
-        new = change(numbers[module], module, first) if seen else None
+        x = inputs[0] if inputs and isinstance(inputs[0], Tensor) and not inputs[0].is_nested else None
+        new = change(numbers[module], module, first, *[x] * given) if seen else None
         return (new, *rest) if new is not None and isinstance(output, tuple) else new
 
     with register_module_forward_hook(watch):

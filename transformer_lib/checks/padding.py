@@ -182,7 +182,7 @@ def padding_in_front(model: ModelUnderTest) -> Outcome:
     """With padding in front, a mask, and positions that do not count it, real tokens get the logits they get alone.
 
     Proves: batches that are padded in front, each sentence by another number, are right, if positions are given.
-    Cannot: judge a model that takes no positions: padding in front may move its tokens to other ones.
+    Cannot: judge a model that takes no positions, for padding in front may move its tokens to other ones: it is asked.
     """
     *others, tokens = model.inputs(3, 7, 11)
     mask = (torch.arange(tokens.size(1)) >= torch.tensor([[4], [2], [0]])).long()
@@ -192,7 +192,9 @@ def padding_in_front(model: ModelUnderTest) -> Outcome:
         alone = model(*(side[row:][:1] for side in others), tokens[row:][:1, start:])
         moved = max(moved, model.apart(alone, together, old_at=slice(start, None), old_rows=[row]))
     if len(told) == 1 and moved > model.tolerance:
-        raise NotApplicable(f"its call takes no `positions`; padding in front moves logits by {model.describe(moved)}")
+        mend = "give it the positions of real tokens, mask.cumsum(-1) - 1, and let `call` take `positions`"
+        asked = "and its call takes no `positions`: is that meant?"
+        return None, f"padding in front moves logits by {model.describe(moved)}, {asked}", mend
     return model.at_most_rounding(moved, "padded tokens in front move the real logits by")
 
 

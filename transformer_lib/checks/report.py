@@ -6,25 +6,34 @@ import html
 import inspect
 import json
 import os
+import re
+import sys
 import traceback
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from types import MappingProxyType
-from typing import Any
-from xml.etree import ElementTree
+from types import FrameType, MappingProxyType
+from typing import Any, TextIO
 
 import torch
 
 from transformer_lib.files import one_line, printable
 
-Outcome = tuple[bool, str] | tuple[bool, str, str]  # whether the property holds, the evidence, a cause that it shows
+# whether the property holds, or None for a note; the evidence; the cause that it shows, or what mends it
+Outcome = tuple[bool | None, str] | tuple[bool | None, str, str]
 Check = Callable[[Any], Outcome]
+Place = tuple[str, int, str]  # file, line and function
 ON_THE_MAIN_PAGE = frozenset(  # of the gallery; its other cases stand on a page in depth
     "causal future unmasked blind reshape batch stale dead eval dropout scale one-layer twins target-padding "
     "accumulation averaged".split()
 )
+MISSING = re.compile(r"the adapter has no (`\w+`)")
 KEEPS_A_GRAPH = "a call keeps tensors that have a graph"  # a finding that comes first, and from which nothing follows
+
+
+# properties whose failure shows in whatever module comes first
+EVERYWHERE = {"attention chooses among keys", "deterministic in evaluation", "calls leave no trace"}
 
 
 class NotApplicable(Exception):
@@ -69,23 +78,29 @@ def register_property(
 
 @dataclass(frozen=True)
 class Finding:
-    """What one property says about a model: "pass", "fail" or "not applicable", and why."""
+    """What one property says about a model: "pass", "fail", "note" or "not applicable", and why.
+
+    A note is no fault in itself: it asks, or says what would be one in another use.
+    """
 
     name: str
     verdict: str
     evidence: str
-    cause: str = ""
+    cause: str = ""  # of a note, what mends it
     case: str = ""
     traceback: str = ""  # where the property raised, if it did
     follows_from: str = ""  # the failed property that this failure may follow from
-    reproduction: str = ""  # seed, sizes and inputs with which it failed
+    reproduction: str = ""  # a line of Python that shows it, with the inputs
+    module: str = ""  # the first module whose output differs
+    place: str = ""  # the file and line of the model's own code that called it
 
     def __str__(self) -> str:
         line = f"{self.verdict:<14} {self.name}: {self.evidence}"
         gallery = f" (gallery: {self.case})" if self.case else ""
-        again = f"\n{'':<14} again: {self.reproduction}" if self.reproduction else ""
-        likely = f"\n{'':<14} likely: {self.cause}{gallery}" if self.cause else ""
-        return line + (f"{likely}{again}" if self.verdict == "fail" else "")
+        at = f"\n{'':<14} at: {self.place}" if self.place not in self.evidence else ""
+        word = "likely" if self.verdict == "fail" else "mend"
+        why = f"\n{'':<14} {word}: {self.cause}{gallery}" if self.cause else ""
+        return line + (at + why if self.verdict in ("fail", "note") else "")
 
     @property
     def page(self) -> str:
@@ -112,9 +127,11 @@ class Report:
 
     @property
     def summary(self) -> str:
-        """How many pass, fail, and do not apply."""
+        """How many pass, fail, and do not apply; and how many notes there are, if any."""
         verdicts = [finding.verdict for finding in self.findings]
-        return ", ".join(f"{verdicts.count(verdict)} {verdict}" for verdict in ("pass", "fail", "not applicable"))
+        counts = [f"{verdicts.count(verdict)} {verdict}" for verdict in ("pass", "fail", "not applicable")]
+        notes = verdicts.count("note")
+        return ", ".join(counts + [f"{notes} note{'s' * (notes > 1)}"] * (notes > 0))
 
     @property
     def faults(self) -> dict[Finding, str]:
@@ -125,45 +142,44 @@ class Report:
 
     @property
     def fault_lines(self) -> list[str]:
-        """The faults as text."""
+        """The faults as text, and behind them the notes."""
         after = f"\n{'':<14} may follow from it: "
-        return [f"{fault}{after + names if names else ''}" for fault, names in self.faults.items()]
+        notes = [str(finding) for finding in self.findings if finding.verdict == "note"]
+        return [f"{fault}{after + names if names else ''}" for fault, names in self.faults.items()] + notes
 
     def __repr__(self) -> str:
-        rest = [str(finding) for finding in self.findings if finding.verdict != "fail"]
-        return "\n".join([*self.fault_lines, *rest, self.summary])
+        """Faults and notes, what passes with a question, in a few lines what does not apply, and the summary."""
+        asked = [str(f) for f in self.findings if f.verdict == "pass" and f.evidence.endswith("?")]
+        skipped = {f.name: f.evidence for f in self.findings if f.verdict == "not applicable"}
+        missing = dict.fromkeys(match[1] for why in skipped.values() if (match := MISSING.match(why)))
+        lines = [f"the adapter has no {', '.join(missing)}"] if missing else []
+        others = [f"{name}: {why}" for name, why in skipped.items() if not MISSING.match(why)]
+        lines += others if len(others) < 4 else [*others[:2], ", ".join(o.partition(":")[0] for o in others[2:])]
+        told = [f"{'not applicable':<14} {line}" for line in lines]
+        return "\n".join([*self.fault_lines, *asked, *told, self.summary])
 
     def to_json(self) -> str:
         """A JSON object: "schema" (1), "holds", "summary", and "findings" with a Finding's fields and its page."""
         findings = [asdict(finding) | {"page": finding.page} for finding in self.findings]
         return json.dumps({"schema": 1, "holds": self.holds, "summary": self.summary, "findings": findings}, indent=1)
 
-    def to_junit(self) -> str:
-        """The findings as a JUnit test suite in XML, one test case for each property."""
-        verdicts = [finding.verdict for finding in self.findings]
-        counts = {"failures": verdicts.count("fail"), "skipped": verdicts.count("not applicable")}
-        attributes = {name: str(count) for name, count in ({"tests": len(verdicts)} | counts).items()}
-        suite = ElementTree.Element("testsuite", {"name": "check", **attributes})
-        for finding in self.findings:
-            case = ElementTree.SubElement(suite, "testcase", {"classname": "check", "name": finding.name})
-            if finding.verdict != "pass":
-                kind = "failure" if finding.verdict == "fail" else "skipped"
-                element = ElementTree.SubElement(case, kind, {"message": printable(finding.evidence)})
-                element.text = printable(finding.traceback or finding.cause)
-        return ElementTree.tostring(suite, encoding="unicode")
-
     def _repr_html_(self) -> str:
         """Faults as blocks, the rest folded; styles stand in the elements, because a notebook keeps no others."""
         blocks, rows = "", ""
-        for fault, after in self.faults.items():
-            name, evidence, cause, names = map(html.escape, (fault.name, fault.evidence, fault.cause, after))
+        notes = {finding: "" for finding in self.findings if finding.verdict == "note"}
+        for fault, after in (self.faults | notes).items():
+            name, evidence, place, cause, names = map(
+                html.escape, (fault.name, fault.evidence, fault.place, fault.cause, after)
+            )
             gallery = f' (gallery: <a href="{fault.page}">{fault.case}</a>)' if fault.page else ""
-            lines = [f"<strong>FAIL: {name}</strong>", evidence]
-            lines += [f"<em>Likely cause:</em> {cause}{gallery}"] if cause else []
+            lines = [f"<strong>{fault.verdict.upper()}: {name}</strong>", evidence]
+            lines += [f"<em>At:</em> {place}"] if place not in evidence else []
+            lines += [f"<em>{'Mend' if fault in notes else 'Likely cause'}:</em> {cause}{gallery}"] if cause else []
             lines += [f"<em>May follow from it:</em> {names}"] if names else []
-            style = "margin: 1em 0; border-left: 4px solid #c23b4e; padding-left: 0.8em; overflow-wrap: anywhere"
+            colour = "#888" if fault in notes else "#c23b4e"
+            style = f"margin: 1em 0; border-left: 4px solid {colour}; padding-left: 0.8em; overflow-wrap: anywhere"
             blocks += f'<div style="{style}">{"<br>".join(lines)}</div>'
-        rest = [finding for finding in self.findings if finding.verdict != "fail"]
+        rest = [finding for finding in self.findings if finding.verdict in ("pass", "not applicable")]
         for finding in rest:
             verdict = "" if finding.verdict == "pass" else f"<em>{finding.verdict}:</em> "
             style = "border-top: 1px solid #8888; padding: 0.25em 0.8em 0.25em 0; text-align: left; vertical-align: top"
@@ -199,16 +215,50 @@ def examine(
             torch.manual_seed(0)  # a model that draws numbers gets the same ones each time
             found.append(_finding(thing, entry))
         on_finding(found[-1])
+    found = _with_a_common_cause(found)
     follows = {thing.words(name): thing.words(others) for name, others in follows.items()}
-    failed = [finding.name for finding in found if finding.verdict == "fail"]
-    told = [f.name for f in found if not f.traceback and not f.evidence.startswith(KEEPS_A_GRAPH)]  # by a comparison
-    roots = {name for name in failed if name in told}
-    parents = {name: next((p for p in follows.get(name, "").split(", ") if p in roots), "") for name in failed}
+    failed = {finding.name: finding for finding in found if finding.verdict == "fail"}
+
+    def parent(finding: Finding) -> str:
+        """The failure that may be why: of the same place and cause, or of the same module or line if it knows one."""
+        if finding.verdict != "fail":
+            return ""
+        alike = (f for f in failed.values() if f.place == finding.place and (f.place or f.cause))
+        same = [f for f in alike if finding.traceback or f.cause == finding.cause != ""]
+        same.sort(key=lambda f: bool(f.traceback))  # one that says more than that it raised
+        if same and same[0] is not finding:
+            return same[0].name
+        for name in () if finding.traceback else follows.get(finding.name, "").split(", "):
+            if (other := failed.get(name)) and not (other.traceback or other.evidence.startswith(KEEPS_A_GRAPH)):
+                shared = finding.module == other.module or finding.place == other.place != ""  # all layers share a line
+                if not finding.module or shared or name in EVERYWHERE:
+                    return name
+        return ""
+
+    parents = {finding.name: parent(finding) for finding in found}
 
     def root(name: str) -> str:
-        return root(parents[name]) if parents.get(name) else name
+        for _ in parents:
+            name = parents[name] or name
+        return name
 
-    return Report(tuple(replace(f, follows_from=root(f.name) if parents.get(f.name) else "") for f in found))
+    return Report(tuple(replace(f, follows_from=root(f.name) if parents[f.name] else "") for f in found))
+
+
+def _with_a_common_cause(found: list[Finding]) -> list[Finding]:
+    """The findings with causes that one alone does not show.
+
+    Where heads are cut or merged wrongly, what fails at the same line fails for that reason. Where causality and batch
+    independence fail in the same module, something runs over all tokens of the batch.
+    """
+    reshaped = {f.place: f.cause for f in found if f.case == "reshape" and "transpose" in f.cause}
+    found = [replace(f, cause=reshaped[f.place], case="reshape") if f.place in reshaped else f for f in found]
+    both = {f.name: f for f in found if f.verdict == "fail" and f.name in ("causality", "batch independence")}
+    modules = {finding.module for finding in both.values()}
+    if len(both) < 2 or len(modules) > 1 or "" in modules or any(f.case == "reshape" for f in both.values()):
+        return found
+    cause = "something chooses or normalises over all tokens of the batch"
+    return [replace(f, cause=cause, case="") if f.name in both else f for f in found]
 
 
 _SUITE = Path(inspect.getfile(one_line)).with_name("checks")
@@ -216,21 +266,70 @@ _TORCH, _PYTHON = Path(torch.__file__).parent, Path(os.__file__).parent
 _EXAMPLES = {"reference_model.py", "bugs.py", "cached_decoder.py"}  # models that stand beside the suite
 
 
-def raised_at(error: BaseException) -> str:
-    """Where a model raised, as ", at", file and line: the innermost place outside of torch, Python and the suite."""
+def _is_own(file: str) -> bool:
+    """Whether a file is the model's own code: outside of torch, Python and the suite."""
+    path = Path(file)
+    python = _PYTHON in path.parents and "site-packages" not in path.parts
+    suite = path.parent == _SUITE and path.name not in _EXAMPLES
+    return not (suite or python or _TORCH in path.parents or path.name.startswith("<frozen"))
 
-    def own(path: Path) -> bool:
-        python = _PYTHON in path.parents and "site-packages" not in path.parts
-        suite = path.parent == _SUITE and path.name not in _EXAMPLES
-        return not (suite or python or _TORCH in path.parents or path.name.startswith("<frozen"))
 
-    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if own(Path(frame.filename))]
-    if not frames:
-        return ""
-    path, line = Path(frames[-1].filename), frames[-1].lineno
+def _place(file: str, line: int, function: str) -> str:
+    """A place in words, the path as seen from here."""
+    path = Path(file)
     if not path.is_file():
-        return f", at line {line} of code without a file, in {frames[-1].name}"
-    return f", at {path.relative_to(Path.cwd()) if Path.cwd() in path.parents else Path(*path.parts[-2:])}:{line}"
+        return f"line {line} of code without a file, in {function}"
+    return f"{path.relative_to(Path.cwd()) if Path.cwd() in path.parents else Path(*path.parts[-2:])}:{line}"
+
+
+def raised_place(error: BaseException) -> Place | None:
+    """Where a model raised: the innermost place of its own code."""
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if _is_own(frame.filename)]
+    return (frames[-1].filename, frames[-1].lineno or 0, frames[-1].name) if frames else None
+
+
+def raised_at(error: BaseException) -> str:
+    """The same in words, as ", at", file and line."""
+    place = raised_place(error)
+    return f", at {_place(*place)}" if place else ""
+
+
+def called_at(frame: FrameType | None) -> Place | None:
+    """The file, line and function of the innermost of these calls that is the model's own code."""
+    while frame is not None and not _is_own(frame.f_code.co_filename):
+        frame = frame.f_back
+    return (frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name) if frame else None
+
+
+class _Once:
+    """A stream that writes no line twice, because a suite builds and calls a model many times."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self.stream, self.line, self.seen = stream, "", set[str]()
+
+    def write(self, text: str) -> int:
+        """Write the lines that are new, each when it ends."""
+        *lines, self.line = re.split(r"(?<=[\n\r])", self.line + text)
+        for line in lines:
+            if line.strip() not in self.seen:
+                self.seen.add(line.strip())
+                self.stream.write(line)
+        return len(text)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.stream, name)
+
+
+@contextmanager
+def shown_once() -> Iterator[None]:
+    """Inside the block what a model prints is shown once."""
+    out, err = _Once(sys.stdout), _Once(sys.stderr)
+    try:
+        with redirect_stdout(out), redirect_stderr(err):
+            yield
+    finally:
+        for each in (out, err):
+            each.stream.write(each.line if each.line not in each.seen else "")
 
 
 def is_refusal(error: BaseException) -> bool:
@@ -243,20 +342,27 @@ def is_refusal(error: BaseException) -> bool:
 
 
 def _finding(thing: Any, entry: Property) -> Finding:
-    causes, name = [entry.cause], thing.words(entry.name)
+    name = thing.words(entry.name)
     try:
         holds, evidence, *shown = entry.function(thing)
-        causes = [*shown, *causes]
     except NotApplicable as reason:
         return Finding(name, "not applicable", printable(thing.words(str(reason))))
     except Exception as error:
         words = one_line(error) + raised_at(error)
         if entry.refusable and is_refusal(error):
             return Finding(name, "not applicable", f"the model refuses what this needs: {words}")
-        told = printable(traceback.format_exc())
-        return Finding(name, "fail", f"it raised {words}", traceback=told, reproduction=thing.reproduction())
-    evidence, cause = printable(thing.words(evidence)), thing.words(causes[0])
+        told, at = printable(traceback.format_exc()), raised_place(error)
+        return Finding(
+            name, "fail", f"it raised {words}", traceback=told, reproduction=thing.reproduction(entry.name),
+            place=_place(*at) if at else "",
+        )  # fmt: skip
+    evidence, causes = printable(thing.words(evidence)), [*shown, *filter(None, [thing.shown])]
     if holds:
         return Finding(name, "pass", evidence)
-    evidence += thing.located
-    return Finding(name, "fail", evidence, cause, entry.case, reproduction=thing.reproduction())
+    if holds is None:
+        return Finding(name, "note", evidence, "".join(shown), entry.case if shown else "")
+    case = entry.case if not causes else "reshape" if "transpose" in causes[0] else ""
+    return Finding(
+        name, "fail", evidence + thing.located, thing.words([*causes, entry.cause][0]), case,
+        reproduction=thing.reproduction(entry.name), module=thing.where, place=_place(*thing.at) if thing.at else "",
+    )  # fmt: skip

@@ -12,7 +12,16 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from transformer_lib.checks.model_under_test import LONGEST, ModelUnderTest, every_output, max_difference
-from transformer_lib.checks.report import NotApplicable, Outcome, Property, register_property
+from transformer_lib.checks.report import (
+    NotApplicable,
+    Outcome,
+    Property,
+    is_refusal,
+    raised_at,
+    raised_place,
+    register_property,
+)
+from transformer_lib.files import one_line
 
 SIGHT: list[Property] = []
 
@@ -236,9 +245,11 @@ def tokens_are_told_apart(model: ModelUnderTest) -> Outcome:
 def batch_independence(model: ModelUnderTest) -> Outcome:
     """A sentence gets the same logits alone as in a batch, and a permuted batch gives permuted logits.
 
-    Proves: for these sizes rows do not mix. Batch and length are chosen different and then equal, because some
-    code mixes rows only when sizes coincide. Cannot: try every coincidence.
+    Proves: for these sizes rows do not mix, and the model runs. Batch and length are chosen different and then equal,
+    because some code mixes rows only when sizes coincide. Cannot: try every coincidence.
     """
+    if told := runs_with_some_only(model, model.module):
+        return False, told, UNSQUEEZED
     moves = []
     for rows, length, target_length in ((3, 7, 7), (4, 4, 4), (8, 8, 8), (2, 2, 2), (3, 4, 9), (5, 9, 1)):
         inputs = model.inputs(rows, length, max(target_length, model.shortest))
@@ -246,7 +257,72 @@ def batch_independence(model: ModelUnderTest) -> Outcome:
         together = model(*inputs)
         for order in (*torch.arange(rows)[:, None], torch.randperm(rows, generator=model.generator)):
             moves.append(model.apart(model(*(tokens[order] for tokens in inputs)), together, old_rows=order))
-    return model.at_most_rounding(max(moves), "alone and in a batch, logits differ by")
+    outcome = model.at_most_rounding(max(moves), "alone and in a batch, logits differ by")
+    return outcome if outcome[0] or not _attends_over_the_batch(model) else (*outcome, BATCH_FOR_LENGTH)
+
+
+UNSQUEEZED = "a mask lacks the axis of the heads: it fits one sentence, or as many as there are heads"
+BATCH_FOR_LENGTH = "the batch is taken for the length: batch_first=True, or a transpose, is missing"
+
+
+def runs_with_some_only(model: ModelUnderTest, module: nn.Module) -> str:
+    """With which numbers of sentences sizes fit, if not with all, and what the model raises; else empty."""
+    errors: dict[int, str] = {}
+    for rows in (1, 2, 3, 4, 5, 6, 8):
+        try:
+            model.logits(module, *model.inputs(rows))
+        except Exception as error:
+            if is_refusal(error) or "size" not in str(error):
+                return ""
+            errors[rows] = one_line(error) + raised_at(error)
+            model.at = raised_place(error)
+    runs = [str(rows) for rows in (1, 2, 3, 4, 5, 6, 8) if rows not in errors]
+    if not errors or not runs:
+        return ""
+    return f"with {' or '.join(runs)} sentences it runs, and with {min(errors)} it raises {errors[min(errors)]}"
+
+
+def _attends_over_the_batch(model: ModelUnderTest) -> bool:
+    """Whether the first module that mixes sentences mixes the tokens of one place, and no places of one sentence."""
+    inputs = model.inputs(3, 7, 7)
+    for side in range(len(inputs)):
+        changed = [tokens.clone() for tokens in inputs]
+        changed[side][1, 2] = model.other(inputs[side][1, 2], side=side)
+        before, after = (model.states(7, *tokens) for tokens in (inputs, changed))
+        for (module, number), state in before.items():
+            moved = (after[module, number] - state).abs().amax(dim=-1) > model.tolerance  # (3, 7)
+            if moved[[0, 2]].any():
+                other = torch.arange(7) != 2
+                if not moved[:, other].any() and not type(module).__name__.endswith("Norm"):
+                    return True
+                break
+    return False
+
+
+def _nearly_sinusoids(module: nn.Module) -> str:
+    """What is odd about a constant table whose columns are sines and cosines of the positions; empty if nothing is."""
+    kept = [(f"{name}.{key}".lstrip("."), x) for name, part in module.named_modules() for key, x in vars(part).items()]
+    frozen = [(name, p.data) for name, p in module.named_parameters() if not p.requires_grad]
+    for name, table in [*module.named_buffers(), *kept, *frozen]:
+        shape = [n for n in table.shape if n > 1] if isinstance(table, Tensor) else []
+        if len(shape) != 2 or min(shape) < 4 or not table.is_floating_point() or table.is_meta or shape[1] % 2:
+            continue
+        x = table.detach().double().reshape(shape)
+        places = torch.arange(len(x)).double()[:, None]
+        sines = [c for c in range(shape[1]) if abs(x[0, c]) < 1e-6 and 0 < x[1, c] < 1]
+        frequencies = x[1, sines].asin()
+        if len(sines) != shape[1] // 2 or (x[:, sines] - (places * frequencies).sin()).abs().max() > 1e-2:
+            continue
+        cosines = x[:, [c for c in range(shape[1]) if c not in sines]]
+        if (cosines[0] - 1).abs().max() > 1e-6:
+            continue
+        shown = ", ".join(f"{w:.2g}" for w in frequencies[:3])
+        if (cosines - (places * frequencies).cos()).abs().max() > 1e-2:
+            return f"the columns of {name} are sines and cosines, but of other frequencies: sines of {shown} …"
+        steps = (frequencies[1:] / frequencies[:-1]).log()
+        if len(steps) > 1 and (steps - steps.mean()).abs().max() > 0.02 * steps.mean().abs():
+            return f"the frequencies of {name} are no powers of one number: {shown} …"
+    return ""
 
 
 def _swapped(model: ModelUnderTest, length: int, *, side: int) -> Tensor:
@@ -271,6 +347,8 @@ def positions_matter(model: ModelUnderTest) -> Outcome:
     A running mean, or a sparse attention, need not hear a swap. So it is enough if a target that repeats one word gets
     other logits at its end from place to place: without positions they would all be equal. A decoder without positions
     whose logits hear a swap all the same, as two causal layers do, is asked whether it is meant to have none.
+
+    A constant table of sines and cosines whose frequencies are no pairs, or no powers of one number, is a note.
 
     Proves: order is seen on both sides, also far apart and behind the end of a table. Cannot: show that positions are
     right; nor judge the target apart from the logits, where no module puts out a vector for each of its tokens.
@@ -307,6 +385,8 @@ def positions_matter(model: ModelUnderTest) -> Outcome:
     outcome = model.more_than_rounding(
         moves, "the least that swapping two tokens moves what should hear it is", "swapping two tokens changes nothing"
     )
+    if outcome[0] and (told := _nearly_sinusoids(model.module)):
+        return None, told, "one frequency for each pair, 10000^(-2i/d), as in Vaswani et al. 2017, section 3.5"
     if outcome[0] and deeper:
         return True, f"{outcome[1]}, but not in the first attention: are positions left out on purpose?"
     if outcome[0] and turned and min(turned) <= model.tolerance:

@@ -2,6 +2,7 @@
 
 """What a model is made of: what is shared, what leads round a layer, heads, norms, and what stands at its end."""
 
+import itertools
 import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable
@@ -11,11 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 
-from transformer_lib.checks.model_under_test import (
-    ModelUnderTest,
-    every_output,
-    max_difference,
-)
+from transformer_lib.checks.model_under_test import ModelUnderTest, every_output, max_difference
 from transformer_lib.checks.report import NotApplicable, Outcome, Property, register_property
 
 STRUCTURE: list[Property] = []
@@ -32,7 +29,8 @@ def logits_not_probabilities(model: ModelUnderTest) -> Outcome:
     inputs, made = model.inputs(), list[tuple[nn.Module, Tensor]]()
     with every_output(lambda _, module, output: made.append((module, output))):
         logits = model(*inputs)
-    made = [(module, output) for module, output in made if output.shape == logits.shape]
+    alike = [(m, y) for m, y in made if y.numel() == logits.numel() and y.size(-1) == logits.size(-1)]
+    made = [(module, output.reshape(logits.shape)) for module, output in alike]  # also of flattened tokens
     probabilities = bool(logits.min() >= 0) and bool(logits.max() <= 1)
     range_ = f"answers lie between {logits.min():.2g} and {logits.max():.2g}"
     norm = "a norm stands behind the output projection"
@@ -216,11 +214,16 @@ def feed_forward_is_not_linear(model: ModelUnderTest) -> Outcome:
 def heads_attend_separately(model: ModelUnderTest) -> Outcome:
     """Where a model says that it has several heads, not all of them give a token the same weight.
 
+    Nor do the same small maps make queries and values of each head's slice of the channels: then exchanging the slices
+    of two heads exchanges what they say.
+
     Proves: values are read with more than one set of weights (Vaswani et al. 2017, section 3.2.2). The values are the
     last channels of a map's output; what is 0 to 1 and differs between positions is taken for weights. Cannot: judge
     attention that is one module, or show that each head is a good one.
     """
     maps, gaps = _matrix_modules(model.module), []
+    if told := _one_map_for_all_heads(model, maps):
+        return False, told, "one small map serves all heads: none has weights of its own"
     for values in (module for module in maps if _heads_said(model.module, module) > 1):
         for weights in _with_one_value(model, maps, values, model.inputs(1, 6, 6)):
             if _are_weights(model, weights):
@@ -228,6 +231,23 @@ def heads_attend_separately(model: ModelUnderTest) -> Outcome:
     if not gaps:
         raise NotApplicable("no map to values was found in attention that says it has several heads")
     return model.more_than_rounding(gaps, "the most that heads of an attention differ by, in a token's weight, is")
+
+
+def _one_map_for_all_heads(model: ModelUnderTest, maps: list[nn.Module]) -> str:
+    """Two maps that read the same tokens, a slice of the channels for each head, in words; empty if there are none."""
+    names = {module: name for name, module in model.module.named_modules()}
+    read: list[tuple[nn.Module, Tensor]] = []
+
+    def watch(_: int, module: nn.Module, output: Tensor, x: Tensor | None) -> None:
+        if module in maps and x is not None and x.dim() == 4 and x.shape[:2] == (1, 11) and x.size(2) > 1:
+            read.append((module, x))
+
+    with every_output(watch, given=True):
+        model(*model.inputs(1, 11, 11))
+    for (first, x), (second, y) in itertools.combinations(read, 2):
+        if first is not second and torch.equal(x, y):
+            return f"{names[first]} and {names[second]} are maps of one head's slice, and serve all {x.size(2)} heads"
+    return ""
 
 
 @register_property(STRUCTURE, "a softmax runs over another axis than the keys, or over what a softmax gave")

@@ -14,6 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
+from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 from transformer_lib.checks.gradients import gradient_reaches_everything
@@ -27,14 +28,7 @@ from transformer_lib.checks.model_under_test import (
     seeded,
 )
 from transformer_lib.checks.padding import source_padding_on_the_right
-from transformer_lib.checks.report import (
-    KEEPS_A_GRAPH,
-    NotApplicable,
-    Outcome,
-    Property,
-    raised_at,
-    register_property,
-)
+from transformer_lib.checks.report import KEEPS_A_GRAPH, NotApplicable, Outcome, Property, raised_at, register_property
 from transformer_lib.checks.sight import causality, present_seen, source_sensitivity, tokens_are_told_apart
 from transformer_lib.files import one_line
 
@@ -225,15 +219,38 @@ def its_loss_is_the_cross_entropy_of_its_logits(model: ModelUnderTest) -> Outcom
     return model.at_most_rounding(moves[which].item(), words)
 
 
+class InRange(TorchFunctionMode):
+    """Inside the block a constant beyond the range of the numbers that it meets is their lowest or largest."""
+
+    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Call the function with other constants."""
+        kwargs = kwargs or {}
+        dtypes = [x.dtype for x in tree_leaves((args, kwargs)) if isinstance(x, Tensor) and x.is_floating_point()]
+        most = min((torch.finfo(dtype).max for dtype in dtypes), default=math.inf)
+
+        def clamp(x: float) -> float:
+            return max(-most, min(x, most)) if math.isfinite(x) else x
+
+        return function(*tree_map_only(float, clamp, args), **tree_map_only(float, clamp, kwargs))
+
+
 @register_property(USAGE, "a constant such as -1e9, or a table that is no buffer, does not fit the dtype", "half")
 def every_dtype(model: ModelUnderTest) -> Outcome:
     """float64, bfloat16 and float16 run and agree with float32, to 2e-5, 0.3 and 0.05 of the logits' spread.
 
-    So does bfloat16 by `torch.autocast`, to 0.3, if it runs. A cache only has to run.
+    So does bfloat16 by `torch.autocast`, to 0.3, if it runs. A cache only has to run. If float16 fails only because a
+    constant such as -1e9 is beyond its range, that is a note.
 
     Proves: no dtype is assumed in `forward`, and float32 is not narrowed. Cannot: promise that float16 can train.
     """
-    batches, single, found = [model.inputs(1) for _ in range(4)], model.build().float(), []
+    batches, single, found, note = [model.inputs(1) for _ in range(4)], model.build().float(), [], ""
+
+    def answers(dtype: torch.dtype | None) -> tuple[list[Tensor], dict[str, Exception | None]]:
+        module = model.build().to(dtype or torch.float32)
+        with torch.autocast("cpu", torch.bfloat16, enabled=dtype is None):
+            logits = [model.logits(module, *inputs).float() for inputs in batches]
+            return logits, model.uses(module) if dtype else {}
+
     for tokens, *_ in batches:
         tokens[0, -2:] = model.pad_id
     with LowerPrecision() as lower:
@@ -244,16 +261,21 @@ def every_dtype(model: ModelUnderTest) -> Outcome:
     for dtype, allowed in ((torch.float64, 2e-5), (torch.bfloat16, 0.3), (torch.float16, 0.05), (None, 0.3)):
         name = str(dtype or "autocast").removeprefix("torch.")
         try:
-            module = model.build().to(dtype or torch.float32)
-            with torch.autocast("cpu", torch.bfloat16, enabled=dtype is None):
-                logits = [model.logits(module, *inputs).float() for inputs in batches]
-                used = model.uses(module) if dtype else {}
+            logits, used = answers(dtype)
         except Exception as raised:
             words = f"{name} does not run: {one_line(raised)}{raised_at(raised)}"
-            if dtype:
+            if dtype is None:
+                found.append(words)  # who casts by hand need not run there
+                continue
+            try:
+                if dtype is not torch.float16:
+                    raise
+                with InRange():
+                    logits, used = answers(dtype)
+            except Exception:
+                model.where = "" if "dtype" in words or "type" in words.rpartition(", at")[0] else name
                 return False, words
-            found.append(words)  # who casts by hand need not run there
-            continue
+            note = words
         for part in ("extend", "generate") if dtype in (torch.float64, torch.bfloat16) else ("extend",):
             errors = [error for key, error in used.items() if part in key and key in usual and error is not None]
             for error in (error for error in errors if not isinstance(error, InFloat32)):
@@ -264,8 +286,11 @@ def every_dtype(model: ModelUnderTest) -> Outcome:
         moves = [max_difference(*both) for both in zip(logits, references)]
         moved = min(moves) if math.isfinite(max(moves)) else math.inf  # in some, rounding chooses another expert
         if moved > allowed:
+            model.where = name
             return False, f"{name} differs from float32 by {model.describe(moved)}"
         found.append(f"{name} by less than {10.0 ** math.ceil(math.log10(max(moved, 1e-12))):g}")
+    if note:
+        return None, note, "torch.finfo(scores.dtype).min in place of a constant such as -1e9; all else fits float16"
     return True, "differs from float32: " + ", ".join(found)
 
 
