@@ -52,9 +52,10 @@ function unpacked(view) {
 
 class Explorer {
   // `without`: { view's name: { "layer.head", "layer" or "all": what the German becomes without it, if it changes } },
-  // and `german`, with all heads. Or `toggle`, called when `off`, a set of "name.layer.head", has changed.
-  constructor(box, { views, without, german, toggle, off, at = {} }) {
-    Object.assign(this, { box, without, german, toggle, off: off ?? new Set() });
+  // and `german`, with all heads. Or `toggle`, called when `off`, a set of "name.layer.head", has changed, with the
+  // `data-key` of the button; then `german` is what is said now, and `trained` what was said with all heads.
+  constructor(box, { views, without, german, trained = german, toggle, off, at = {} }) {
+    Object.assign(this, { box, without, german, trained, toggle, off: off ?? new Set() });
     this.views = views.map(unpacked);
     this.at = { view: 0, layer: 0, head: 0, query: 0, ...at }; // a head's number after the last is the mean
     this.says = make("p", { class: "heads-says", role: "status", "aria-live": "polite" });
@@ -156,21 +157,21 @@ class Explorer {
     const pressed = ({ scope, keys }) => this.toggle ? keys.every((key) => this.off.has(key))
       : this.gone?.name === name && this.gone.scope === scope;
     const result = make("p", { class: "heads-result" });
-    const buttons = scopes.map((each) => make("button", { type: "button", click: () => {
+    const buttons = scopes.map((each) => make("button", { type: "button", "data-key": `off-${each.scope}`, click: () => {
       const off = !pressed(each);
       if (!this.toggle) this.off.clear();
       for (const key of each.keys) this.off[off ? "add" : "delete"](key);
       this.gone = off ? { ...each, name } : undefined;
-      if (this.toggle) return this.toggle({ ...this.at });
+      if (this.toggle) return this.toggle(`off-${each.scope}`);
       mark();
       this.say(off ? result.textContent : `All heads are on: ${this.german}`);
     } }, each.label));
     const mark = () => {
       buttons.forEach((button, i) => button.setAttribute("aria-pressed", pressed(scopes[i])));
       this.items.forEach((item) => item.classList.toggle("off", this.off.has(this.key(...item.place))));
-      if (this.toggle) return;
-      const { gone } = this, now = gone ? this.without[gone.name][gone.scope] ?? this.german : this.german;
-      const kind = now === this.german ? "" : "changed", same = kind ? "" : ", no change";
+      const gone = this.toggle ? undefined : this.gone;
+      const now = gone ? this.without[gone.name][gone.scope] ?? this.german : this.german;
+      const kind = now === this.trained ? "" : "changed", same = kind ? "" : ", no change";
       result.replaceChildren(gone ? `Without ${gone.label} of the ${gone.name}${same}: ` : "German: ",
         make("span", { lang: "de", class: kind }, now));
     };
@@ -182,6 +183,14 @@ class Explorer {
   say(words) {
     clearTimeout(this.timer);
     this.timer = setTimeout(() => { this.says.textContent = words; }, this.says.textContent ? 250 : 0);
+  }
+
+  // Choose a word of a view, if it is the one that is shown.
+  ask(query, name) {
+    if (this.view.name !== name) return;
+    this.at.query = query;
+    this.words.mark(query);
+    this.look();
   }
 
   // Show what one word looks at: the chosen one, or that under the pointer.
