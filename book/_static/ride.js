@@ -92,6 +92,12 @@ function stops(strips, steps) {
   return list;
 }
 
+function light(halo, [x, y, width, height]) {
+  for (const [name, part, whole] of [["left", x, 392], ["top", y, 596], ["width", width, 392], ["height", height, 596]])
+    halo.style[name] = `${100 * part / whole}%`;
+  halo.classList.toggle("decoder", x + width / 2 > 196);
+}
+
 // --- The panel ----------------------------------------------------------------------------------------------------
 
 class Ride {
@@ -123,8 +129,32 @@ class Ride {
     this.map.append(picture, this.halo);
     this.still.addEventListener("change", () => this.run(false));
     panel.hidden = false;
+    this.follow(picture);
     this.run(false);
     this.go(0);
+  }
+
+  // Beside the page's contents, a small map says where in the model the stop is that one reads.
+  follow(picture) {
+    const side = document.querySelector(".bd-sidebar-secondary");
+    if (!side) return;
+    const small = make("div", { class: "ride-map ride-small", "aria-hidden": true,
+      click: () => { this.go(at); this.map.scrollIntoView({ block: "center" }); } }, picture.cloneNode(), make("span", { class: "ride-halo" }));
+    const boxes = ["English tokens", "English: embedding", "English: + positions", "Encoder, layer 1: self-attention",
+      "Encoder, layer 1: self-attention", "Encoder, layer 1: feed-forward", "Next-word scores", "Decoder, all layers", "Search"];
+    let at = 0;
+    const seen = new IntersectionObserver((entries) => {
+      for (const { target, isIntersecting } of entries) {
+        const title = boxes[/^Stop (\d)/.exec(target.innerText)?.[1] - 1];
+        if (isIntersecting) small.hidden = !title;
+        if (!isIntersecting || !title) continue;
+        at = this.stops.findIndex((stop) => stop.title === title);
+        light(small.lastChild, this.stops[at].place);
+      }
+    }, { rootMargin: "-40% 0px -59% 0px" });
+    for (const section of document.querySelectorAll(".bd-article section > section")) seen.observe(section);
+    small.hidden = true;
+    side.prepend(small);
   }
 
   run(on) { // no motion where the reader wants none: they step
@@ -137,20 +167,19 @@ class Ride {
 
   go(at) {
     this.at = Math.max(0, Math.min(at, this.stops.length - 1));
-    const stop = this.stops[this.at], [x, y, width, height] = stop.place;
+    const stop = this.stops[this.at];
     if (this.at === this.stops.length - 1) this.run(false);
     this.back.disabled = this.at === 0;
     this.next.disabled = this.at === this.stops.length - 1;
     this.slider.value = this.at;
     this.slider.setAttribute("aria-valuetext", `${this.at + 1} of ${this.stops.length}: ${stop.title}`);
-    for (const [name, part, whole] of [["left", x, 392], ["top", y, 596], ["width", width, 392], ["height", height, 596]])
-      this.halo.style[name] = `${100 * part / whole}%`;
-    this.halo.classList.toggle("decoder", x + width / 2 > 196);
+    light(this.halo, stop.place);
     this.title.textContent = stop.title;
     this.said.textContent = stop.words;
     this.number.textContent = "";
     if (stop.strip) this.strip(stop.strip.slice(0, stop.rows.count), this.words[stop.rows.side]);
     else this.body.replaceChildren(stop.choices ? this.bars(stop.choices) : this.tokens(stop));
+    if (stop.ids) this.number.textContent = "Go on with “Next”, or touch a box of the map.";
     const count = (stop.rows ?? stop).side === "encoder" ? 0 : (stop.rows ?? stop).count - 1;
     this.german.replaceChildren("German so far: ", make("b", { lang: "de" }, this.words.decoder.slice(1, count + 1).join(" ") || "…"));
     this.say(`${stop.title}. ${stop.words}`);
