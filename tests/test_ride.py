@@ -114,7 +114,8 @@ def test_the_explorer_shows_the_weights_of_the_head_and_word_that_one_chooses(br
     page.get_by_role("radio", name="layer 4, mean of its heads").click()
     page.get_by_role("radio", name="Gitarre").click()
     assert agree("cross-attention", 3, 4, 6)
-    assert "“Gitarre” looks at “guitar”" in page.locator("[role=status]").text_content()
+    said = "document.querySelector('[role=status]').textContent.startsWith('“Gitarre” looks at “guitar”')"
+    page.wait_for_function(said)
     drawn, off = page.locator(".heads-result span"), page.get_by_role("button", name="all 16")
     assert drawn.inner_text() == german
     off.click()

@@ -69,7 +69,8 @@ function stops(strips, steps) {
     { strip: of("encoder", "norm"), rows: en });
 
   const first = { side: "decoder", count: 1 };
-  go(box(RIGHT, 558), "German so far", "The decoder begins with one token: beginning of sentence.", { ids: true, ...first });
+  go(box(RIGHT, 558), "German so far", "The decoder begins with one token: beginning of sentence.",
+    { ids: true, ...first });
   const decode = enter("decoder", RIGHT, "German", first);
   decode("self_attention", "masked self-attention", 376, "A word looks at itself and at the words before it.", 360,
     "Added to the row.");
@@ -83,8 +84,10 @@ function stops(strips, steps) {
     { strip: of("decoder", "norm"), rows: first });
   steps.forEach((choices, i) => {
     const rows = { side: "decoder", count: i + 1 };
-    if (i) go(DECODER, "Decoder, all layers", `“${steps[i - 1][0][0]}” goes in as well. The last row is the one that counts.`,
-      { strip: of("decoder", "norm"), rows });
+    if (i) {
+      go(DECODER, "Decoder, all layers", `“${steps[i - 1][0][0]}” goes in as well. The last row is the one that counts.`,
+        { strip: of("decoder", "norm"), rows });
+    }
     go(box(RIGHT, 54), "Next-word scores", `The most probable next token is “${choices[0][0]}”.`, { choices, ...rows });
     go(box(RIGHT, 12), "Search", i < steps.length - 1 ? "It is written, and goes in below." : "The end of the sentence.",
       { choices, ...rows, count: i + 2 });
@@ -118,8 +121,9 @@ class Ride {
     this.play = make("button", { type: "button", class: "ride-play", click: () => this.run(!this.timer) });
     this.slider = make("input", { type: "range", min: 0, max: this.stops.length - 1, step: 1, value: 0,
       "aria-label": "Stop of the ride", input: () => { this.run(false); this.go(Number(this.slider.value)); } });
-    const step = (label, by) => make("button", { type: "button", click: () => { this.run(false); this.go(this.at + by); } }, label);
-    [this.back, this.next] = [step("◀ Back", -1), step("Next ▶", 1)];
+    const step = (by) => () => { this.run(false); this.go(this.at + by); };
+    this.back = make("button", { type: "button", click: step(-1) }, "◀ Back");
+    this.next = make("button", { type: "button", click: step(1) }, "Next ▶");
     const controls = make("div", { class: "ride-controls" }, this.play, this.back, this.next, this.slider);
     panel.append(this.map, make("div", { class: "ride-side" }, controls, this.title, this.said, this.body, this.number,
       this.german, this.says));
@@ -139,9 +143,11 @@ class Ride {
     const side = document.querySelector(".bd-sidebar-secondary");
     if (!side) return;
     const small = make("div", { class: "ride-map ride-small", "aria-hidden": true,
-      click: () => { this.go(at); this.map.scrollIntoView({ block: "center" }); } }, picture.cloneNode(), make("span", { class: "ride-halo" }));
+      click: () => { this.go(at); this.map.scrollIntoView({ block: "center" }); } }, picture.cloneNode(),
+      make("span", { class: "ride-halo" }));
     const boxes = ["English tokens", "English: embedding", "English: + positions", "Encoder, layer 1: self-attention",
-      "Encoder, layer 1: self-attention", "Encoder, layer 1: feed-forward", "Next-word scores", "Decoder, all layers", "Search"];
+      "Encoder, layer 1: self-attention", "Encoder, layer 1: feed-forward", "Next-word scores", "Decoder, all layers",
+      "Search"];
     let at = 0;
     const seen = new IntersectionObserver((entries) => {
       for (const { target, isIntersecting } of entries) {
@@ -181,7 +187,8 @@ class Ride {
     else this.body.replaceChildren(stop.choices ? this.bars(stop.choices) : this.tokens(stop));
     if (stop.ids) this.number.textContent = "Go on with “Next”, or touch a box of the map.";
     const count = (stop.rows ?? stop).side === "encoder" ? 0 : (stop.rows ?? stop).count - 1;
-    this.german.replaceChildren("German so far: ", make("b", { lang: "de" }, this.words.decoder.slice(1, count + 1).join(" ") || "…"));
+    const german = this.words.decoder.slice(1, count + 1).join(" ") || "…";
+    this.german.replaceChildren("German so far: ", make("b", { lang: "de" }, german));
     this.say(`${stop.title}. ${stop.words}`);
   }
 
@@ -239,7 +246,8 @@ class Ride {
     };
     const at = ({ clientX, clientY }) => {
       const { left, top, right, bottom } = canvas.getBoundingClientRect();
-      read(Math.floor((clientY - top) / (bottom - top) * rows.length), Math.floor((clientX - left) / (right - left) * width));
+      const [down, across] = [(clientY - top) / (bottom - top), (clientX - left) / (right - left)];
+      read(Math.floor(down * rows.length), Math.floor(across * width));
     };
     const keyed = (event) => {
       const step = { ArrowLeft: [0, -1], ArrowRight: [0, 1], ArrowUp: [-1, 0], ArrowDown: [1, 0] }[event.key];
@@ -249,9 +257,10 @@ class Ride {
       this.say(this.number.textContent);
     };
     const field = make("div", { class: "ride-field", tabindex: 0, role: "application", pointerdown: at, pointermove: at,
-      keydown: keyed, "aria-label": `${rows.length} ${rows.length > 1 ? "rows" : "row"} of ${width} numbers; arrow keys read them` },
+      keydown: keyed, "aria-label": `Numbers of ${rows.length} tokens, ${width} for each; arrow keys read them` },
       canvas, mark);
-    const names = make("div", { class: "ride-rows", "aria-hidden": "true" }, ...words.slice(0, rows.length).map((word) => make("span", {}, word)));
+    const labels = words.slice(0, rows.length).map((word) => make("span", {}, word));
+    const names = make("div", { class: "ride-rows", "aria-hidden": "true" }, ...labels);
     this.body.replaceChildren(make("div", { class: "ride-strip" }, names, field));
     this.number.textContent = `Red is below zero, blue above; the deepest is ${written(deep)} and more. Touch a number.`;
   }

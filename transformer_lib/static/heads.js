@@ -153,7 +153,8 @@ class Explorer {
       { label: `layer ${layer + 1}`, scope: `${layer}`, keys: whole(layer) },
       { label: `all ${heads * this.layers}`, scope: "all", keys: layers.flatMap(whole) },
     ];
-    if (head < heads) scopes.unshift({ label: `head ${layer + 1}.${head + 1}`, scope: `${layer}.${head}`, keys: [this.key()] });
+    if (head < heads)
+      scopes.unshift({ label: `head ${layer + 1}.${head + 1}`, scope: `${layer}.${head}`, keys: [this.key()] });
     const pressed = ({ scope, keys }) => this.toggle ? keys.every((key) => this.off.has(key))
       : this.gone?.name === name && this.gone.scope === scope;
     const result = make("p", { class: "heads-result" });
@@ -203,7 +204,8 @@ class Explorer {
       item.style.setProperty("--share", row[j]);
       item.lastChild.textContent = row[j] < LEAST ? "" : percent(row[j]);
     });
-    const most = row.map((share, j) => [share, keys[j]]).sort((a, b) => b[0] - a[0]).slice(0, 3).filter(([share]) => share >= 0.1);
+    const most = row.map((share, j) => [share, keys[j]]).sort((a, b) => b[0] - a[0]).slice(0, 3)
+      .filter(([share]) => share >= 0.1);
     this.say(`“${queries[query]}” looks at ` +
       (most.map(([share, word]) => `“${word}” ${percent(share)}`).join(", ") || "all words a little") + ".");
   }
