@@ -228,8 +228,9 @@ def every_attention(translator: Translator, sentence: str) -> dict[str, Attentio
 @contextmanager
 def _watched(model: Any, seen: list[Tensor], *, theirs: bool) -> Iterator[None]:
     """Note the weights (heads, queries, keys) of every attention that a model computes for one sentence."""
-    space = type(model).forward.__globals__ if theirs else {}
-    plain, hooks = space.get("attention"), []
+    space: dict[str, Any] = type(model).forward.__globals__ if theirs else {}
+    plain: Any = space.get("attention")
+    hooks = []
 
     def attention(*given: Any, **options: Any) -> Any:
         output, weights = plain(*given, **options)
