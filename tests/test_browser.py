@@ -375,7 +375,7 @@ def test_a_mistake_brings_its_sentence_and_leaves_the_reader_s(tab, viewport):
     said()
     tokens = page.locator(".live-token")
     assert min(tokens.evaluate_all("all => all.map(one => one.offsetLeft - one.parentElement.offsetLeft)")) >= 0
-    below = "document.querySelector('.live-scroll').getBoundingClientRect().top"
+    below = "document.querySelector('.heads').getBoundingClientRect().top"
     assert page.evaluate(f"{below} - document.querySelector('.live-target').getBoundingClientRect().bottom") < 400
     sentence.fill("I love you.")
     page.get_by_label("nothing: as it was trained").click()

@@ -18,6 +18,7 @@ from test_record import FOLDER, TEST, data, with_data
 
 from transformer_lib.decoding import beam_search
 from transformer_lib.model import Memory, Transformer, evaluation
+from transformer_lib.notebook import every_attention
 from transformer_lib.translation import Translator
 
 STATIC = live.ROOT / "book" / "_static"
@@ -122,6 +123,13 @@ def test_logits_and_attention_of_ten_sentences(weights):
             assert_near(logits, translator.model(source, target)[0])
         expected = translator.attention(text, translator.tokenizer.decode(tokens)).weights.permute(2, 0, 1, 3)
         assert_near(attention[:-1], expected)
+    request = {"what": "follow", "settings": {}, "text": TEN[0], "tokens": cases[0][1]}
+    (answer,) = ask([request], weights["rounded"])
+    every = every_attention(translator, TEN[0])
+    read = torch.tensor(answer["read"], dtype=torch.float64).transpose(1, 2)  # (layers, heads, n, n)
+    assert_near(read, every["encoder"].weights)
+    for i, own in enumerate(answer["own"][:-1]):  # (layers, heads, i + 1): what has been written
+        assert_near(torch.tensor(own, dtype=torch.float64), every["decoder"].weights[:, :, i, : i + 1])
 
 
 def test_the_cache_changes_nothing(weights):

@@ -132,6 +132,7 @@ print(transformer_lib.__file__, metadata.version("tested-transformer"))
     assert done.stdout == f"tested-transformer, version {transformer_lib.__version__}\n", done.stderr
     assert (site / "transformer_lib" / "py.typed").exists()
     assert (site / "transformer_lib" / "exercises" / "wrong.tsv").exists()
+    assert (site / "transformer_lib" / "static" / "heads.js").exists()
     course = tmp_path / "course"
     course.mkdir()
     (course / "tour.ipynb").write_text("mine", encoding="utf-8")

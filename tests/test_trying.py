@@ -4,11 +4,13 @@ import re
 from pathlib import Path
 
 import pytest
+import torch
 
 from transformer_lib import __main__ as command_line
 from transformer_lib.exercises import own_file, try_parts
-from transformer_lib.exercises.trying import BREAKS, DOGS, SENTENCE
+from transformer_lib.exercises.trying import BREAKS, DOGS, SENTENCE, translator
 from transformer_lib.files import InputError
+from transformer_lib.notebook import every_attention
 
 ANSWERS = Path(__file__).parent / "answers"
 GERMAN = "Ein Mann spielt auf der Straße Gitarre."
@@ -60,6 +62,10 @@ def test_all_parts_of_a_file_translate(solved, chapter):
     if chapter == 2:
         row = tried.attention.weights[2, 1, tried.attention.target.index("Gitarre")]
         assert tried.attention.source[row.argmax()] == "guitar"
+    if chapter == 3:
+        for name, seen in every_attention(translator(), SENTENCE).items():
+            torch.testing.assert_close(tried.attentions[name].weights, seen.weights, rtol=0, atol=1e-5)
+            assert tried.attentions[name][:2] == seen[:2]
     if chapter in (8, 9):
         assert "training step: 1.389; the library's: 1.389" in tried.text
     if chapter in (7, 10):

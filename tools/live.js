@@ -10,6 +10,8 @@ require(path.join(__dirname, "..", "book", "_static", "translator_ui.js"));
 const { Translator, Model, BOS } = globalThis.TestedTransformer;
 const translator = new Translator(globalThis.TRANSLATOR_FILE);
 
+const plain = (rows) => rows.map((row) => row.map((weights) => Array.from(weights)));
+
 const ANSWERS = {
   offered: () => globalThis.LiveTranslator, // what a reader can break, and where it shows
   encode: ({ text }) => translator.source(text),
@@ -27,14 +29,15 @@ const ANSWERS = {
   // it from its beginning for each of its tokens, without a cache.
   follow({ text, tokens, settings, whole = false }) {
     const model = new Model(translator.file, settings), memory = model.encode(translator.source(text));
-    const logits = [], weights = [], cache = model.emptyCache();
+    const logits = [], weights = [], own = [], cache = model.emptyCache();
     for (const [at, token] of [BOS, ...tokens].entries()) {
       const step = model.settings.causal && !whole ? model.decode([token], memory, cache)
         : model.decode([BOS, ...tokens].slice(0, at + 1), memory, model.emptyCache());
       logits.push(Buffer.from(step.logits.buffer).toString("base64"));
-      weights.push(step.looked.map((layer) => layer.map((head) => Array.from(head))));
+      weights.push(plain(step.looked));
+      own.push(plain(step.own));
     }
-    return { logits, weights };
+    return { logits, weights, own, read: memory.looked.map(plain) };
   },
 };
 

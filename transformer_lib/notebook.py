@@ -5,22 +5,27 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable
+from base64 import b64encode
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 from zipfile import ZipFile
 
 import torch
+from torch import Tensor
 
 from transformer_lib.architecture import SIZES, architecture
 from transformer_lib.data import ParallelCorpus, load_multi30k, toy_corpus
 from transformer_lib.files import InputError, atomic_path, atomic_write, one_line
 from transformer_lib.loading import NAME, source_of
 from transformer_lib.model import TransformerConfig, evaluation
+from transformer_lib.multi_head import MultiHeadAttention
 from transformer_lib.precision import prepare_device
 from transformer_lib.recipes import preset_for
 from transformer_lib.translation import KEPT, Attention, Translator
@@ -185,31 +190,100 @@ def attended(translator: Translator, sentence: str) -> Attention | None:
     Returns:
         Tokens and weights (layers, heads, m, n); None if your file has no such function.
     """
-    model = getattr(translator.model, "model", None)
-    if model is None:
+    if getattr(translator.model, "model", None) is None:
         return translator.attention(sentence)
-    space, tokenizer, seen = type(model).forward.__globals__, translator.tokenizer, []
+    return every_attention(translator, sentence).get("cross-attention")
+
+
+def every_attention(translator: Translator, sentence: str) -> dict[str, Attention]:
+    """What every head looks at, of the library's model or of your own, whose `attention` function is watched.
+
+    Returns:
+        For the encoder, the decoder and the cross-attention what asks (`target`), what is asked (`source`), and the
+        weights (layers, heads, queries, keys). Empty if your file has no such function.
+    """
+    own, tokenizer = getattr(translator.model, "model", None), translator.tokenizer
+    model, seen = translator.model if own is None else own, list[Tensor]()
     (_, answer), *_ = translator.n_best(sentence)
     source, predicted = translator._encode([sentence, answer])
     read = [tokenizer.bos_id, *predicted[:-1]]
-    padded = source + [tokenizer.pad_id] * (len(source) == len(read))  # no other attention has this shape
-    plain = space.get("attention")
-    if plain is None:
-        return None
+    padded = source + [tokenizer.pad_id] * (len(source) == len(read))  # so that a matrix's shape says what it is
+    with _watched(model, seen, theirs=own is not None), evaluation(model):
+        model(*(torch.tensor([row], device=translator.search.device) for row in (padded, read)))
+    english, german = translator._pieces(source), translator._pieces(predicted)
+    sides = {
+        "encoder": (padded, padded, Attention(english, english, torch.empty(0))),
+        "decoder": (read, read, Attention(["<bos>", *german[:-1]], ["<bos>", *german[:-1]], torch.empty(0))),
+        "cross-attention": (read, padded, Attention(english, german, torch.empty(0))),
+    }
+    found = dict[str, Attention]()
+    for name, (queries, keys, side) in sides.items():
+        layers = [weights for weights in seen if weights.shape[-2:] == (len(queries), len(keys))]
+        if layers:
+            weights = torch.stack(layers)[..., : len(side.target), : len(side.source)].cpu()
+            found[name] = side._replace(weights=weights)
+    return found
+
+
+@contextmanager
+def _watched(model: Any, seen: list[Tensor], *, theirs: bool) -> Iterator[None]:
+    """Note the weights (heads, queries, keys) of every attention that a model computes for one sentence."""
+    space: dict[str, Any] = type(model).forward.__globals__ if theirs else {}
+    plain: Any = space.get("attention")
+    hooks = []
 
     def attention(*given: Any, **options: Any) -> Any:
         output, weights = plain(*given, **options)
-        if weights.shape[-2:] == (len(read), len(padded)):
-            seen.append(weights[0, ..., : len(source)].cpu())
+        seen.append(weights[0])
         return output, weights
 
-    space["attention"] = attention
+    if plain is not None:
+        space["attention"] = attention
+    for part in model.modules() if not theirs else ():
+        if isinstance(part, MultiHeadAttention):
+            asked = part.register_forward_pre_hook(
+                lambda _, given, named: (given, named | {"need_weights": True}), with_kwargs=True
+            )
+            hooks += [asked, part.register_forward_hook(lambda _, __, made: seen.append(made[1][0]))]
     try:
-        with evaluation(model):
-            model(*(torch.tensor([row], device=translator.search.device) for row in (padded, read)))
+        yield
     finally:
-        space["attention"] = plain
-    return Attention(translator._pieces(source), translator._pieces(predicted), torch.stack(seen)) if seen else None
+        for hook in hooks:
+            hook.remove()
+        if plain is not None:
+            space["attention"] = plain
+
+
+def explorer(
+    attentions: dict[str, Attention], without: dict[str, dict[str, str]] | None = None, german: str = "",
+    **at: int,
+) -> str:  # fmt: skip
+    """The heads of a model, to look through: HTML that carries its script, for a notebook or the book.
+
+    Args:
+        attentions: what `every_attention` returns.
+        without: for each attention, what the German becomes without the head "layer.head", the layer "layer", or "all"
+            heads, counted from 0; those that change nothing may be left out. None = nothing can be switched off.
+        german: the translation with all heads.
+        at: what is chosen first: `view`, `layer`, `head`, `query`, from 0.
+    """
+    views = [
+        {
+            "name": name, "queries": seen.target, "keys": seen.source, "heads": seen.weights.size(1),
+            "asks": "en" if name == "encoder" else "de", "answers": "de" if name == "decoder" else "en",
+            "weights": b64encode(bytes((255 * seen.weights.clamp(0, 1)).round().byte().flatten().tolist())).decode(),
+        }
+        for name, seen in attentions.items()
+    ]  # fmt: skip
+    given = {"views": views, "german": german, "at": at} | ({} if without is None else {"without": without})
+    style, script = (
+        Path(__file__).with_name("static").joinpath(f"heads.{kind}").read_text("utf-8") for kind in ("css", "js")
+    )
+    data = json.dumps(given, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
+    return (
+        f'<style>{style}</style><div class="heads" role="group" aria-label="Every head" hidden>'
+        f'<script type="application/json">{data}</script></div><script>{script}</script>'
+    )
 
 
 def pack(run: Path, kept: Path | None = None) -> Path:

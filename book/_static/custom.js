@@ -40,7 +40,7 @@ document.addEventListener("DOMContentLoaded", () => {
     picture.closest("figure, .output, div").append(dialog);
     dialog.showModal();
   }
-  for (const picture of document.querySelectorAll(".bd-article :is(figure img, .cell_output img, svg.drawing)")) {
+  for (const picture of document.querySelectorAll(".bd-article :is(figure img:not(.ride img), .cell_output img, svg.drawing)")) {
     const number = picture.closest("figure")?.querySelector(".caption-number")?.textContent.trim();
     const name = number ?? "the picture", button = document.createElement("button");
     Object.assign(button, { type: "button", className: "enlarge", textContent: `Enlarge ${name}`, hidden: true });

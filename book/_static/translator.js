@@ -136,7 +136,7 @@ class Model {
     const size = this.d_model, projected = this.linear(`${name}.in_projection`, x);
     cache.keys = [...cache.keys, ...projected.map((row) => row.subarray(size, 2 * size))];
     cache.values = [...cache.values, ...projected.map((row) => row.subarray(2 * size))];
-    return this.attend(name, projected.map((row) => row.subarray(0, size)), cache.keys, cache.values, visible).output;
+    return this.attend(name, projected.map((row) => row.subarray(0, size)), cache.keys, cache.values, visible);
   }
 
   feedForward(name, x) {
@@ -144,14 +144,18 @@ class Model {
     return this.linear(`${name}.linear2`, inner);
   }
 
-  // The memory: keys and values of the source for each decoder layer, and how many of them may be seen.
+  // The memory: keys and values of the source for each decoder layer, how many of them may be seen, and where the
+  // encoder looked.
   encode(tokens) {
     const padded = [...tokens, ...Array(this.settings.padding).fill(PAD)], size = this.d_model;
     const visible = this.settings.sourceMask ? tokens.length : padded.length;
     let x = this.embed(padded, 0);
+    const looked = []; // [layer][query][head][key]
     for (let layer = 0; layer < this.num_encoder_layers; layer++) {
       const name = `encoder.layers.${layer}`, y = this.norm(`${name}.self_attention_norm`, x);
-      x = add(x, this.selfAttention(`${name}.self_attention`, y, { keys: [], values: [] }, () => visible));
+      const { output, weights } = this.selfAttention(`${name}.self_attention`, y, { keys: [], values: [] }, () => visible);
+      looked.push(weights);
+      x = add(x, output);
       x = add(x, this.feedForward(`${name}.feed_forward`, this.norm(`${name}.feed_forward_norm`, x)));
     }
     x = this.norm("encoder.norm", x);
@@ -159,19 +163,21 @@ class Model {
       const name = `decoder.layers.${layer}.cross_attention.in_projection`;
       return { keys: this.linear(name, x, size, 2 * size), values: this.linear(name, x, 2 * size) };
     });
-    return { layers, visible };
+    return { layers, visible, looked };
   }
 
   // From the target tokens that are not yet in the cache: logits of the next token, and where each head of each
-  // layer looked in the source [layer][head][source position] when it computed them.
+  // layer looked when it computed them: in the source [layer][head][position], and in the target so far.
   decode(tokens, memory, cache) {
-    const offset = cache[0].keys.length, looked = [];
+    const offset = cache[0].keys.length, looked = [], own = [];
     const visible = (i) => offset + (this.settings.causal ? i + 1 : tokens.length);
     let x = this.embed(tokens, offset);
     for (let layer = 0; layer < this.num_decoder_layers; layer++) {
       const name = `decoder.layers.${layer}`, { keys, values } = memory.layers[layer];
       const y = this.norm(`${name}.self_attention_norm`, x);
-      x = add(x, this.selfAttention(`${name}.self_attention`, y, cache[layer], visible));
+      const self = this.selfAttention(`${name}.self_attention`, y, cache[layer], visible);
+      own.push(self.weights.at(-1));
+      x = add(x, self.output);
       const z = this.norm(`${name}.cross_attention_norm`, x), cross = `${name}.cross_attention`;
       const queries = this.linear(`${cross}.in_projection`, z, 0, this.d_model);
       const { output, weights } = this.attend(cross, queries, keys, values, () => memory.visible);
@@ -180,7 +186,7 @@ class Model {
       x = add(x, this.feedForward(`${name}.feed_forward`, this.norm(`${name}.feed_forward_norm`, x)));
     }
     const [hidden] = this.norm("decoder.norm", x.slice(-1)), table = this.weights["output_projection.weight"];
-    return { logits: new Float32Array(this.target_vocab_size).map((_, token) => dot(table, token, hidden)), looked };
+    return { logits: new Float32Array(this.target_vocab_size).map((_, token) => dot(table, token, hidden)), looked, own };
   }
 
   emptyCache() {
@@ -202,12 +208,12 @@ function* search(model, source, { beamSize = 5, lengthPenalty = 1, force = [] } 
     for (const { tokens, total, steps, cache } of live) {
       const cached = model.settings.causal; // without the mask, earlier tokens change with each new one
       const longer = cached ? cache.map((layer) => ({ ...layer })) : model.emptyCache();
-      const { logits, looked } = model.decode([BOS, ...tokens].slice(longer[0].keys.length), memory, longer);
+      const { logits, looked, own } = model.decode([BOS, ...tokens].slice(longer[0].keys.length), memory, longer);
       const normalizer = logSumExp(logits), forced = force.slice(tokens.length, tokens.length + 1);
       const choices = bestTokens(logits, Math.max(beamSize, 6)).map((token) => [token, logits[token] - normalizer]);
       for (const token of forced.length ? forced : choices.slice(0, beamSize).map(([token]) => token)) {
         candidates.push({ tokens: [...tokens, token], total: total + logits[token] - normalizer,
-          steps: [...steps, { choices, looked }], cache: longer, finished: token === EOS });
+          steps: [...steps, { choices, looked, own, read: memory.looked }], cache: longer, finished: token === EOS });
       }
     }
     candidates.sort((a, b) => b.total - a.total); // equal ones keep their order

@@ -41,6 +41,13 @@ function percent(share) {
   return `${share < 0.1 ? (100 * share).toFixed(1) : Math.round(100 * share)} %`;
 }
 
+// The model's name for a head of the explorer: "encoder.0.1" is "encoder.layers.0.self_attention.1".
+function nameOf(key) {
+  const [view, layer, head] = key.split(".");
+  const [side, part] = view === "cross-attention" ? ["decoder", "cross_attention"] : [view, "self_attention"];
+  return `${side}.layers.${layer}.${part}.${head}`;
+}
+
 const signed = (score) => score.toFixed(3).replace("-", "−");
 const pause = () => new Promise((resolve) => setTimeout(resolve, 40));
 
@@ -69,6 +76,7 @@ class Live {
     try {
       if (!globalThis.TestedTransformer) await load("translator.js");
       if (!globalThis.TRANSLATOR_FILE) await load("translator_weights.js");
+      if (this.full && !globalThis.HeadExplorer) await load("heads.js");
       await pause();
       this.translator = new globalThis.TestedTransformer.Translator(globalThis.TRANSLATOR_FILE);
     } catch (error) {
@@ -150,7 +158,7 @@ class Live {
       return this.refuse(`Please write a shorter sentence: this one has ${this.source.length} tokens, ` +
         `and the page takes at most ${LONGEST}; a caption has about 15.`);
     }
-    const settings = { ...this.mistake.settings, off: [...this.off] };
+    const settings = { ...this.mistake.settings, off: [...this.off].map(nameOf) };
     const changed = this.mistake !== INTACT || this.off.size > 0 || force.length > 0;
     this.guess.hidden = true;
     this.stop.hidden = false;
@@ -312,32 +320,32 @@ class Live {
     return group;
   }
 
+  // All heads of the encoder, of the decoder and of the cross-attention, which can be switched off.
   heads() {
-    const head = make("tr", {}, make("th", { scope: "col" }, "Head"),
-      ...this.from.map((piece) => make("th", { scope: "col", lang: "en" }, make("span", {}, piece))),
-      make("th", { scope: "col" }, "looked most at"));
-    const body = make("tbody");
-    this.rows = this.hypotheses[0].steps[0].looked.map((layer, i) => layer.map((_, j) => {
-      const name = `decoder.layers.${i}.cross_attention.${j}`;
-      const box = make("input", { type: "checkbox", checked: !this.off.has(name), "data-key": `head-${i}-${j}`,
-        "aria-label": `${i + 1}.${j + 1}: layer ${i + 1}, head ${j + 1}` });
-      box.addEventListener("change", () => {
-        if (box.checked) this.off.delete(name);
-        else this.off.add(name);
-        this.key = box.dataset.key;
-        this.run();
-      });
-      const cells = this.from.map(() => make("td", {}, make("span", { className: "live-hidden" })));
-      const most = make("td", { className: "live-most" });
-      body.append(make("tr", { className: this.off.has(name) ? "off" : "" },
-        make("th", { scope: "row" }, make("label", {}, box, `${i + 1}.${j + 1}`)), ...cells, most));
-      return { cells, most, off: this.off.has(name) };
-    }));
-    const label = "Cross-attention of each head";
-    return [make("p", { className: "live-label" }, "Cross-attention: how each head (1.2 is head 2 of layer 1) divided its " +
-      "weight among the English tokens when it chose this German token. Untick a head to switch it off."),
-      make("div", { className: "live-scroll", tabIndex: 0, role: "region", "aria-label": label },
-        make("table", { "aria-label": label }, make("thead", {}, head), body))];
+    const { tokens, steps } = this.hypotheses[this.chosen], [{ read }] = steps;
+    const german = tokens.map((token) => this.piece(token)), before = ["<bos>", ...german.slice(0, -1)];
+    const view = (name, queries, keys, row) => {
+      const layers = row(0).length, heads = row(0)[0].length;
+      const weights = new Float32Array(layers * heads * queries.length * keys.length); // what is not seen has none
+      for (let layer = 0, at = 0; layer < layers; layer++)
+        for (let head = 0; head < heads; head++)
+          for (let i = 0; i < queries.length; i++, at += keys.length) weights.set(row(i)[layer][head], at);
+      return { name, queries, keys, heads, weights };
+    };
+    const views = [
+      view("encoder", this.from, this.from, (i) => read.map((layer) => layer[i])),
+      view("decoder", before, before, (i) => steps[i].own),
+      view("cross-attention", german, this.from, (i) => steps[i].looked),
+    ];
+    const box = make("div", { className: "heads", role: "group", "aria-label": "Every head" });
+    const toggle = (key) => {
+      this.key = key;
+      this.run();
+    };
+    this.explorer = new globalThis.HeadExplorer.Explorer(box, { views, off: this.off, toggle,
+      german: this.translator.text(tokens), trained: this.reference ?? undefined,
+      at: this.explorer?.at ?? { view: 2, ...SHOWN } });
+    return [box];
   }
 
   // Mark where the model looked when it chose token number `at`.
@@ -348,17 +356,7 @@ class Live {
     this.sources.forEach((item, j) => item.style.setProperty("--share", shown[j] ?? 0));
     this.most.textContent = `“${this.piece(token)}”: head ${SHOWN.head + 1} of layer ${SHOWN.layer + 1} looked most at ` +
       `“${this.from[best(shown)]}” (${percent(shown[best(shown)])}).`;
-    for (const [i, row] of (this.full ? this.rows : []).entries()) {
-      for (const [j, { cells, most, off }] of row.entries()) {
-        cells.forEach((cell, k) => {
-          const share = looked[i][j][k] ?? 0;
-          cell.style.setProperty("--share", share);
-          cell.firstChild.textContent = percent(share);
-        });
-        const first = best(looked[i][j]);
-        most.textContent = off ? "switched off" : `${this.from[first]} ${percent(looked[i][j][first])}`;
-      }
-    }
+    this.explorer?.ask(at, "cross-attention");
   }
 }
 

@@ -616,7 +616,20 @@ class Tried:
         self.translations: list[str] = []  # one for each sentence, with the mistake if there is one
         self.whole: list[str] = []  # the same without it
         self.lines: list[str] = []
-        self.attention: Attention | None = None  # of the translation, computed by the parts
+        self.attentions: dict[str, Attention] = {}  # of the translation, computed by the parts
+
+    @property
+    def attention(self) -> Attention | None:
+        """The cross-attention, computed by the parts."""
+        return self.attentions.get("cross-attention")
+
+    def explore(self) -> Any:
+        """In a notebook: every head of the translation, computed by the parts, to look through."""
+        from IPython.display import HTML
+
+        from transformer_lib.notebook import explorer
+
+        return HTML(explorer(self.attentions))
 
     @property
     def text(self) -> str:
@@ -701,11 +714,11 @@ def heads(tried: Tried, whole: Trial, broken: Trial | None, mistake: Break | Non
 
 def _looks(tried: Tried, trial: Trial, sentence: str) -> Attention | None:
     """The cross-attention, as the parts compute it."""
-    from transformer_lib.notebook import attended
+    from transformer_lib.notebook import every_attention
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        tried.attention = attended(trial.translator, sentence)
+        tried.attentions = every_attention(trial.translator, sentence)
     return tried.attention
 
 

@@ -1,0 +1,273 @@
+// Ride the data: a sentence goes through the map of the model box by box, and each box shows the numbers that leave it.
+// The numbers are those that a cell of the tour wrote into <div class="ride">; the words about the boxes stand here.
+(function () {
+"use strict";
+
+function make(tag, attributes = {}, ...children) {
+  const element = document.createElement(tag);
+  for (const [name, value] of Object.entries(attributes)) {
+    if (typeof value === "function") element.addEventListener(name, value);
+    else if (value !== false && value !== undefined) element.setAttribute(name, value === true ? "" : value);
+  }
+  element.append(...children);
+  return element;
+}
+
+const written = (number) => number.toFixed(Math.abs(number) < 10 ? 2 : 1).replace("-", "−");
+const percent = (share) => `${(100 * share).toFixed(share < 0.01 ? 1 : 0)} %`;
+
+// A strip is stored as a whole number q from −127 to 127 for each of its numbers, which is (q / 127)² of the largest
+// of its row: so a small number is as exact as a large one.
+function unpacked({ largest, bytes }) {
+  const whole = Int8Array.from(atob(bytes), (letter) => letter.charCodeAt(0)), width = whole.length / largest.length;
+  return largest.map((most, row) => Float32Array.from(whole.subarray(row * width, (row + 1) * width),
+    (q) => Math.sign(q) * (q / 127) ** 2 * most));
+}
+
+const add = (a, b) => a.map((row, i) => row.map((value, j) => value + b[i][j]));
+
+// --- The stops: where on the map, what is said, and what leaves the box -------------------------------------------
+
+const LEFT = 30, RIGHT = 208, BOX = 32, NORM = 20; // as on map.svg, whose boxes are 148 wide
+const box = (x, y, height = BOX) => [x, y, 148, height];
+const plus = (x, y) => [x + 62, y - 12, 24, 24];
+const ENCODER = [8, 230, 182, 230], DECODER = [196, 128, 190, 332];
+
+function stops(strips, steps) {
+  const list = [], go = (place, title, words, shows) => list.push({ place, title, words, ...shows });
+  const of = (side, name) => strips[`${side} ${name}`];
+
+  function enter(side, x, who, rows) {
+    const start = of(side, "embedding"), places = strips.positions.slice(0, start.length);
+    const layer = `${side === "encoder" ? "Encoder" : "Decoder"}, layer 1`;
+    let entered = start;
+    const part = (name, title, y, words, sum, why) => {
+      go(box(x, y + 40, NORM), `${layer}: norm`, "A copy of each row, rescaled to mean 0 and standard deviation 1.",
+        { strip: of(side, `${name}_norm`), rows });
+      go(box(x, y), `${layer}: ${title}`, words, { strip: of(side, name), rows });
+      entered = add(entered, of(side, name));
+      go(plus(x, sum), `${layer}: plus`, why, { strip: entered, rows });
+    };
+    go(box(x, 514), `${who}: embedding`, "Each token becomes a row of 128 learned numbers.", { strip: start, rows });
+    entered = add(start, places);
+    go(box(x, 470), `${who}: + positions`, "Added: a pattern of waves that says where the token stands.",
+      { strip: entered, rows });
+    return part;
+  }
+
+  const en = { side: "encoder" };
+  go(box(LEFT, 558), "English tokens", "The sentence is cut into tokens. Each has a number.", { ids: true, ...en });
+  const encode = enter("encoder", LEFT, "English", en);
+  encode("self_attention", "self-attention", 376, "Each word looks at all words, and takes something from each.", 360,
+    "What attention has found is added to the rows.");
+  encode("feed_forward", "feed-forward", 274, "A small network works on each row by itself.", 258,
+    "Its remark is added, too. This leaves layer 1.");
+  for (const layer of [2, 3, 4])
+    go(ENCODER, `Encoder, layer ${layer}`, "The same again, with other learned numbers.",
+      { strip: of("encoder", `layer ${layer}`), rows: en });
+  go(box(LEFT, 156, 62), "Memory", "A last norm. The encoder's work is done: each row now knows of the whole sentence.",
+    { strip: of("encoder", "norm"), rows: en });
+
+  const first = { side: "decoder", count: 1 };
+  go(box(RIGHT, 558), "German so far", "The decoder begins with one token: beginning of sentence.",
+    { ids: true, ...first });
+  const decode = enter("decoder", RIGHT, "German", first);
+  decode("self_attention", "masked self-attention", 376, "A word looks at itself and at the words before it.", 360,
+    "Added to the row.");
+  decode("cross_attention", "cross-attention", 274, "Now it looks at the memory. Only here does English come in.", 258,
+    "Added to the row.");
+  decode("feed_forward", "feed-forward", 172, "A small network again.", 156, "Added. This leaves layer 1.");
+  for (const layer of [2, 3, 4])
+    go(DECODER, `Decoder, layer ${layer}`, "The same again, with other learned numbers.",
+      { strip: of("decoder", `layer ${layer}`), rows: first });
+  go(box(RIGHT, 96, NORM), "The last norm", "This row is compared with the rows of all 10,000 tokens.",
+    { strip: of("decoder", "norm"), rows: first });
+  steps.forEach((choices, i) => {
+    const rows = { side: "decoder", count: i + 1 };
+    if (i) {
+      go(DECODER, "Decoder, all layers", `“${steps[i - 1][0][0]}” goes in as well. The last row is the one that counts.`,
+        { strip: of("decoder", "norm"), rows });
+    }
+    go(box(RIGHT, 54), "Next-word scores", `The most probable next token is “${choices[0][0]}”.`, { choices, ...rows });
+    go(box(RIGHT, 12), "Search", i < steps.length - 1 ? "It is written, and goes in below." : "The end of the sentence.",
+      { choices, ...rows, count: i + 2 });
+  });
+  return list;
+}
+
+function light(halo, [x, y, width, height]) {
+  for (const [name, part, whole] of [["left", x, 392], ["top", y, 596], ["width", width, 392], ["height", height, 596]])
+    halo.style[name] = `${100 * part / whole}%`;
+  halo.classList.toggle("decoder", x + width / 2 > 196);
+}
+
+// --- The panel ----------------------------------------------------------------------------------------------------
+
+class Ride {
+  constructor(panel, figure, data) {
+    this.words = { encoder: data.english, decoder: data.german };
+    this.ids = data.ids;
+    const strips = Object.fromEntries(Object.entries(data.strips).map(([name, strip]) => [name, unpacked(strip)]));
+    this.stops = stops(strips, data.next);
+    this.still = matchMedia("(prefers-reduced-motion: reduce)");
+    this.halo = make("span", { class: "ride-halo" });
+    this.map = make("div", { class: "ride-map", click: (event) => this.pointed(event) });
+    this.title = make("p", { class: "ride-title" });
+    this.said = make("p", {});
+    this.body = make("div", { class: "ride-body" });
+    this.number = make("p", { class: "ride-number" });
+    this.german = make("p", { class: "ride-german" });
+    this.says = make("p", { class: "ride-hidden", role: "status", "aria-live": "polite" });
+    this.play = make("button", { type: "button", class: "ride-play", click: () => this.run(!this.timer) });
+    this.slider = make("input", { type: "range", min: 0, max: this.stops.length - 1, step: 1, value: 0,
+      "aria-label": "Stop of the ride", input: () => { this.run(false); this.go(Number(this.slider.value)); } });
+    const step = (by) => () => { this.run(false); this.go(this.at + by); };
+    this.back = make("button", { type: "button", click: step(-1) }, "◀ Back");
+    this.next = make("button", { type: "button", click: step(1) }, "Next ▶");
+    const controls = make("div", { class: "ride-controls" }, this.play, this.back, this.next, this.slider);
+    panel.append(this.map, make("div", { class: "ride-side" }, controls, this.title, this.said, this.body, this.number,
+      this.german, this.says));
+    const picture = figure.querySelector("img");
+    picture.closest("a, picture")?.replaceWith(picture);
+    figure.prepend(panel);
+    this.map.append(picture, this.halo);
+    this.still.addEventListener("change", () => this.run(false));
+    panel.hidden = false;
+    this.follow(picture);
+    this.run(false);
+    this.go(0);
+  }
+
+  // Beside the page's contents, a small map says where in the model the stop is that one reads.
+  follow(picture) {
+    const side = document.querySelector(".bd-sidebar-secondary");
+    if (!side) return;
+    const small = make("div", { class: "ride-map ride-small", "aria-hidden": true,
+      click: () => { this.go(at); this.map.scrollIntoView({ block: "center" }); } }, picture.cloneNode(),
+      make("span", { class: "ride-halo" }));
+    const boxes = ["English tokens", "English: embedding", "English: + positions", "Encoder, layer 1: self-attention",
+      "Encoder, layer 1: self-attention", "Encoder, layer 1: feed-forward", "Next-word scores", "Decoder, all layers",
+      "Search"];
+    let at = 0;
+    const seen = new IntersectionObserver((entries) => {
+      for (const { target, isIntersecting } of entries) {
+        const title = boxes[/^Stop (\d)/.exec(target.innerText)?.[1] - 1];
+        if (isIntersecting) small.hidden = !title;
+        if (!isIntersecting || !title) continue;
+        at = this.stops.findIndex((stop) => stop.title === title);
+        light(small.lastChild, this.stops[at].place);
+      }
+    }, { rootMargin: "-40% 0px -59% 0px" });
+    for (const section of document.querySelectorAll(".bd-article section > section")) seen.observe(section);
+    small.hidden = true;
+    side.prepend(small);
+  }
+
+  run(on) { // no motion where the reader wants none: they step
+    clearInterval(this.timer);
+    this.play.hidden = this.still.matches;
+    this.timer = on && !this.still.matches ? setInterval(() => this.go(this.at + 1), 1500) : undefined;
+    if (this.timer) this.go(this.at === this.stops.length - 1 ? 0 : this.at + 1);
+    this.play.textContent = this.timer ? "❚❚ Pause" : "▶ Play";
+  }
+
+  go(at) {
+    this.at = Math.max(0, Math.min(at, this.stops.length - 1));
+    const stop = this.stops[this.at];
+    if (this.at === this.stops.length - 1) this.run(false);
+    this.back.disabled = this.at === 0;
+    this.next.disabled = this.at === this.stops.length - 1;
+    this.slider.value = this.at;
+    this.slider.setAttribute("aria-valuetext", `${this.at + 1} of ${this.stops.length}: ${stop.title}`);
+    light(this.halo, stop.place);
+    this.title.textContent = stop.title;
+    this.said.textContent = stop.words;
+    this.number.textContent = "";
+    if (stop.strip) this.strip(stop.strip.slice(0, stop.rows.count), this.words[stop.rows.side]);
+    else this.body.replaceChildren(stop.choices ? this.bars(stop.choices) : this.tokens(stop));
+    if (stop.ids) this.number.textContent = "Go on with “Next”, or touch a box of the map.";
+    const count = (stop.rows ?? stop).side === "encoder" ? 0 : (stop.rows ?? stop).count - 1;
+    const german = this.words.decoder.slice(1, count + 1).join(" ") || "…";
+    this.german.replaceChildren("German so far: ", make("b", { lang: "de" }, german));
+    this.say(`${stop.title}. ${stop.words}`);
+  }
+
+  say(words) {
+    clearTimeout(this.saying);
+    this.saying = setTimeout(() => { this.says.textContent = words; }, 250);
+  }
+
+  // The box under a click: the first stop there, or the next one if the ride is there already.
+  pointed({ clientX, clientY }) {
+    const { left, top, width, height } = this.map.getBoundingClientRect();
+    const [x, y] = [(clientX - left) / width * 392, (clientY - top) / height * 596];
+    const here = ({ place: [a, b, w, h] }) => x >= a && x <= a + w && y >= b && y <= b + h;
+    const found = [...this.stops.keys()].filter((i) => here(this.stops[i]));
+    const size = (i) => this.stops[i].place[2] * this.stops[i].place[3], least = Math.min(...found.map(size));
+    const same = found.filter((i) => size(i) === least);
+    if (!same.length) return;
+    this.run(false);
+    this.go(same.find((i) => i > this.at) ?? same[0]);
+  }
+
+  tokens({ side, count }) {
+    const items = this.words[side].slice(0, count).map((word, i) =>
+      make("li", {}, make("span", {}, word), make("small", {}, this.ids[side][i])));
+    return make("ol", { class: `ride-tokens ${side}` }, ...items);
+  }
+
+  bars(choices) {
+    return make("ol", { class: "ride-bars" }, ...choices.map(([word, share]) => {
+      const item = make("li", {}, make("span", { lang: "de" }, word), make("i", {}), make("small", {}, percent(share)));
+      item.style.setProperty("--share", share);
+      return item;
+    }));
+  }
+
+  // Rows of numbers as shades; a finger, the pointer or the arrow keys read one.
+  strip(rows, words) {
+    const width = rows[0].length, canvas = make("canvas", { width, height: rows.length });
+    const ink = canvas.getContext("2d"), image = ink.createImageData(width, rows.length);
+    const sizes = rows.flatMap((row) => Array.from(row, Math.abs)).sort((a, b) => a - b);
+    const deep = sizes[Math.floor(0.97 * sizes.length)];
+    rows.forEach((row, i) => row.forEach((value, j) => {
+      const colour = value < 0 ? [194, 59, 78] : [0, 114, 178];
+      image.data.set([...colour, 255 * Math.min(1, Math.abs(value) / deep)], 4 * (i * width + j));
+    }));
+    ink.putImageData(image, 0, 0);
+    const mark = make("span", { class: "ride-mark", hidden: true });
+    let place = [0, 0];
+    const read = (row, column) => {
+      place = [Math.max(0, Math.min(row, rows.length - 1)), Math.max(0, Math.min(column, width - 1))];
+      mark.hidden = false;
+      Object.assign(mark.style, { left: `${100 * place[1] / width}%`, top: `${100 * place[0] / rows.length}%`,
+        width: `${100 / width}%`, height: `${100 / rows.length}%` });
+      this.number.textContent = `${words[place[0]]}, channel ${place[1]}: ${written(rows[place[0]][place[1]])}`;
+    };
+    const at = ({ clientX, clientY }) => {
+      const { left, top, right, bottom } = canvas.getBoundingClientRect();
+      const [down, across] = [(clientY - top) / (bottom - top), (clientX - left) / (right - left)];
+      read(Math.floor(down * rows.length), Math.floor(across * width));
+    };
+    const keyed = (event) => {
+      const step = { ArrowLeft: [0, -1], ArrowRight: [0, 1], ArrowUp: [-1, 0], ArrowDown: [1, 0] }[event.key];
+      if (!step) return;
+      event.preventDefault();
+      read(place[0] + step[0], place[1] + step[1]);
+      this.say(this.number.textContent);
+    };
+    const field = make("div", { class: "ride-field", tabindex: 0, role: "application", pointerdown: at, pointermove: at,
+      keydown: keyed, "aria-label": `Numbers of ${rows.length} tokens, ${width} for each; arrow keys read them` },
+      canvas, mark);
+    const labels = words.slice(0, rows.length).map((word) => make("span", {}, word));
+    const names = make("div", { class: "ride-rows", "aria-hidden": "true" }, ...labels);
+    this.body.replaceChildren(make("div", { class: "ride-strip" }, names, field));
+    this.number.textContent = `Red is below zero, blue above; the deepest is ${written(deep)} and more. Touch a number.`;
+  }
+}
+
+for (const panel of document.querySelectorAll(".ride[hidden]")) {
+  const data = JSON.parse(panel.querySelector('script[type="application/json"]').textContent);
+  panel.ride = new Ride(panel, document.getElementById("fig-tour-map"), data);
+}
+})();
