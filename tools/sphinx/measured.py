@@ -55,6 +55,16 @@ def glued(notebook: Path) -> dict[str, Any]:
     }
 
 
+def widget(notebook: Path, name: str) -> str:
+    """A widget among the outputs of a notebook, as what a page written by hand can hold."""
+    cells = json.loads(notebook.read_text(encoding="utf-8"))["cells"]
+    outputs = (
+        "".join(output.get("data", {}).get("text/html", "")) for cell in cells for output in cell.get("outputs", [])
+    )
+    (found,) = (text for text in outputs if f'id="widget-{name}"' in text)
+    return f"```{{raw}} html\n{found}\n```"
+
+
 def scores(record: dict[str, Any], analysis: dict[str, Any]) -> dict[str, str]:
     """What the record of the shipped translator says."""
     return {
@@ -79,7 +89,8 @@ def numbers() -> dict[str, str]:
     zoo = glued(ROOT / "book" / "12d_adapters.ipynb")
     counted = {"mistakes": str(len(mistakes)), "pages_in_depth": str(len(in_depth))}
     counted |= {f"zoo_{name}": str(zoo[f"12d-zoo-{name}"]) for name in ("built", "true")}
-    return scores(record, analysis) | {"bleu_half": half} | times() | counted
+    learning = {"learning": widget(ROOT / "book" / "09_training.ipynb", "learning")}
+    return scores(record, analysis) | {"bleu_half": half} | learning | times() | counted
 
 
 def substitute(app: Sphinx, config: Config) -> None:
