@@ -196,7 +196,6 @@ def test_a_query_is_dragged_and_a_wide_one_saturates(opened):
     hold_and_move(tab, tab.locator(".knob"), (0, 0), (-60, 90))
     tab.keyboard.press("ArrowLeft")
     x, y = (before + moved for before, moved in zip(given["queries"][2], (-60 / 54 - 0.1, -90 / 54)))
-
     query = torch.tensor([[x, y]], dtype=torch.float64)
     for width in (4, 256):
         output, weights = scaled_dot_product_attention(query * 2**0.5 * (width / 4) ** 0.5 / 2, keys, values)
@@ -235,7 +234,7 @@ def test_a_clock_is_turned(opened):
     table = sinusoidal_table(101, given["d_model"]).double()
     sentence = said(tab, f"position {q},")
     assert (numbers(sentence)[-2] - table[given["query"]] @ table[q]).abs() < 0.0051
-    adds = numbers(" ".join(clock.locator("text").all_inner_texts()))
+    adds = numbers(" ".join(clock.locator("text").all_text_contents()))
     assert abs(adds[-1] - math.cos((q - given["query"]) * 0.1)) < 0.0051
 
 

@@ -32,11 +32,11 @@ WIDGETS.beam = ({ table: chances, max_length }) => {
   function show() {
     const columns = tree(), half = width < 400 ? 21 : 27, gap = (width - 2 * half - 6) / search.steps.length;
     const height = 38 * Math.max(5, ...columns.map((each) => each.length));
-    const answer = at === search.steps.length ? search.answers[0].words.join() : "-", parts = [], place = new Map();
+    const answer = at === search.steps.length ? search.answers[0].words : undefined, parts = [], place = new Map();
     columns.forEach((column, depth) => column.forEach((each, i) => {
       const x = half + 3 + gap * depth, y = (height * (i + 0.5)) / column.length, name = each.words.join();
       const from = place.get(each.words.slice(0, -1).join());
-      const style = `${each.fate}${answer.startsWith(name) ? " best" : ""}${depth === at ? " new" : ""}`;
+      const style = `${each.fate}${answer && each.words.every((word, k) => word === answer[k]) ? " best" : ""}${depth === at ? " new" : ""}`;
       place.set(name, [x + half, y]);
       if (depth) {
         const bend = (x - half - from[0]) / 2;
