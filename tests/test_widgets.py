@@ -140,7 +140,7 @@ def opened(browser, tmp_path):
         page = f"<!doctype html><meta charset=utf-8><style>{styles}</style>{box(name)}{scripts}"
         (tmp_path / "page.html").write_text(page, encoding="utf-8")
         tabs.append(browser.new_page(viewport={"width": 360, "height": 1200}, reduced_motion="reduce"))
-        tabs[0].set_default_timeout(0)  # a busy machine takes its time
+        tabs[0].set_default_timeout(120_000)  # a busy machine takes its time; a dead button does not take for ever
         tabs[0].on("pageerror", lambda error: errors.append(error))
         tabs[0].goto((tmp_path / "page.html").as_uri())
         return tabs[0], json.loads(tabs[0].locator("script[type]").text_content())

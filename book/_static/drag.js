@@ -3,10 +3,8 @@
 (function () {
 "use strict";
 if (typeof window === "undefined") return;
-const { softmax, attend, positionRow, dot, make, draw, picture, line, label, written, list, button, choice, slider, table,
-  matrix, row, speaker, WIDGETS } = window.widgetKit;
-
-const set = (element, attributes) => Object.entries(attributes).forEach(([name, value]) => element.setAttribute(name, value));
+const { softmax, attend, positionRow, dot, make, draw, picture, line, label, written, list, button, choice, slider,
+  table, matrix, row, speaker, set, WIDGETS } = window.widgetKit;
 
 // Tells `moved` where in the drawing the pointer is as long as it is held down; `taken` says whether it takes hold.
 function drag(svg, taken, moved) {
@@ -39,16 +37,19 @@ WIDGETS.plane = ({ tokens, queries, keys, values, width }) => {
   let query = [...queries[2]], divisor = Math.sqrt(width), d_k = width;
 
   const hand = draw("path", { class: "arrow query" }), knob = draw("circle", { r: 9, class: "knob" });
-  const handle = draw("g", { class: "handle", tabindex: 0, role: "slider", "aria-label": "the query; the arrow keys move it",
-    "aria-valuemin": low, "aria-valuemax": high }, draw("circle", { r: 22, class: "hold" }), knob);
+  const handle = draw("g", { class: "handle", tabindex: 0, role: "slider", "aria-valuemin": low, "aria-valuemax": high,
+    "aria-label": "the query; the arrow keys move it" }, draw("circle", { r: 22, class: "hold" }), knob);
   const ray = line(0, 0, 0, 0, "ray"), name = label(0, 0, "query", { class: "query start" });
   const shadows = keys.map(() => [line(0, 0, 0, 0, "shadow"), draw("circle", { r: 3, class: "key" })]);
+  const arrows = keys.flatMap(([a, b], j) => [
+    draw("path", { class: "arrow key", d: arrow(left, top, x(a), y(b)) }),
+    a > 0.3 ? label(x(a) + 7, y(b) + 4, tokens[j], { class: "key start" })
+      : label(x(a), y(b) - 9, tokens[j], { class: "key" }),
+  ]);
   const plane = picture(size, size, line(0, top, size, top, "axis"), line(left, 0, left, size, "axis"), ray,
-    ...shadows.flat(), ...keys.flatMap(([a, b], j) => [draw("path", { class: "arrow key", d: arrow(left, top, x(a), y(b)) }),
-      label(x(a) + (a > 0.3 ? 7 : 0), y(b) - (a > 0.3 ? -4 : 9), tokens[j], { class: "key" + (a > 0.3 ? " start" : "") })]),
-    hand, handle, name);
+    ...shadows.flat(), ...arrows, hand, handle, name);
   plane.removeAttribute("aria-hidden");
-  plane.setAttribute("class", "plane");
+  set(plane, { class: "plane", role: "group", "aria-label": "query and keys" });
 
   const side = 210, [u, v] = [(a) => 30 + 15 * a, (b) => 180 - 15 * b];
   const threads = values.map(() => line(0, 0, 0, 0, "thread")), output = draw("circle", { r: 7, class: "output" });
@@ -83,8 +84,8 @@ WIDGETS.plane = ({ tokens, queries, keys, values, width }) => {
     numbers.querySelectorAll("thead th")[1].textContent = `÷ ${written(divisor, 2)}`;
     set(output, { cx: u(found.output[0]), cy: v(found.output[1]) });
     out.textContent = `output (${list(found.output, 1)})`;
-    say(`The query (${list(query, 2)}) has the weights ` +
-      `${tokens.map((token, j) => `${token} ${written(found.weights[j], 3)}`).join(", ")}; the output is (${list(found.output, 1)}).`);
+    const shares = tokens.map((token, j) => `${token} ${written(found.weights[j], 3)}`).join(", ");
+    say(`The query (${list(query, 2)}) has the weights ${shares}; the output is (${list(found.output, 1)}).`);
   }
   const out = make("div", { class: "touch-note" });
   const move = (a, b) => {
@@ -117,7 +118,8 @@ WIDGETS.plane = ({ tokens, queries, keys, values, width }) => {
   const starts = tokens.map((token, i) => button(`query of ${token}`, () => move(...queries[i])));
   return [
     row(...starts),
-    make("div", { class: "touch" }, titled("query", "Query and keys", plane), titled("weight", "Dot products and weights", numbers),
+    make("div", { class: "touch" }, titled("query", "Query and keys", plane),
+      titled("weight", "Dot products and weights", numbers),
       titled("value", "Values and their mean, the output", triangle, out)),
     row(wide.element, divide.element), element,
   ];
@@ -149,16 +151,16 @@ WIDGETS.masks = ({ tokens, exponentials, presets }) => {
     say(`The query ${tokens[last]} may attend to ${seen.length ? seen.join(", ") : "nothing"}; ` +
       `its weights are ${list(shares[last], 3)}.`);
   }
-  const find = (cell) => cells.flatMap((line, i) => line.map((each, j) => [each, i, j])).find(([each]) => each === cell);
   function paint(cell, allowed) {
-    const [, i, j] = find(cell);
+    const i = cells.findIndex((line) => line.includes(cell)), j = cells[i].indexOf(cell);
     mask[i][j] = allowed ?? !mask[i][j];
     last = i;
     update();
     return mask[i][j];
   }
   function walk(event, i, j) {
-    const [down, right] = { ArrowLeft: [0, -1], ArrowRight: [0, 1], ArrowUp: [-1, 0], ArrowDown: [1, 0] }[event.key] ?? [];
+    const ways = { ArrowLeft: [0, -1], ArrowRight: [0, 1], ArrowUp: [-1, 0], ArrowDown: [1, 0] };
+    const [down, right] = ways[event.key] ?? [];
     const next = cells[i + down]?.[j + right];
     if (!next) return;
     event.preventDefault();
@@ -166,7 +168,7 @@ WIDGETS.masks = ({ tokens, exponentials, presets }) => {
     next.tabIndex = 0;
     next.focus();
   }
-  // A pointer that is held down paints on with what it did first; its click, which comes last, is that of the first cell.
+  // A pointer that is held down goes on with what it did first; its click comes last, and was done already.
   const under = ({ clientX, clientY }) => document.elementFromPoint(clientX, clientY)?.closest(".paint");
   grid.addEventListener("pointerdown", (event) => {
     if (!under(event)) return;
@@ -192,7 +194,7 @@ WIDGETS.masks = ({ tokens, exponentials, presets }) => {
   });
   take(names[names.length - 1]);
   return [row(...names.map((name) => button(name, () => take(name))), empty),
-    make("div", { class: "touch" }, grid, make("span", { class: "becomes", "aria-hidden": "true" }, "→"), weights.element),
+    make("div", { class: "touch" }, grid, make("span", { class: "becomes" }, "→"), weights.element),
     row(fill), element];
 };
 
@@ -213,7 +215,8 @@ WIDGETS.positions = ({ d_model, length, query, key }) => {
     drag(svg, (at) => {
       if (Math.hypot(at.x - 50, at.y - 50) > 50) return false;
       before = angle(at);
-      held = ["p", "q"].sort((a, b) => Math.abs(apart(before, place[a] * speed)) - Math.abs(apart(before, place[b] * speed)))[0];
+      const [p, q] = [place.p, place.q].map((position) => Math.abs(apart(before, position * speed)));
+      held = p < q ? "p" : "q"; // the nearer one
       exact = place[held];
       return true;
     }, (at) => {
@@ -240,7 +243,8 @@ WIDGETS.positions = ({ d_model, length, query, key }) => {
     const products = Array.from({ length: length + 1 }, (_, other) => dot(p, positionRow(other, d_model)));
     curve.setAttribute("points", products.map((product, other) => `${x(other)},${y(product)}`).join(" "));
     set(mark, { cx: x(place.q), cy: y(products[place.q]) });
-    note.textContent = `dot product of row ${place.p} with rows 0 to ${length}; dot: row ${place.q}, ${written(products[place.q], 2)}`;
+    note.textContent = `dot product of row ${place.p} with rows 0 to ${length}; ` +
+      `dot: row ${place.q}, ${written(products[place.q], 2)}`;
     say(`Position ${place.p} has the row ${list(p, 2)}. Its dot product with the row of position ${place.q}, ` +
       `${Math.abs(place.p - place.q)} away, is ${written(products[place.q], 2)}; ` +
       `with itself it is ${written(d_model / 2, 0)}.`);

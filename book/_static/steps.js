@@ -3,7 +3,7 @@
 (function () {
 "use strict";
 if (typeof window === "undefined") return;
-const { beamSearch, make, draw, picture, line, label, written, button, choice, slider, row, speaker, WIDGETS } =
+const { beamSearch, make, draw, picture, line, label, written, button, choice, slider, row, speaker, set, WIDGETS } =
   window.widgetKit;
 
 // --- A beam search as a tree ------------------------------------------------------------------------------------
@@ -30,27 +30,30 @@ WIDGETS.beam = ({ table: chances, max_length }) => {
     return columns;
   }
   function show() {
-    const columns = tree(), half = width < 400 ? 21 : 27, gap = (width - 2 * half - 6) / search.steps.length;
+    const columns = tree(), half = width < 400 ? 21 : 27, gap = (width - 2 * half - 16) / search.steps.length;
     const height = 38 * Math.max(5, ...columns.map((each) => each.length));
     const answer = at === search.steps.length ? search.answers[0].words : undefined, parts = [], place = new Map();
     columns.forEach((column, depth) => column.forEach((each, i) => {
-      const x = half + 3 + gap * depth, y = (height * (i + 0.5)) / column.length, name = each.words.join();
+      const x = half + 8 + gap * depth, y = (height * (i + 0.5)) / column.length, name = each.words.join();
       const from = place.get(each.words.slice(0, -1).join());
-      const style = `${each.fate}${answer && each.words.every((word, k) => word === answer[k]) ? " best" : ""}${depth === at ? " new" : ""}`;
+      const best = answer && each.words.every((word, k) => word === answer[k]);
+      const style = `${each.fate}${best ? " best" : ""}${depth === at ? " new" : ""}`;
       place.set(name, [x + half, y]);
       if (depth) {
-        const bend = (x - half - from[0]) / 2;
-        parts.unshift(draw("path", { class: `branch ${style}`, d: `M${from}c${bend} 0 ${bend} ${y - from[1]} ${2 * bend} ${y - from[1]}` }));
+        const bend = (x - half - from[0]) / 2, up = y - from[1];
+        const d = `M${from}c${bend} 0 ${bend} ${up} ${2 * bend} ${up}`;
+        parts.unshift(draw("path", { class: `branch ${style}`, d }));
       }
-      const box = (more) => draw("rect", { x: x - half - more, y: y - 14 - more, width: 2 * (half + more), height: 28 + 2 * more,
-        rx: 4, class: "node" });
+      const box = (more) => draw("rect", { x: x - half - more, y: y - 14 - more, width: 2 * (half + more),
+        height: 28 + 2 * more, rx: 4, class: "node" });
       parts.push(draw("g", { class: style }, ...(each.fate === "finished" ? [box(3.5)] : []), box(0),
         label(x, depth ? y - 1 : y + 4, depth ? each.words[depth - 1] : "start", { class: "token" }),
         ...(depth ? [label(x, y + 10, written(each.p, 3), { class: "small" })] : [])));
     }));
     const steps = columns.slice(1).map((column, i) => {
       const more = search.steps[i].candidates.length - column.length;
-      return label(half + 3 + gap * (i + 1), height + 14, `step ${i + 1}` + (more ? `: + ${more}` : ""), { class: "small" });
+      const text = `step ${i + 1}` + (more ? `, ${more} more` : "");
+      return label(half + 8 + gap * (i + 1), height + 14, text, { class: "small" });
     });
     stage.replaceChildren(picture(width, height + 20, ...parts, ...steps));
   }
@@ -106,13 +109,9 @@ WIDGETS.learning = ({ english, source, target, checkpoints }) => {
     const { step, loss, bleu, german: said, weights } = checkpoints[i];
     german.forEach((each, j) => { each.textContent = said[j]; });
     cells.forEach((line, a) => line.forEach((each, b) => { each.style.fillOpacity = weights[a][b] / 100; }));
-    for (const each of [mark, value, drop]) {
-      const names = { mark: ["cx", "cy"], value: ["x", "y"] }[each === mark ? "mark" : "value"];
-      if (each === drop) ["x1", "x2"].forEach((name) => drop.setAttribute(name, x(i)));
-      else each.setAttribute(names[0], each === mark ? x(i) : Math.max(40, Math.min(width - 40, x(i))));
-      if (each !== drop) each.setAttribute(names[1], y(loss) - (each === mark ? 0 : 14));
-    }
-    drop.setAttribute("y1", y(loss));
+    set(mark, { cx: x(i), cy: y(loss) });
+    set(drop, { x1: x(i), x2: x(i), y1: y(loss) });
+    set(value, { x: Math.max(40, Math.min(width - 40, x(i))), y: y(loss) - 14 });
     value.textContent = `loss ${written(loss, 2)}`;
     say(`Step ${step}: loss ${written(loss, 2)}, BLEU ${written(bleu, 1)}. ${said[0]}`);
     return `${step}: BLEU ${written(bleu, 1)}`;
@@ -130,11 +129,13 @@ WIDGETS.learning = ({ english, source, target, checkpoints }) => {
       if (Number(time.input.value) === n - 1) stop();
     }, 450);
   });
+  const part = (title, ...content) =>
+    make("div", { class: "touch-part" }, make("div", { class: "touch-title" }, title), ...content);
   time.input.addEventListener("pointerdown", () => clock && stop());
   time.move();
   return [row(time.element, ...(still ? [] : [play])),
-    make("div", { class: "touch" }, make("div", { class: "touch-part" }, make("div", { class: "touch-title" }, "Loss on new captions"), curve, captions),
-      make("div", { class: "touch-part" }, make("div", { class: "touch-title" }, "One head: where each word looks"), map)),
+    make("div", { class: "touch" }, part("Loss on new captions", curve, captions),
+      part("One head: where each word looks", map)),
     element];
 };
 })();

@@ -1,5 +1,5 @@
-// A term shows what the glossary says of it where one points at it, comes to it with the tab key, or taps on it. A click,
-// or a second tap, follows the link.
+// A term shows what the glossary says of it where one points at it, comes to it with the tab key, or taps on it.
+// A click, or a second tap, follows the link.
 document.addEventListener("DOMContentLoaded", () => {
   const data = document.getElementById("terms");
   if (!data) return;
@@ -21,7 +21,8 @@ document.addEventListener("DOMContentLoaded", () => {
     card.textContent = text;
     card.hidden = false;
     const place = link.getBoundingClientRect(), below = place.bottom + card.offsetHeight + 6 < innerHeight;
-    card.style.left = `${Math.max(8, Math.min(place.left, document.documentElement.clientWidth - card.offsetWidth - 8))}px`;
+    const right = document.documentElement.clientWidth - card.offsetWidth - 8;
+    card.style.left = `${Math.max(8, Math.min(place.left, right))}px`;
     card.style.top = `${below ? place.bottom + 2 : place.top - card.offsetHeight - 2}px`;
   }
   const soon = (act, ...given) => { clearTimeout(timer); timer = setTimeout(act, 250, ...given); };

@@ -22,7 +22,7 @@ function softmax(scores, mask = scores.map(() => true), filling) {
 // divided by `divisor`.
 function attend(query, keys, values, divisor, times = 1) {
   const products = keys.map((key) => times * dot(query, key)), scores = products.map((product) => product / divisor);
-  const weights = softmax(scores), output = values[0].map((_, c) => sum(values.map((value, j) => weights[j] * value[c])));
+  const weights = softmax(scores), output = values[0].map((_, c) => dot(weights, values.map((value) => value[c])));
   return { products, scores, weights, output };
 }
 
@@ -112,6 +112,10 @@ function draw(tag, attributes, ...children) {
   element.append(...children);
   return element;
 }
+
+const set = (element, attributes) => {
+  for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
+};
 
 const picture = (width, height, ...children) =>
   draw("svg", { viewBox: `0 0 ${width} ${height}`, width, height, "aria-hidden": "true" }, ...children);
@@ -295,8 +299,8 @@ function start() {
   }
 }
 
-const kit = { sum, dot, softmax, attend, positionRow, beamSearch, filtered, cost, make, draw, picture, line, label, written,
-  list, button, choice, slider, table, matrix, row, speaker, WIDGETS };
+const kit = { sum, dot, softmax, attend, positionRow, beamSearch, filtered, cost, make, draw, set, picture, line, label,
+  written, list, button, choice, slider, table, matrix, row, speaker, WIDGETS };
 if (typeof module === "object") module.exports = kit;
 else {
   window.widgetKit = kit; // for drag.js and steps.js
