@@ -1,4 +1,4 @@
-"""Train a small translator, stop at 25 steps, and keep what it says and where it looks there: learning.json.
+"""Train a small translator, stop at 21 steps, and keep what it says and where it looks there: learning.json.
 
 Kept as it made that file; no test runs it. With Multi30k, and with PYTHONPATH=.:experiments, as
 python records/learning.py
@@ -26,7 +26,7 @@ SENTENCES += ["A woman is looking at a small boat."]
 GERMAN = "Ein Mann spielt auf der Straße Gitarre."  # of the first; each head looks back from it
 LINKS = [0, 1, 2, 5, 6, 7, 4, 8]  # the English token of each German one, but the end
 STEPS = [0, 20, 40, 60, 80, 100, 130, 160, 200, 250, 300, 400, 500, 600, 700, 800]
-STEPS += range(1000, 2601, 200)
+STEPS += range(1000, 1801, 200)
 VOCABULARY, DROPOUT, SCORED, SEED = 4000, 0.1, 200, 0
 
 
