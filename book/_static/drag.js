@@ -58,8 +58,9 @@ WIDGETS.plane = ({ tokens, queries, keys, values, width }) => {
     ...values.flatMap(([a, b], j) => [draw("circle", { cx: u(a), cy: v(b), r: 5, class: "value" }),
       label(u(a), v(b) + (b > 0 ? -11 : 20), tokens[j], { class: "value" })]), output);
 
-  const cells = tokens.map(() => ["", "", "", make("span", { class: "long-bar" })]);
-  const numbers = table("", tokens, ["dot product", "÷", "weight", ""], (i) => cells[i]);
+  const bars = tokens.map(() => make("span", { class: "long-bar" })), shares = tokens.map(() => make("span"));
+  const numbers = table("", tokens, ["dot product", "÷", "weight"],
+    (i) => ["", "", make("div", { class: "with-bar" }, shares[i], bars[i])]);
   const rows = [...numbers.querySelectorAll("tbody tr")].map((each) => [...each.querySelectorAll("td")]);
   numbers.querySelector("caption").remove();
 
@@ -72,20 +73,20 @@ WIDGETS.plane = ({ tokens, queries, keys, values, width }) => {
     set(ray, { x1: x(-far * a), y1: y(-far * b), x2: x(far * a), y2: y(far * b) });
     set(name, { x: x(a) + 12, y: y(b) + 22 });
     keys.forEach((key, j) => {
-      const foot = query.map((part) => part * dot(query, key) / square), [drop, dot_] = shadows[j];
+      const foot = query.map((part) => part * dot(query, key) / square), [drop, end] = shadows[j];
       set(drop, { x1: x(key[0]), y1: y(key[1]), x2: x(foot[0]), y2: y(foot[1]) });
-      set(dot_, { cx: x(foot[0]), cy: y(foot[1]) });
+      set(end, { cx: x(foot[0]), cy: y(foot[1]) });
       set(threads[j], { x1: u(values[j][0]), y1: v(values[j][1]), x2: u(found.output[0]), y2: v(found.output[1]) });
       threads[j].style.strokeWidth = 12 * found.weights[j];
       [found.products, found.scores].forEach((each, i) => { rows[j][i].textContent = written(each[j], 2); });
-      rows[j][2].textContent = written(found.weights[j], 3);
-      cells[j][3].style.setProperty("--size", found.weights[j]);
+      shares[j].textContent = written(found.weights[j], 3);
+      bars[j].style.setProperty("--size", found.weights[j]);
     });
     numbers.querySelectorAll("thead th")[1].textContent = `÷ ${written(divisor, 2)}`;
     set(output, { cx: u(found.output[0]), cy: v(found.output[1]) });
     out.textContent = `output (${list(found.output, 1)})`;
-    const shares = tokens.map((token, j) => `${token} ${written(found.weights[j], 3)}`).join(", ");
-    say(`The query (${list(query, 2)}) has the weights ${shares}; the output is (${list(found.output, 1)}).`);
+    const said = tokens.map((token, j) => `${token} ${written(found.weights[j], 3)}`).join(", ");
+    say(`The query (${list(query, 2)}) has the weights ${said}; the output is (${list(found.output, 1)}).`);
   }
   const out = make("div", { class: "touch-note" });
   const move = (a, b) => {
