@@ -134,8 +134,8 @@ WIDGETS.masks = ({ tokens, exponentials, presets }) => {
   };
   const names = Object.keys(presets), n = tokens.length, { element, say } = speaker();
   let mask = [], last = n - 1, filling, brush, painted;
-  const cells = tokens.map((query, i) => tokens.map((key, j) => make("button", { type: "button", class: "paint",
-    "aria-label": `query ${query}, key ${key}`, tabindex: i || j ? -1 : 0, keydown: (event) => walk(event, i, j) })));
+  const cells = tokens.map((_, i) => tokens.map((__, j) => make("button", { type: "button", class: "paint",
+    tabindex: i || j ? -1 : 0, keydown: (event) => walk(event, i, j) })));
   const grid = table("exp(score)", tokens, tokens, (i) => cells[i]);
   const weights = matrix("weights", tokens, tokens, n, "weight", 3);
   weights.element.classList.add("glasses");
@@ -144,7 +144,8 @@ WIDGETS.masks = ({ tokens, exponentials, presets }) => {
     const shares = exponentials.map((line, i) => softmax(line.map(Math.log), mask[i], filling));
     cells.forEach((line, i) => line.forEach((cell, j) => {
       cell.textContent = mask[i][j] ? written(exponentials[i][j], 0) : "×";
-      cell.setAttribute("aria-pressed", mask[i][j]);
+      const name = `query ${tokens[i]}, key ${tokens[j]}: ${cell.textContent}`;
+      set(cell, { "aria-pressed": mask[i][j], "aria-label": name });
       weights.cells[i][j].style.setProperty("--size", shares[i][j] || 0);
       weights.cells[i][j].textContent = written(shares[i][j], 2);
     }));
