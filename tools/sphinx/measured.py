@@ -89,13 +89,13 @@ def numbers() -> dict[str, str]:
     zoo = glued(ROOT / "book" / "12d_adapters.ipynb")
     counted = {"mistakes": str(len(mistakes)), "pages_in_depth": str(len(in_depth))}
     counted |= {f"zoo_{name}": str(zoo[f"12d-zoo-{name}"]) for name in ("built", "true")}
-    learning = {"learning": widget(ROOT / "book" / "09_training.ipynb", "learning")}
-    return scores(record, analysis) | {"bleu_half": half} | learning | times() | counted
+    return scores(record, analysis) | {"bleu_half": half} | times() | counted
 
 
 def substitute(app: Sphinx, config: Config) -> None:
-    """Hand them to MyST."""
-    config.myst_substitutions = {**config.myst_substitutions, **numbers()}
+    """Hand them to MyST, and a widget of chapter 9 for the front page."""
+    learning = widget(ROOT / "book" / "09_training.ipynb", "learning")
+    config.myst_substitutions = {**config.myst_substitutions, **numbers(), "learning": learning}
 
 
 def setup(app: Sphinx) -> dict[str, bool]:
