@@ -272,6 +272,24 @@ def test_what_can_be_seen_does_something_when_it_is_clicked(tab, page, viewport)
     assert opened.locator(".secondary-toggle").count() == opened.locator("#pst-secondary-sidebar").count()
 
 
+def test_a_term_shows_its_definition(tab):
+    """Under the pointer, at the keyboard's place, and at a finger's first touch; Escape takes it away."""
+    page = tab.open(contents("attention")[0], LAPTOP)
+    link, card = page.locator("article a[href*='glossary.html#term-attention']").first, page.locator("#term-card")
+    glossary = " ".join((ROOT / "book" / "glossary.md").read_text(encoding="utf-8").split())
+    for show in (link.hover, link.focus):
+        show()
+        card.wait_for()
+        assert f"attention {card.text_content()} (" in glossary
+        assert link.get_attribute("aria-describedby") == "term-card"
+        page.keyboard.press("Escape")
+        assert card.is_hidden()
+    link.evaluate("link => link.dispatchEvent(new PointerEvent('pointerdown', {pointerType: 'touch'}))")
+    link.evaluate("link => link.click()")
+    assert card.is_visible()
+    assert page.url.endswith("02_attention.html")
+
+
 BLOCKS = """() => {
   const found = [], article = document.querySelector("article, main").getBoundingClientRect();
   for (const picture of document.querySelectorAll("article img, article svg.drawing")) {

@@ -1,6 +1,7 @@
 """What the book's widgets compute, in JavaScript, is what the library computes; and they answer to the keyboard."""
 
 import json
+import math
 import re
 import subprocess
 
@@ -17,6 +18,7 @@ from transformer_lib.positions import sinusoidal_table
 from transformer_lib.teaching import WORDS, TableModel
 
 STATIC = ROOT / "book" / "_static"
+SCRIPTS = ("widgets.js", "drag.js", "steps.js")
 
 
 def ask(name, *calls):
@@ -32,16 +34,13 @@ def close(found, expected, atol=1e-12):
     return torch.allclose(torch.tensor(found, dtype=torch.float64), expected.double(), rtol=1e-12, atol=atol)
 
 
-@pytest.mark.parametrize("divisor", [0.25, 2.0])
-def test_attention_by_hand(divisor):
+def test_one_query_attends():
     generator = torch.Generator().manual_seed(0)
-    shapes = {"X": (3, 2), "W_Q": (2, 4), "W_K": (2, 4), "W_V": (2, 5)}
-    given = {name: torch.randn(shape, generator=generator, dtype=torch.float64) for name, shape in shapes.items()}
-    (found,) = ask("attention", [{name: matrix.tolist() for name, matrix in given.items()}, divisor])
-    query, key, value = (given["X"] @ given[name] for name in ("W_Q", "W_K", "W_V"))
-    output, weights = scaled_dot_product_attention(query * 2 / divisor, key, value)  # which divides by √4
-    for name, expected in (("Q", query), ("K", key), ("V", value), ("weights", weights), ("output", output)):
-        assert close(found[name], expected), name
+    query, keys, values = (torch.randn(*shape, generator=generator).double() for shape in ((1, 4), (3, 4), (3, 2)))
+    (found,) = ask("attend", [query[0].tolist(), keys.tolist(), values.tolist(), 8.0, 3.0])
+    output, weights = scaled_dot_product_attention(3 * query * 2 / 8, keys, values)  # which divides by √4
+    for name, expected in (("products", 3 * query @ keys.T), ("weights", weights), ("output", output)):
+        assert close(found[name], expected[0]), name
 
 
 def test_masked_weights():
@@ -130,18 +129,58 @@ def box(name):
     raise LookupError(f"no chapter has a widget {name}")
 
 
-@pytest.mark.parametrize("name", ["attention", "masks", "positions", "beam", "sampling", "gallery", "cost"])
-def test_a_widget_takes_the_place_of_its_table_and_answers_to_the_keyboard(browser, name, tmp_path):
-    """In a bare page, 360 pixels wide."""
-    styles, script = ((STATIC / file).read_text(encoding="utf-8") for file in ("widgets.css", "widgets.js"))
-    page = f"<!doctype html><meta charset=utf-8><style>{styles}</style>{box(name)}<script>{script}</script>"
-    (tmp_path / "page.html").write_text(page, encoding="utf-8")
-    errors, tab = [], browser.new_page(viewport={"width": 360, "height": 800})
-    tab.set_default_timeout(0)  # a busy machine takes its time
-    tab.on("pageerror", lambda error: errors.append(error))
-    tab.goto((tmp_path / "page.html").as_uri())
-    before = tab.get_by_role("status").inner_text()
+@pytest.fixture
+def opened(browser, tmp_path):
+    """Opens a widget in a bare page, 360 pixels wide: the tab, and what its cell gave it."""
+    errors, tabs = [], []
+
+    def open_widget(name):
+        read = [(STATIC / file).read_text(encoding="utf-8") for file in ("widgets.css", "touch.css", *SCRIPTS)]
+        styles, scripts = "".join(read[:2]), "".join(f"<script>{text}</script>" for text in read[2:])
+        page = f"<!doctype html><meta charset=utf-8><style>{styles}</style>{box(name)}{scripts}"
+        (tmp_path / "page.html").write_text(page, encoding="utf-8")
+        tabs.append(browser.new_page(viewport={"width": 360, "height": 1200}, reduced_motion="reduce"))
+        tabs[0].set_default_timeout(120_000)  # a busy machine takes its time; a dead button does not take for ever
+        tabs[0].on("pageerror", lambda error: errors.append(error))
+        tabs[0].goto((tmp_path / "page.html").as_uri())
+        return tabs[0], json.loads(tabs[0].locator("script[type]").text_content())
+
+    yield open_widget
     assert errors == []
+    tabs[0].close()
+
+
+def said(tab, words):
+    """The spoken sentence, once it has these words."""
+    tab.wait_for_function("words => document.querySelector('[role=status]').innerText.includes(words)", arg=words)
+    return tab.get_by_role("status").inner_text()
+
+
+def numbers(text):
+    """Those of a text, in their order; the page writes a minus sign for a hyphen."""
+    found = re.findall(r"-?\d+(?:\.\d+)?", text.replace("−", "-"))
+    return torch.tensor([float(number) for number in found], dtype=torch.float64)
+
+
+def hold_and_move(tab, element, *ways):
+    """Press in the middle of an element, or `ways[0]` pixels from it, and move the pointer from there."""
+    place = element.bounding_box()
+    x, y = place["x"] + place["width"] / 2, place["y"] + place["height"] / 2
+    for number, (right, down) in enumerate(ways):
+        x, y = x + right, y + down
+        tab.mouse.move(x, y, steps=8)
+        if not number:
+            tab.mouse.down()
+    tab.mouse.up()
+
+
+WIDGETS = ["plane", "masks", "positions", "beam", "learning", "sampling", "gallery", "cost"]
+
+
+@pytest.mark.parametrize("name", WIDGETS)
+def test_a_widget_takes_the_place_of_its_table_and_answers_to_the_keyboard(opened, name):
+    tab, _ = opened(name)
+    before = tab.get_by_role("status").inner_text()
     assert before
     assert tab.locator(".widget-still").count() == 0
     assert tab.evaluate("document.documentElement.scrollWidth") == 360
@@ -149,7 +188,84 @@ def test_a_widget_takes_the_place_of_its_table_and_answers_to_the_keyboard(brows
     kind = tab.evaluate("document.activeElement.type")
     tab.keyboard.press({"number": "7", "button": "Enter"}.get(kind, "End"))  # a slider or a choice goes to its end
     tab.wait_for_function("before => document.querySelector('[role=status]').innerText !== before", arg=before)
-    assert errors == []
+
+
+def test_a_query_is_dragged_and_a_wide_one_saturates(opened):
+    tab, given = opened("plane")
+    keys, values = (torch.tensor(given[name], dtype=torch.float64) for name in ("keys", "values"))
+    hold_and_move(tab, tab.locator(".knob"), (0, 0), (-60, 90))
+    tab.keyboard.press("ArrowLeft")
+    x, y = (before + moved for before, moved in zip(given["queries"][2], (-60 / 54 - 0.1, -90 / 54)))
+    query = torch.tensor([[x, y]], dtype=torch.float64)
+    for width in (4, 256):
+        output, weights = scaled_dot_product_attention(query * 2**0.5 * (width / 4) ** 0.5 / 2, keys, values)
+        sentence = said(tab, f"must {weights[0, 1]:.3f}")
+        assert (numbers(sentence) - torch.cat([query[0], weights[0], output[0]])).abs().max() < 0.06, sentence
+        tab.get_by_label("width d_k").fill("8")
+    tab.get_by_label("divided by").fill("4")
+    said(tab, f"must {scaled_dot_product_attention(query * 2**0.5 / 2, keys, values)[1][0, 1]:.3f}")
+
+
+def test_a_mask_is_painted(opened):
+    tab, given = opened("masks")
+    hold_and_move(tab, tab.get_by_label("query Ein, key <bos>"), (0, 0), (0, 42), (48, 0))
+    allowed = torch.tensor(given["presets"]["both"])
+    allowed[1, 0] = allowed[2, 0] = allowed[2, 1] = False
+    painted = tab.locator(".paint").evaluate_all("all => all.map(cell => cell.ariaPressed === 'true')")
+    assert torch.tensor(painted).view(4, 4).equal(allowed)
+    scores = 2 * torch.tensor(given["exponentials"], dtype=torch.float64).log()
+    _, expected = scaled_dot_product_attention(scores, torch.eye(4).double(), torch.eye(4).double(), allowed)
+    shown = numbers(" ".join(tab.locator(".glasses tbody td").all_inner_texts()))
+    assert (shown.view(4, 4) - expected).abs().max() < 0.0051
+    tab.keyboard.press("ArrowRight")
+    tab.keyboard.press("Enter")
+    said(tab, "may attend to nothing")
+
+
+def test_a_clock_is_turned(opened):
+    """The second hand of the second clock, by a quarter: a quarter of 2π, at a speed of 0.1."""
+    tab, given = opened("positions")
+    clock = tab.locator("svg.clock").nth(1)
+    radius = clock.bounding_box()["width"] * 0.4
+    angle, middle = given["key"] * 0.1, clock.bounding_box()["height"] / 2 - clock.bounding_box()["width"] / 2
+    x, y = radius * math.sin(angle), -radius * math.cos(angle)
+    hold_and_move(tab, clock, (x, y - middle), (-y - x, x - y))
+    q = round(given["key"] + math.pi / 2 / 0.1)
+    table = sinusoidal_table(101, given["d_model"]).double()
+    sentence = said(tab, f"position {q},")
+    assert (numbers(sentence)[-2] - table[given["query"]] @ table[q]).abs() < 0.0051
+    adds = numbers(" ".join(clock.locator("text").all_text_contents()))
+    assert abs(adds[-1] - math.cos((q - given["query"]) * 0.1)) < 0.0051
+
+
+def test_a_search_grows_as_a_tree(opened):
+    tab, given = opened("beam")
+    options = {"bos_id": 1, "eos_id": 2, "beam_size": 2, "length_penalty": 1.0, "max_length": given["max_length"]}
+    ((best, *_),) = beam_search(TableModel(given["table"]), torch.tensor([[3]]), **options)
+    for step in range(1, len(best.tokens) + 2):
+        tab.get_by_role("button", name="next step").click()
+        said(tab, f"Step {step}:")
+    assert tab.get_by_role("button", name="next step").is_disabled()
+    words = [*(WORDS[token] for token in best.tokens), "end"]
+    drawn = tab.locator("g.best").evaluate_all("all => all.map(node => node.querySelectorAll('text')[0].textContent)")
+    assert sorted(drawn) == sorted(["start", *words])
+    assert f"{' '.join(words)}, with the score {best.score:.3f}.".replace("-", "−") in said(tab, "over")
+    tab.get_by_role("button", name="step back").click()
+    said(tab, f"Step {len(best.tokens)}:")
+    assert tab.locator("g.best").count() == 0
+
+
+def test_a_training_is_watched(opened):
+    tab, _ = opened("learning")
+    record = json.loads((ROOT / "records" / "learning.json").read_text(encoding="utf-8"))
+    for number in (0, 9, 20):
+        row = record["checkpoints"][number]
+        tab.get_by_label("training step").fill(str(number))
+        sentence = said(tab, f"Step {row['step']}:")
+        assert (numbers(sentence)[:3] - torch.tensor([row["step"], row["loss"], row["bleu"]])).abs().max() < 0.0051
+        assert tab.locator(".captions dd").all_inner_texts() == row["german"]
+        shade = tab.locator("rect.weight").evaluate_all("all => all.map(cell => Number(cell.style.fillOpacity))")
+        assert shade == [weight for line in row["weights"] for weight in line]
 
 
 def test_the_roles_have_the_colours_of_the_figures():

@@ -7,8 +7,6 @@
 
 const sum = (numbers) => numbers.reduce((total, number) => total + number, 0);
 const dot = (a, b) => sum(a.map((x, i) => x * b[i]));
-const columns = (matrix) => matrix[0].map((_, j) => matrix.map((row) => row[j]));
-const multiply = (a, b) => a.map((row) => columns(b).map((column) => dot(row, column)));
 
 // The weights of one query: a softmax in which `filling` stands for each score that the mask forbids. Without a
 // filling, a query that may attend to nothing has zeros.
@@ -20,12 +18,12 @@ function softmax(scores, mask = scores.map(() => true), filling) {
   return exponentials.map((x) => x / sum(exponentials));
 }
 
-// Queries, keys, values, scores, weights and output of the tokens X, with scores divided by `divisor`.
-function attention({ X, W_Q, W_K, W_V }, divisor) {
-  const [Q, K, V] = [W_Q, W_K, W_V].map((W) => multiply(X, W));
-  const scores = multiply(Q, columns(K)).map((row) => row.map((score) => score / divisor));
-  const weights = scores.map((row) => softmax(row));
-  return { Q, K, V, scores, weights, output: multiply(weights, V) };
+// Dot products, scores, weights and output of one query; the products are `times` as large as those of the vectors, and
+// divided by `divisor`.
+function attend(query, keys, values, divisor, times = 1) {
+  const products = keys.map((key) => times * dot(query, key)), scores = products.map((product) => product / divisor);
+  const weights = softmax(scores), output = values[0].map((_, c) => dot(weights, values.map((value) => value[c])));
+  return { products, scores, weights, output };
 }
 
 // The row of a position in the sinusoidal table: sine and cosine of each clock's angle.
@@ -115,8 +113,13 @@ function draw(tag, attributes, ...children) {
   return element;
 }
 
+const set = (element, attributes) => {
+  for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
+};
+
 const picture = (width, height, ...children) =>
   draw("svg", { viewBox: `0 0 ${width} ${height}`, width, height, "aria-hidden": "true" }, ...children);
+const label = (x, y, text, attributes) => draw("text", { x, y, ...attributes }, text);
 const line = (x1, y1, x2, y2, style) => draw("line", { x1, y1, x2, y2, class: style });
 
 const written = (number, digits) => number.toFixed(digits).replace(/^-(?=[0.]*$)/, "").replace("-", "−");
@@ -197,176 +200,6 @@ function speaker() {
 // --- The widgets: each gets the page's numbers, and returns what stands in its box ------------------------------
 
 const WIDGETS = {};
-
-WIDGETS.attention = (given) => {
-  const { tokens, features } = given, d_k = given.W_Q[0].length, d_v = given.W_V[0].length;
-  const inputs = {
-    X: editable("tokens X", tokens, features, given.X, "", () => update()),
-    W_Q: editable("W_Q", features, null, given.W_Q, "query", () => update()),
-    W_K: editable("W_K", features, null, given.W_K, "key", () => update()),
-    W_V: editable("W_V", features, null, given.W_V, "value", () => update()),
-  };
-  const shown = {
-    Q: matrix("queries", tokens, null, d_k, "query", 1),
-    K: matrix("keys", tokens, null, d_k, "key", 1),
-    V: matrix("values", tokens, null, d_v, "value", 1),
-    scores: matrix("scores", tokens, tokens, tokens.length, "", 2),
-    weights: matrix("weights", tokens, tokens, tokens.length, "weight", 3),
-    output: matrix("output", tokens, null, d_v, "", 1),
-  };
-  const { element, say } = speaker();
-  let query = 0, divisor = given.divisor;
-  const range = { min: 0.25, max: 8, step: 0.25, value: divisor };
-  const scale = slider("scores are dot products divided by", range, (value) => {
-    divisor = value;
-    update();
-    return written(value, 2) + (value ** 2 === d_k ? " = √d_k" : "");
-  });
-  function update() {
-    const read = Object.fromEntries(Object.entries(inputs).map(([name, input]) => [name, input.read()]));
-    if (!Object.values(read).every(Boolean)) return say("Each number must lie between −99 and 99.");
-    const result = attention(read, divisor);
-    for (const name in shown) {
-      shown[name].show(result[name]);
-      shown[name].cells.forEach(([first], i) =>
-        first.parentElement.classList.toggle("chosen", i === query && !"KV".includes(name)));
-    }
-    say(`The query of “${tokens[query]}” has the scores ${list(result.scores[query], 2)}, ` +
-      `the weights ${list(result.weights[query], 3)}, and the output ${list(result.output[query], 1)}.`);
-  }
-  const reset = button("Back to the page's numbers", () => {
-    for (const input of Object.values(inputs)) input.reset();
-    scale.input.value = given.divisor;
-    scale.move();
-  });
-  const chosen = choice("read out the query of", tokens, (i) => { query = i; update(); });
-  scale.move();
-  return [
-    row(...Object.values(inputs).map((input) => input.element)),
-    row(scale.element, chosen, reset),
-    element,
-    row(...Object.values(shown).map((matrix) => matrix.element)),
-  ];
-};
-
-WIDGETS.masks = ({ tokens, exponentials, presets }) => {
-  const fillings = {
-    "left out, as in this book": undefined, "replaced by −∞": -Infinity, "replaced by −1,000,000,000": -1e9,
-  };
-  const names = Object.keys(presets), n = tokens.length;
-  const { element, say } = speaker();
-  let mask = [], last = n - 1, filling;
-  const cells = tokens.map((query, i) => tokens.map((key, j) => button("", () => {
-    mask[i][j] = !mask[i][j];
-    last = i;
-    update();
-  }, { class: "widget-cell", "aria-label": `query ${query}, key ${key}` })));
-  const left = matrix("exponentials of the scores", tokens, tokens, n, "", 0);
-  const weights = matrix("weights", tokens, tokens, n, "weight", 3);
-  function update() {
-    const shares = exponentials.map((row, i) => softmax(row.map(Math.log), mask[i], filling));
-    cells.forEach((row, i) => row.forEach((cell, j) => {
-      cell.textContent = mask[i][j] ? "✓" : "✗";
-      cell.setAttribute("aria-pressed", mask[i][j]);
-    }));
-    weights.show(shares);
-    const seen = tokens.filter((_, j) => mask[last][j]);
-    say(`The query ${tokens[last]} may attend to ${seen.length ? seen.join(", ") : "nothing"}; ` +
-      `its weights are ${list(shares[last], 3)}.`);
-  }
-  const take = (name) => { mask = presets[name].map((row) => [...row]); last = n - 1; update(); };
-  const buttons = names.map((name) => button(name, () => take(name)));
-  const empty = button("forbid the last row", () => { mask[n - 1].fill(false); last = n - 1; update(); });
-  const fill = choice("forbidden scores are", Object.keys(fillings), (i) => {
-    filling = Object.values(fillings)[i];
-    update();
-  });
-  take(names[names.length - 1]);
-  left.show(exponentials);
-  return [
-    row(...buttons, empty), row(fill),
-    row(left.element, table("mask: queries down, keys across", tokens, tokens, (i) => cells[i]), weights.element),
-    element,
-  ];
-};
-
-WIDGETS.positions = ({ d_model, length, query, key }) => {
-  const clocks = Array.from({ length: d_model / 2 }, (_, i) => i), place = { p: query, q: key };
-  const { element, say } = speaker();
-  const hands = clocks.map(() => ({ p: line(50, 50, 50, 50, "hand"), q: line(50, 50, 50, 50, "hand dashed") }));
-  const rim = () => draw("circle", { cx: 50, cy: 50, r: 46, class: "thin" });
-  const face = (i) => picture(100, 116, rim(), hands[i].q, hands[i].p,
-    draw("text", { x: 50, y: 112 }, `speed ${10000 ** (-2 * i / d_model)}`));
-  const rows = matrix("The hands of p and q, and what each clock adds to the dot product",
-    clocks.map((i) => `clock ${i}`), ["sin p", "cos p", "sin q", "cos q", "adds"], 5, "", 2);
-  const curve = draw("polyline", { class: "curve" }), mark = draw("circle", { r: 5 });
-  const [x, y] = [(q) => 10 + 3 * q, (product) => 98 - 22 * product];
-  const plot = make("div", { class: "widget-plot" },
-    picture(20 + 3 * length, 120, line(10, 98, 10 + 3 * length, 98, "thin"), curve, mark),
-    make("div", {}, `dot product with positions q = 0 to ${length} (line: 0, dot: q)`));
-  function update() {
-    const [p, q] = [place.p, place.q].map((position) => positionRow(position, d_model));
-    rows.show(clocks.map((i) => {
-      const [a, b] = [p, q].map((numbers) => numbers.slice(2 * i, 2 * i + 2));
-      return [...a, ...b, dot(a, b)];
-    }));
-    for (const [name, numbers] of [["p", p], ["q", q]])
-      clocks.forEach((i) => {
-        hands[i][name].setAttribute("x2", 50 + 44 * numbers[2 * i]);
-        hands[i][name].setAttribute("y2", 50 - 44 * numbers[2 * i + 1]);
-      });
-    const products = Array.from({ length: length + 1 }, (_, other) => dot(p, positionRow(other, d_model)));
-    curve.setAttribute("points", products.map((product, other) => `${x(other)},${y(product)}`).join(" "));
-    mark.setAttribute("cx", x(place.q));
-    mark.setAttribute("cy", y(products[place.q]));
-    say(`Position ${place.p} has the row ${list(p, 2)}. Its dot product with the row of position ${place.q}, ` +
-      `${Math.abs(place.p - place.q)} away, is ${written(products[place.q], 2)}; ` +
-      `with itself it is ${written(d_model / 2, 0)}.`);
-  }
-  const range = (name) => ({ min: 0, max: length, step: 1, value: place[name] });
-  const sliders = ["p", "q"].map((name) => slider(`position ${name}`, range(name), (value) => {
-    place[name] = value;
-    update();
-    return `${value} (${name === "p" ? "solid" : "dashed"} hands)`;
-  }));
-  for (const { move } of sliders) move();
-  return [row(...sliders.map((each) => each.element)), row(...clocks.map(face)), row(rows.element, plot), element];
-};
-
-WIDGETS.beam = ({ table: chances, max_length }) => {
-  const alphas = [0, 0.5, 1], { element, say } = speaker(), shown = make("div", { class: "widget-row widget-steps" });
-  let size = 2, alpha = 1, search, at;
-  const next = button("next step", () => { at += 1; step(); }), restart = button("start again", () => again());
-  const again = () => {
-    search = beamSearch(chances, size, alpha, max_length);
-    at = 0;
-    shown.replaceChildren();
-    next.disabled = false;
-    say(`The search has ${size} ${size === 1 ? "slot" : "slots"}, and begins with nothing written.`);
-  };
-  function step() {
-    const { candidates, best, reach } = search.steps[at - 1];
-    const kept = candidates.filter((each) => each.fate !== "dropped"), rows = candidates.slice(0, kept.length + 3);
-    const list = table(`step ${at}`, rows.map((each) => each.words.join(" ")), ["probability", "outcome"],
-      (i) => [written(rows[i].p, 4), rows[i].fate]);
-    list.querySelectorAll("tbody tr").forEach((line, i) => line.classList.toggle("chosen", i < kept.length));
-    const more = candidates.length - rows.length;
-    shown.append(make("div", {}, list, ...(more > 0 ? [`and ${more} more dropped`] : [])));
-    const over = at === search.steps.length, answer = search.answers[0];
-    next.disabled = over;
-    if (over) restart.focus(); // a button that can no longer be pressed loses the keyboard's place
-    const fates = kept.map((each) => `${each.words.join(" ")} ${each.fate === "live" ? "stays live" : "is finished"}`);
-    say(`Step ${at}: ${fates.join(", ")}. ` +
-      (best > -Infinity ? `The best finished score is ${written(best, 3)}` : "Nothing has finished") +
-      (reach > -Infinity ? `; the best live one can still reach ${written(reach, 3)}. ` : "; nothing is live. ") +
-      (over ? `The search is over. The answer is ${answer.words.join(" ")}, with the score ${written(answer.score, 3)}.`
-        : "The search goes on."));
-  }
-  const width = choice("slots", ["1 (greedy)", "2", "3", "4"], (i) => { size = i + 1; again(); }, 1);
-  const penalty = choice("length penalty α", alphas.map(String), (i) => { alpha = alphas[i]; again(); }, 2);
-  again();
-  return [row(width, penalty, next, restart), element, shown];
-};
 
 WIDGETS.sampling = ({ words, p }) => {
   const { element, say } = speaker(), n = words.length, setting = { temperature: 1, k: n, share: 1 };
@@ -466,7 +299,11 @@ function start() {
   }
 }
 
-if (typeof module === "object") module.exports = { softmax, attention, positionRow, beamSearch, filtered, cost };
-else if (document.readyState === "loading") document.addEventListener("DOMContentLoaded", start);
-else start();
+const kit = { sum, dot, softmax, attend, positionRow, beamSearch, filtered, cost, make, draw, set, picture, line, label,
+  written, list, button, choice, slider, table, matrix, row, speaker, WIDGETS };
+if (typeof module === "object") module.exports = kit;
+else {
+  window.widgetKit = kit; // for drag.js and steps.js
+  document.addEventListener("DOMContentLoaded", start);
+}
 })();
