@@ -15,7 +15,7 @@ from side_by_side import interleaved
 
 from transformer_lib.data import load_multi30k
 from transformer_lib.engine import load
-from transformer_lib.translation import evaluate_bleu
+from transformer_lib.scores import evaluate_bleu
 
 TRAINED = Path(__file__).parent.parent / "records" / "multi30k-en-de"
 SENTENCES = 1000

@@ -20,8 +20,9 @@ from torch import Tensor
 
 from transformer_lib.data import encode_pairs, token_batches
 from transformer_lib.model import Transformer
+from transformer_lib.scores import evaluate_bleu, papers_form
 from transformer_lib.training.loss import Pairs, validation_loss
-from transformer_lib.translation import Translator, evaluate_bleu, papers_form
+from transformer_lib.translation import Translator
 
 TEST = SPLITS[0]
 EDGES = [0, 1, 10, 100, 1000]  # lower bounds of the bins of word frequency

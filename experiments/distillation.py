@@ -15,9 +15,9 @@ from record import DECODING, SPLITS, corpus, environment, load, save_record, sco
 
 from transformer_lib.files import atomic_write
 from transformer_lib.model import Transformer
-from transformer_lib.serialization import load_weights
 from transformer_lib.translation import Translator
 from transformer_lib.variants.ensemble import ensemble_of
+from transformer_lib.weights import load_weights
 
 
 def teacher(record: Path, models: Sequence[Path]) -> Translator:

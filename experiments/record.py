@@ -28,8 +28,9 @@ from transformer_lib.cost import count_parameters
 from transformer_lib.data import ParallelCorpus, load_multi30k
 from transformer_lib.files import InputError, atomic_write
 from transformer_lib.model import Transformer
-from transformer_lib.serialization import save_weights
-from transformer_lib.translation import Translator, evaluate_bleu, papers_form
+from transformer_lib.scores import evaluate_bleu, papers_form
+from transformer_lib.translation import Translator
+from transformer_lib.weights import save_weights
 
 SPLITS = ("test_2016_flickr", "val")
 FURTHER = ("test_2017_flickr", "test_2017_mscoco")  # test sets of other photographs, not in every copy of the data

@@ -20,8 +20,8 @@ import torch
 from torch import Tensor, nn
 
 from transformer_lib.checks import Report, check_transformer
-from transformer_lib.checks.model_under_test import Adapted, Factory, hugging_face, sequence_first
 from transformer_lib.checks.report import NotApplicable
+from transformer_lib.checks.subject import Adapted, Factory, hugging_face, sequence_first
 
 RECORD = Path(__file__).resolve().parent.parent / "records" / "well_known.json"
 WIDTH, HEADS, INNER, LAYERS, LONGEST = 32, 4, 64, 2, 512

@@ -16,10 +16,11 @@ from transformer_lib.data import Tokenizer, encode_pairs, load_multi30k, token_b
 from transformer_lib.files import atomic_write
 from transformer_lib.model import Transformer, TransformerConfig
 from transformer_lib.recipes import PRESETS
+from transformer_lib.scores import evaluate_bleu
 from transformer_lib.training.config import TrainingConfig, adamw
 from transformer_lib.training.loss import real_targets, validation_loss
 from transformer_lib.training.train_step import LossModule, train_step
-from transformer_lib.translation import Translator, evaluate_bleu
+from transformer_lib.translation import Translator
 
 SENTENCES = ["A man plays the guitar on the street.", "Two dogs run on the beach."]
 SENTENCES += ["A woman is looking at a small boat."]

@@ -20,7 +20,7 @@ from live import ROOT, RUN, SCRIPT, ask, rounded_translator, write
 
 from transformer_lib.data import load_multi30k
 from transformer_lib.files import atomic_write
-from transformer_lib.translation import evaluate_bleu
+from transformer_lib.scores import evaluate_bleu
 
 RECORD = ROOT / "records" / "live.json"
 SPLIT = "test_2016_flickr"

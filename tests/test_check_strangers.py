@@ -12,10 +12,10 @@ from torch import nn
 
 from transformer_lib.checks import check_transformer
 from transformer_lib.checks.bugs import CASES
-from transformer_lib.checks.model_under_test import Adapted, ModelUnderTest, hugging_face
 from transformer_lib.checks.properties import PROPERTIES, TRAINED_PROPERTIES
 from transformer_lib.checks.reference_model import ReferenceModel
 from transformer_lib.checks.report import NotApplicable, examine
+from transformer_lib.checks.subject import Adapted, ModelUnderTest, hugging_face
 from transformer_lib.positions import sinusoidal_table
 
 each_seed = pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.long) for seed in (1, 2))])

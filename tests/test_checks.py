@@ -29,10 +29,10 @@ from transformer_lib.checks import (
     check_transformer,
 )
 from transformer_lib.checks.bugs import CASES
-from transformer_lib.checks.model_under_test import Adapted, ModelUnderTest, UnderTest, hugging_face, max_difference
 from transformer_lib.checks.properties import PROPERTIES, TRAINED_PROPERTIES
 from transformer_lib.checks.reference_model import ReferenceModel
 from transformer_lib.checks.report import Property, examine
+from transformer_lib.checks.subject import Adapted, ModelUnderTest, UnderTest, hugging_face, max_difference
 from transformer_lib.layers import DecoderLayer, EncoderLayer
 from transformer_lib.masks import causal_mask, decoder_mask, padding_mask
 from transformer_lib.model import Transformer, TransformerConfig

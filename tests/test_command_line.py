@@ -31,7 +31,8 @@ from transformer_lib.data import ParallelCorpus, Tokenizer, toy_corpus
 from transformer_lib.decoding import Hypothesis
 from transformer_lib.engine import load
 from transformer_lib.files import InputError, folder_lock
-from transformer_lib.translation import Translator, evaluate_bleu
+from transformer_lib.scores import evaluate_bleu
+from transformer_lib.translation import Translator
 
 
 @pytest.fixture(autouse=True)

@@ -15,7 +15,8 @@ from transformer_lib.decoding.search_state import SearchState
 from transformer_lib.engine import export, load
 from transformer_lib.files import InputError
 from transformer_lib.model import Transformer, evaluation
-from transformer_lib.translation import Translator, evaluate_bleu
+from transformer_lib.scores import evaluate_bleu
+from transformer_lib.translation import Translator
 
 ctranslate2 = pytest.importorskip("ctranslate2", reason="CTranslate2 is not installed")
 

@@ -20,8 +20,8 @@ from torch import nn
 
 from transformer_lib.files import InputError, atomic_path, atomic_write, folder_lock
 from transformer_lib.model import Transformer
-from transformer_lib.serialization import load_weights, save_weights
 from transformer_lib.training.state import load_recent, load_state, save_recent, save_state, weights_of
+from transformer_lib.weights import load_weights, save_weights
 
 
 def failure(number):
@@ -424,7 +424,7 @@ def test_whole_numbers_are_no_weights(tmp_path, dtype):
 SAVES = """
 import sys
 import torch
-from transformer_lib.serialization import save_weights
+from transformer_lib.weights import save_weights
 torch.manual_seed(0)
 layers = torch.nn.Sequential(*(torch.nn.Linear(3, 3) for _ in range(4)))
 for layer in layers:

@@ -11,10 +11,10 @@ import torch
 from transformer_lib.checks import check_transformer
 from transformer_lib.checks.bugs import CASES
 from transformer_lib.checks.components import ATTENTION, DECODER_LAYER, LAYER, MASKS, MULTI_HEAD, POSITIONS
-from transformer_lib.checks.model_under_test import ModelUnderTest
 from transformer_lib.checks.properties import FOLLOWS, PROPERTIES, TRAINED_PROPERTIES
 from transformer_lib.checks.reference_model import ReferenceModel
 from transformer_lib.checks.report import Finding
+from transformer_lib.checks.subject import ModelUnderTest
 from transformer_lib.checks.training_bugs import accumulate, accumulate_wrong
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -36,13 +36,13 @@ from test_training import (
 from transformer_lib import recipes
 from transformer_lib.data import token_batches
 from transformer_lib.files import InputError
-from transformer_lib.serialization import load_weights
 from transformer_lib.training import loop as training
 from transformer_lib.training import train
 from transformer_lib.training.config import adamw
 from transformer_lib.training.distributed import process_group
 from transformer_lib.training.loss import real_targets
 from transformer_lib.training.train_step import LossModule, train_step
+from transformer_lib.weights import load_weights
 
 MODEL = {"dropout": 0.2, "tie_embeddings": "all", "norm_first": True}
 SETTINGS = {"steps": 8, "evaluate_every": 3, "accumulate": 2, "average": 2}

@@ -5,9 +5,9 @@ import torch
 from reference import padded_batch, small_config, small_model
 from small import nonsense
 
-from transformer_lib.architecture import Architecture
 from transformer_lib.files import InputError
 from transformer_lib.model import Transformer
+from transformer_lib.own_model import Architecture
 from transformer_lib.precision import mixed_precision
 from transformer_lib.training import TrainingConfig, train, translation_loss
 from transformer_lib.translation import Translator

@@ -26,10 +26,10 @@ from nbclient import NotebookClient
 from small import ENGLISH, GERMAN, MICRO, ROOT, stored_cells
 
 from transformer_lib import notebook
-from transformer_lib.architecture import architecture
 from transformer_lib.data import ParallelCorpus, Tokenizer, corpora, toy_corpus
 from transformer_lib.exercises import own_file
 from transformer_lib.model import TransformerConfig, evaluation
+from transformer_lib.own_model import architecture
 from transformer_lib.recipes import train_translator
 from transformer_lib.translation import KEPT, Translator
 

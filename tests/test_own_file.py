@@ -14,10 +14,10 @@ import pytest
 import torch
 
 from transformer_lib import __main__ as command_line
-from transformer_lib.architecture import architecture
 from transformer_lib.exercises import grade, own_file
 from transformer_lib.exercises.grading import mistakes
 from transformer_lib.files import InputError
+from transformer_lib.own_model import architecture
 from transformer_lib.translation import Translator
 
 SOLUTION = own_file.solution()

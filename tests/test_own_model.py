@@ -12,9 +12,9 @@ from small import MICRO, call, files_below, write_texts
 from test_training import in_step
 
 from transformer_lib import recipes
-from transformer_lib.architecture import Architecture, architecture
 from transformer_lib.files import InputError
 from transformer_lib.model import TransformerConfig
+from transformer_lib.own_model import Architecture, architecture
 from transformer_lib.training import train_step
 from transformer_lib.translation import Translator
 

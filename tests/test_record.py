@@ -27,8 +27,9 @@ from transformer_lib.cost import count_parameters
 from transformer_lib.data import ParallelCorpus, corpora, load_multi30k
 from transformer_lib.files import InputError
 from transformer_lib.recipes import PRESETS
+from transformer_lib.scores import evaluate_bleu, papers_form
 from transformer_lib.training import TrainingConfig
-from transformer_lib.translation import Translator, evaluate_bleu, papers_form
+from transformer_lib.translation import Translator
 
 FOLDER = ROOT / "records" / "multi30k-en-de"
 TEST, VAL = tool.SPLITS

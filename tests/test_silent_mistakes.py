@@ -15,7 +15,7 @@ from transformer_lib.data import tokenizer as tokenizers
 from transformer_lib.data.corpora import fingerprint
 from transformer_lib.files import InputError
 from transformer_lib.recipes import read_corpus, training_data
-from transformer_lib.translation import evaluate_bleu, papers_form
+from transformer_lib.scores import evaluate_bleu, papers_form
 
 GIVEN = ["a dog runs", "the old cat", "a woman reads a book"]
 

@@ -22,11 +22,10 @@ from torch.nn.utils import clip_grad_norm_
 from torch.nn.utils.rnn import pad_sequence
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
-from transformer_lib import serialization
+from transformer_lib import weights
 from transformer_lib.data import Batch, token_batches
 from transformer_lib.files import InputError
 from transformer_lib.model import Transformer, TransformerConfig
-from transformer_lib.serialization import load_weights
 from transformer_lib.training import TrainingConfig, inverse_sqrt_schedule, train, translation_loss
 from transformer_lib.training import loop as training
 from transformer_lib.training import loss as loss_module
@@ -34,6 +33,7 @@ from transformer_lib.training.config import adamw
 from transformer_lib.training.loss import validation_loss
 from transformer_lib.training.state import save_state
 from transformer_lib.training.train_step import LossModule, activation_checkpointing, train_step
+from transformer_lib.weights import load_weights
 
 BOS, EOS, VOCABULARY = 1, 2, 13
 CONFIG = TrainingConfig(batch_tokens=60, peak_lr=5e-3, warmup_steps=4, steps=10, evaluate_every=3, seed=7)
@@ -472,13 +472,13 @@ def test_the_mean_of_the_last_checkpoints_is_validated_and_kept(average, cuts, t
 
 def test_a_validation_writes_five_times_the_weights(tmp_path, monkeypatch):
     """The best weights, those for later means, each once, and the state: weights and two moments."""
-    written, save_file = [], serialization.save_file
+    written, save_file = [], weights.save_file
 
     def counted(tensors, path, **options):
         written.append(sum(value.nbytes for value in tensors.values()))
         save_file(tensors, path, **options)
 
-    monkeypatch.setattr(serialization, "save_file", counted)
+    monkeypatch.setattr(weights, "save_file", counted)
     size = sum(parameter.nbytes for parameter in fresh_model().parameters())
     train(fresh_model(), PAIRS, replace(CONFIG, steps=9, average=9), out=tmp_path)
     assert sum(written[1:]) <= 3 * 5.02 * size  # after three validations; the moments have a few numbers besides

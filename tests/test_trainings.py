@@ -24,11 +24,12 @@ from transformer_lib.data import ParallelCorpus, Tokenizer, read_parallel
 from transformer_lib.data.corpora import toy_corpus
 from transformer_lib.decoding import beam_search
 from transformer_lib.model import Transformer, TransformerConfig
-from transformer_lib.serialization import save_weights
+from transformer_lib.scores import evaluate_bleu
 from transformer_lib.training import TrainingConfig, inverse_sqrt_schedule
 from transformer_lib.training.loss import translation_loss
-from transformer_lib.translation import Translator, evaluate_bleu
+from transformer_lib.translation import Translator
 from transformer_lib.variants.ensemble import Ensemble
+from transformer_lib.weights import save_weights
 
 RIVAL = "torch.nn.Transformer"
 

@@ -16,10 +16,11 @@ from test_files import refused
 from transformer_lib import translation
 from transformer_lib.data import ParallelCorpus, Tokenizer
 from transformer_lib.decoding import Hypothesis, beam_search, greedy_decode
-from transformer_lib.files import InputError
+from transformer_lib.files import InputError, shipped
 from transformer_lib.model import Transformer, TransformerConfig
 from transformer_lib.recipes import PRESETS, train_translator
-from transformer_lib.translation import Translator, evaluate_bleu, length_ratio, shipped
+from transformer_lib.scores import evaluate_bleu
+from transformer_lib.translation import Translator, length_ratio
 
 BOOK = {
     "a dog runs": "ein Hund läuft",

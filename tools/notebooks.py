@@ -386,7 +386,7 @@ def opening(cells: list[nbformat.NotebookNode]) -> nbformat.NotebookNode:
             f'    raise SystemExit("{name} could not be installed, see above: run this cell again")',
         ]
     if "shipped(" in code:
-        lines += ["", "from transformer_lib.translation import shipped"]
+        lines += ["", "from transformer_lib.files import shipped"]
     return nbformat.v4.new_code_cell("\n".join(lines))
 
 

@@ -32,17 +32,18 @@ from transformer_lib.model import Decoder, Encoder, Memory, Transformer, Transfo
 from transformer_lib.multi_head import MultiHeadAttention
 from transformer_lib.positions import LearnedPositionalEncoding, SinusoidalPositionalEncoding, sinusoidal_table
 from transformer_lib.recipes import PRESETS, train_translator
-from transformer_lib.serialization import load_weights, save_weights
+from transformer_lib.scores import evaluate_bleu
 from transformer_lib.training.config import TrainingConfig, inverse_sqrt_schedule
 from transformer_lib.training.loop import train
 from transformer_lib.training.loss import translation_loss
 from transformer_lib.training.state import load_state, save_state
-from transformer_lib.translation import Translator, evaluate_bleu
+from transformer_lib.translation import Translator
 from transformer_lib.variants.ensemble import Ensemble, ensemble_of
 from transformer_lib.variants.families import DecoderOnly, EncoderOnly, mask_tokens
 from transformer_lib.variants.grouped_attention import GroupedQueryAttention
 from transformer_lib.variants.modern_blocks import SwiGLU, rotary
 from transformer_lib.variants.modern_decoder import ModernDecoderOnly
+from transformer_lib.weights import load_weights, save_weights
 
 __all__ = [
     "Batch",

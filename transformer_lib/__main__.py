@@ -26,11 +26,9 @@ import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
 import transformer_lib
-from transformer_lib.architecture import SIZES
-from transformer_lib.architecture import architecture as model_of
 from transformer_lib.checks import Report, check_transformer
 from transformer_lib.checks.hf import check_configuration
-from transformer_lib.checks.model_under_test import FAMILIES
+from transformer_lib.checks.subject import FAMILIES
 from transformer_lib.checks.template import template as template_of
 from transformer_lib.data import read_lines
 from transformer_lib.data.corpora import is_blank
@@ -38,6 +36,8 @@ from transformer_lib.engine import export, load
 from transformer_lib.files import InputError, atomic_write, is_plain, one_line, open_to_write, printable
 from transformer_lib.loading import NAME, as_before, function_of, source_of
 from transformer_lib.model import Transformer
+from transformer_lib.own_model import SIZES
+from transformer_lib.own_model import architecture as model_of
 from transformer_lib.precision import PRECISIONS, prepare_device
 from transformer_lib.recipes import (
     PRESETS,
@@ -49,18 +49,10 @@ from transformer_lib.recipes import (
     train_translator,
     training_data,
 )
+from transformer_lib.scores import TOKENIZERS, bleu_with, evaluate_bleu, in_nfc, papers_form
 from transformer_lib.training.distributed import is_first_process, process_group
 from transformer_lib.training.train_step import require_compiler
-from transformer_lib.translation import (
-    KEPT,
-    TOKENIZERS,
-    Translator,
-    bleu_with,
-    evaluate_bleu,
-    has_own_model,
-    in_nfc,
-    papers_form,
-)
+from transformer_lib.translation import KEPT, Translator, has_own_model
 
 
 class _Lines(logging.Handler):

@@ -203,3 +203,22 @@ def folder_lock(folder: str | Path, *, wait: bool = False) -> Iterator[None]:
         finally:
             with suppress(OSError):  # Windows removes no open file
                 path.unlink()
+
+
+SHIPPED = ("multi30k-en-de",)
+
+
+def shipped(name: str) -> Path:
+    """The path of a file or directory that comes with the course, such as `multi30k-en-de` or `bench.json`.
+
+    It is looked for in the checkout that this package lies in, in the package itself, then in the `user_cache`.
+
+    Raises:
+        InputError: it is in neither place.
+    """
+    package = Path(__file__).parent
+    places = [folder / name for folder in (package.parent / "records", package / "records", user_cache())]
+    for path in places:
+        if path.exists():
+            return path
+    raise InputError(f"{name} is not in this installation: copy records/{name} of the course to {places[-1]}")

@@ -20,12 +20,12 @@ from zipfile import ZipFile
 import torch
 from torch import Tensor
 
-from transformer_lib.architecture import SIZES, architecture
 from transformer_lib.data import ParallelCorpus, load_multi30k, toy_corpus
 from transformer_lib.files import InputError, atomic_path, atomic_write, one_line
 from transformer_lib.loading import NAME, source_of
 from transformer_lib.model import TransformerConfig, evaluation
 from transformer_lib.multi_head import MultiHeadAttention
+from transformer_lib.own_model import SIZES, architecture
 from transformer_lib.precision import prepare_device
 from transformer_lib.recipes import preset_for
 from transformer_lib.translation import KEPT, Attention, Translator

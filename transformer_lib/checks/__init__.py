@@ -17,10 +17,10 @@ from transformer_lib.checks.components import (
     check_multi_head_attention,
     check_positional_encoding,
 )
-from transformer_lib.checks.model_under_test import LONGEST, Adapted, Factory, ModelUnderTest, seeded
 from transformer_lib.checks.properties import FOLLOWS, PROPERTIES, TRAINED_PROPERTIES
 from transformer_lib.checks.report import Finding, NotApplicable, Report, examine, is_refusal, raised_at, shown_once
-from transformer_lib.checks.sight import UNSQUEEZED, runs_with_some_only
+from transformer_lib.checks.subject import LONGEST, Adapted, Factory, ModelUnderTest, seeded
+from transformer_lib.checks.visibility import UNSQUEEZED, runs_with_some_only
 from transformer_lib.files import one_line
 
 __all__ = [

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from transformer_lib.checks.model_under_test import Adapted
+from transformer_lib.checks.subject import Adapted
 
 __all__ = ["CachedDecoder", "adapted"]
 Cache = dict[int, Tensor]  # by the layer's number its keys and values, (2, b, h, tokens so far, d_k)

@@ -13,8 +13,8 @@ from torch import Tensor, nn
 
 from transformer_lib import masks as ours
 from transformer_lib.attention import scaled_dot_product_attention
-from transformer_lib.checks.model_under_test import UnderTest, contiguous, max_difference, plain_tensors
 from transformer_lib.checks.report import NotApplicable, Outcome, Property, Report, examine, register_property
+from transformer_lib.checks.subject import UnderTest, contiguous, max_difference, plain_tensors
 from transformer_lib.multi_head import MultiHeadAttention
 from transformer_lib.positions import sinusoidal_table
 

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.module import register_module_forward_pre_hook
 
-from transformer_lib.checks.model_under_test import ModelUnderTest, constant_parameters, modules_with_gradient
 from transformer_lib.checks.report import NotApplicable, Outcome, Property, register_property
+from transformer_lib.checks.subject import ModelUnderTest, constant_parameters, modules_with_gradient
 
 GRADIENTS: list[Property] = []
 
@@ -62,8 +62,8 @@ def gradient_reaches_everything(model: ModelUnderTest) -> Outcome:
             continue  # one is why the other is
         cause = "tokens are cut off before the table, or its rows are multiplied by zeros"
         cause = _other_padding(model) if words == [padding] else cause
-        rows = f"rows of {table} that are looked up get no gradient, at least in part: {words[:5]}"
-        return False, f"{none}; and {rows}" if none else rows, f"a part is not used; and {cause}" if none else cause
+        deaf = f"rows of {table} that are looked up get no gradient, at least in part: {words[:5]}"
+        return False, f"{none}; and {deaf}" if none else deaf, f"a part is not used; and {cause}" if none else cause
     if none:  # what does not hear the sentences gets no gradient, and then no word does
         heard = not any(isinstance(named.get(name), nn.Embedding) for name in dead)
         model.where = dead[0] if heard else ""

@@ -22,8 +22,8 @@ import torch
 from torch import Tensor, nn
 
 from transformer_lib.checks import Finding, Report, check_transformer
-from transformer_lib.checks.model_under_test import Adapted, Factory
 from transformer_lib.checks.report import NotApplicable
+from transformer_lib.checks.subject import Adapted, Factory
 from transformer_lib.files import InputError, one_line
 
 MOST = 3_000_000  # parameters

@@ -5,10 +5,10 @@
 from transformer_lib.checks.caches import CACHES
 from transformer_lib.checks.gradients import GRADIENTS
 from transformer_lib.checks.padding import PADDING
-from transformer_lib.checks.sight import SIGHT
+from transformer_lib.checks.runtime import USAGE
 from transformer_lib.checks.structure import STRUCTURE
 from transformer_lib.checks.trainings import TRAININGS
-from transformer_lib.checks.usage import USAGE
+from transformer_lib.checks.visibility import SIGHT
 
 PROPERTIES = [*SIGHT, *PADDING, *STRUCTURE, *GRADIENTS, *CACHES, *USAGE]
 TRAINED_PROPERTIES = TRAININGS  # those that train the model

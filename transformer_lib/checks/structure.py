@@ -12,8 +12,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 
-from transformer_lib.checks.model_under_test import ModelUnderTest, every_output, max_difference
 from transformer_lib.checks.report import NotApplicable, Outcome, Property, register_property
+from transformer_lib.checks.subject import ModelUnderTest, every_output, max_difference
 
 STRUCTURE: list[Property] = []
 

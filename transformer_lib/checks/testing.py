@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from transformer_lib.checks import check_transformer
-from transformer_lib.checks.model_under_test import Factory
 from transformer_lib.checks.properties import PROPERTIES, TRAINED_PROPERTIES
+from transformer_lib.checks.subject import Factory
 
 
 def transformer_tests(factory: Factory, *, training: bool = True, **options: Any) -> Callable[[str], None]:

@@ -10,11 +10,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from transformer_lib.checks.model_under_test import (
+from transformer_lib.checks.report import NotApplicable, Outcome, Property, register_property
+from transformer_lib.checks.subject import (
     ModelUnderTest,
     seeded,
 )
-from transformer_lib.checks.report import NotApplicable, Outcome, Property, register_property
 
 TRAININGS: list[Property] = []
 

@@ -71,7 +71,7 @@ def mark(path: Path, *, seconds: int = 300, memory: int = 8 << 30) -> dict[str, 
         environment = {name: os.environ[name] for name in KEPT if name in os.environ}
         environment |= dict.fromkeys(("HOME", "USERPROFILE", "TMPDIR", "TEMP", "TMP"), str(home))
         context: Any = multiprocessing.get_context(WAY)
-        context.set_forkserver_preload([__name__, "transformer_lib.exercises.gaps", "torch._dynamo"])
+        context.set_forkserver_preload([__name__, "transformer_lib.exercises.own_file_graders", "torch._dynamo"])
         given = (os.fsencode(path.resolve()), str(verdicts), environment, seconds, memory)
         process = context.Process(target=report, args=given)
         process.start()

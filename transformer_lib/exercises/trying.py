@@ -19,7 +19,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
-from transformer_lib.architecture import Architecture
 from transformer_lib.data.corpora import is_blank
 from transformer_lib.exercises import own_file
 from transformer_lib.exercises.grading import same
@@ -28,6 +27,7 @@ from transformer_lib.layers import FeedForward
 from transformer_lib.loading import NAME
 from transformer_lib.model import Transformer, evaluation
 from transformer_lib.multi_head import MultiHeadAttention
+from transformer_lib.own_model import Architecture
 from transformer_lib.translation import Attention, Translator
 
 SENTENCE = "A man is playing guitar on the street."

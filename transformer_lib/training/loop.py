@@ -31,7 +31,6 @@ from transformer_lib.data.batching import ahead
 from transformer_lib.files import InputError, atomic_write, folder_lock, one_line
 from transformer_lib.model import Transformer, TransformerConfig
 from transformer_lib.precision import loss_scaler, prepare_device
-from transformer_lib.serialization import save_weights
 from transformer_lib.training.config import TrainingConfig, adamw
 from transformer_lib.training.distributed import all_reduce_sum, is_first_process, rank_and_world_size, wrap_for_ddp
 from transformer_lib.training.loss import Pairs, real_targets, validation_loss
@@ -52,6 +51,7 @@ from transformer_lib.training.train_step import (
     require_compiler,
     train_step,
 )
+from transformer_lib.weights import save_weights
 
 if TYPE_CHECKING:
     from tqdm import tqdm

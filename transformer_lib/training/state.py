@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from transformer_lib.files import InputError
-from transformer_lib.serialization import (
+from transformer_lib.weights import (
     extra_state_of,
     kinds_of,
     read_tensors,

@@ -18,7 +18,9 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 from transformer_lib.checks.gradients import gradient_reaches_everything
-from transformer_lib.checks.model_under_test import (
+from transformer_lib.checks.padding import source_padding_on_the_right
+from transformer_lib.checks.report import KEEPS_A_GRAPH, NotApplicable, Outcome, Property, raised_at, register_property
+from transformer_lib.checks.subject import (
     InFloat32,
     LowerPrecision,
     ModelUnderTest,
@@ -27,9 +29,7 @@ from transformer_lib.checks.model_under_test import (
     plain_tensors,
     seeded,
 )
-from transformer_lib.checks.padding import source_padding_on_the_right
-from transformer_lib.checks.report import KEEPS_A_GRAPH, NotApplicable, Outcome, Property, raised_at, register_property
-from transformer_lib.checks.sight import causality, present_seen, source_sensitivity, tokens_are_told_apart
+from transformer_lib.checks.visibility import causality, present_seen, source_sensitivity, tokens_are_told_apart
 from transformer_lib.files import one_line
 
 USAGE: list[Property] = []

@@ -11,7 +11,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from transformer_lib.checks.model_under_test import LONGEST, ModelUnderTest, every_output, max_difference
 from transformer_lib.checks.report import (
     NotApplicable,
     Outcome,
@@ -21,6 +20,7 @@ from transformer_lib.checks.report import (
     raised_place,
     register_property,
 )
+from transformer_lib.checks.subject import LONGEST, ModelUnderTest, every_output, max_difference
 from transformer_lib.files import one_line
 
 SIGHT: list[Property] = []

@@ -22,7 +22,7 @@ from transformer_lib.files import InputError, one_line
 from transformer_lib.loading import function_of, place_in, place_of, source_of
 from transformer_lib.model import Memory, Transformer, TransformerConfig, evaluation
 
-_LOGGER = logging.getLogger("transformer_lib.architecture")
+_LOGGER = logging.getLogger("transformer_lib.own_model")
 _NO_EXTRA = nn.Module.get_extra_state
 SIZES = dict(d_model=1, num_heads=1, d_ff=1, num_encoder_layers=1, num_decoder_layers=1)  # its own are not known
 
