@@ -1,0 +1,68 @@
+"""Count the sentences of Multi30k's test sets that have a near duplicate among those of the training, and write it.
+
+PYTHONPATH=.:experiments python records/near_duplicates.py     It needs Multi30k, and takes some seconds.
+
+Two sentences are near if they share half of their runs of three words: shared ones, divided by all that one of the two
+has. The scores are those of the recorded translations, of all sentences and of those without a near duplicate.
+"""
+
+import json
+import re
+import sys
+from collections import Counter, defaultdict
+from pathlib import Path
+
+from record import environment
+
+from transformer_lib.data import load_multi30k
+from transformer_lib.files import atomic_write
+from transformer_lib.scores import evaluate_bleu
+
+HERE = Path(__file__).resolve().parent
+SPLIT = "test_2016_flickr"
+LEAST = 0.5
+
+
+def runs(sentence: str) -> frozenset[tuple[str, ...]]:
+    """Its runs of three words, in lower case and without punctuation."""
+    words = re.findall(r"\w+", sentence.lower())
+    return frozenset(tuple(words[start : start + 3]) for start in range(max(1, len(words) - 2)))
+
+
+def nearest(sentences: list[str], training: list[str]) -> list[tuple[float, int]]:
+    """For each sentence the largest share, and the number of the training sentence that has it."""
+    sets, places = [runs(sentence) for sentence in training], defaultdict(list)
+    for number, own in enumerate(sets):
+        for run in own:
+            places[run].append(number)
+    found = []
+    for sentence in sentences:
+        own = runs(sentence)
+        shared = Counter(number for run in own for number in places.get(run, ()))
+        found.append(max(((count / len(own | sets[n]), n) for n, count in shared.items()), default=(0.0, -1)))
+    return found
+
+
+if __name__ == "__main__":
+    train, test = load_multi30k("train"), load_multi30k(SPLIT)
+    answers = (HERE / "multi30k-en-de" / f"{SPLIT}.de").read_text(encoding="utf-8").splitlines()
+    best = nearest(test.source, train.source)
+    far = [number for number, (share, _) in enumerate(best) if share < LEAST]
+    scores = {
+        name: evaluate_bleu([answers[n] for n in kept], [test.target[n] for n in kept])["bleu"]
+        for name, kept in (("all", range(len(best))), ("far", far), ("near", sorted(set(range(len(best))) - set(far))))
+    }
+    record = {
+        "made": {"command": f"python records/{Path(sys.argv[0]).name}", **environment()},
+        "least": LEAST,
+        "sentences": len(best),
+        "near": len(best) - len(far),
+        "equal": sum(share == 1 for share, _ in best),
+        "repeated in training": len(train.source) - len({runs(sentence) for sentence in train.source}),
+        "bleu": scores,
+        "nearest": [
+            {"share": round(share, 3), "test": test.source[n], "training": train.source[number]}
+            for n, (share, number) in sorted(enumerate(best), key=lambda row: -row[1][0])[:3]
+        ],
+    }
+    atomic_write(HERE / "near_duplicates.json", json.dumps(record, indent=1) + "\n")
