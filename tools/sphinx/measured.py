@@ -99,6 +99,7 @@ def numbers() -> dict[str, str]:
     zoo = glued(ROOT / "book" / "F_adapters.ipynb")
     counted = {"mistakes": str(len(mistakes)), "pages_in_depth": str(len(in_depth()))}
     counted |= {f"zoo_{name}": str(zoo[f"F-zoo-{name}"]) for name in ("built", "true")}
+    counted |= {"public": str(zoo["F-public"]), "public_true": str(zoo["F-public-true"])}
     return scores(record, analysis) | {"bleu_half": half} | times() | counted
 
 
