@@ -5,7 +5,7 @@ Kept as it made inside.json; no test runs it. With the data, and with PYTHONPATH
 
 import re
 import time
-from itertools import takewhile
+from itertools import pairwise, takewhile
 from pathlib import Path
 
 import jupytext
@@ -13,7 +13,7 @@ import torch
 from record import SPLITS, corpus, digest, environment, load, pretty_json
 
 from transformer_lib.files import atomic_write
-from transformer_lib.translation import shipped
+from transformer_lib.translation import cross_attention_weights, shipped
 
 ROOT = Path(__file__).resolve().parent.parent
 CAPTIONS = 200
@@ -33,7 +33,7 @@ def page() -> dict:
 
 def before_nouns(pieces: list[str]) -> list[int]:
     """Where a form of *ein* stands with a noun directly behind it."""
-    pairs = enumerate(zip(pieces, pieces[1:]))
+    pairs = enumerate(pairwise(pieces))
     return [at for at, (piece, after) in pairs if ARTICLE.match(piece) and after[:1] == " " and after[1:2].isupper()]
 
 
@@ -50,7 +50,7 @@ def main() -> None:
             at = places[-1]  # the last one, so seldom the first word
             seen = names["lens"](source, target[: at + 2])
             gender = names["feminine"](seen[:, at]) * (1 if german[at] in names["FEMININE"] else -1)
-            looked[number] = {
+            looked[str(number)] = {
                 "article": rounded(seen[:, at, german[at]].exp()),
                 "gender": rounded(gender.sigmoid()),
                 "noun": rounded(seen[:, at + 1, german[at + 1]].exp()),
@@ -66,7 +66,9 @@ def main() -> None:
             (at,) = (n for n, (one, two) in enumerate(zip(source, other)) if one != two)
             rest = [n for n in range(len(source)) if not at - 1 <= n <= at + 1]
             found = names["patched"](source, other, target[: places[0] + 1], [[at - 1], [at], [at + 1], rest])
-            changed[number] = {"noun": noun.strip()} | {part: rounded(value) for part, value in found.items()}
+            tensors = (torch.tensor([side]) for side in (source, target[: places[0] + 1]))
+            found["weights"] = cross_attention_weights(names["model"], *tensors)[:, :, -1, at].flatten()  # on the noun
+            changed[str(number)] = {"noun": noun.strip()} | {part: rounded(value) for part, value in found.items()}
     made = {"command": "python records/inside.py"} | environment() | {"threads": torch.get_num_threads(), "seed": 0}
     made |= {"minutes of one core": round((time.process_time() - start) / 60, 1)}
     value = {"made": made, "weights": digest(folder / "model.safetensors"), "split": TEST, "left out": left_out}
