@@ -111,7 +111,7 @@ def grade_17c_1(answer: Answer) -> None:
         corrupted = random_numbers(pairs) - 5
         clean = corrupted + 1 + 9 * random_numbers(pairs, seed=1).abs()
         patched = corrupted + random_numbers(pairs, seed=2)
-        draws = [[(start + step * step) % pairs for step in range(pairs)] for start in range(3)]
+        draws = torch.randint(pairs, (4, pairs), generator=torch.Generator().manual_seed(pairs)).tolist()
         gained, possible = patched - corrupted, clean - corrupted
         right, ratios = over(draws, gained, possible), gained / possible
         known = {
