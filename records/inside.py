@@ -64,11 +64,13 @@ def main() -> None:
                 left_out += 1
                 continue
             (at,) = (n for n, (one, two) in enumerate(zip(source, other)) if one != two)
-            rest = [n for n in range(len(source)) if not at - 1 <= n <= at + 1]
-            found = names["patched"](source, other, target[: places[0] + 1], [[at - 1], [at], [at + 1], rest])
-            tensors = (torch.tensor([side]) for side in (source, target[: places[0] + 1]))
-            found["weights"] = cross_attention_weights(names["model"], *tensors)[:, :, -1, at].flatten()  # on the noun
-            changed[str(number)] = {"noun": noun.strip()} | {part: rounded(value) for part, value in found.items()}
+            rest, target = [n for n in range(len(source)) if not at - 1 <= n <= at + 1], target[: places[0] + 1]
+            where = target, [[at - 1], [at], [at + 1], rest]
+            found = names["patched"](source, other, *where)
+            found["opposite"] = names["patched"](other, source, *where)["heads"]
+            weights = cross_attention_weights(names["model"], torch.tensor([source]), torch.tensor([target]))
+            found |= {"weights": weights[:, :, -1, at].flatten().tolist(), "row": places[0]}  # weights on the noun
+            changed[str(number)] = {"noun": noun.strip()} | {part: rounded(value, 2) for part, value in found.items()}
     made = {"command": "python records/inside.py"} | environment() | {"threads": torch.get_num_threads(), "seed": 0}
     made |= {"minutes of one core": round((time.process_time() - start) / 60, 1)}
     value = {"made": made, "weights": digest(folder / "model.safetensors"), "split": TEST, "left out": left_out}
@@ -85,10 +87,10 @@ def swapped(text: str) -> tuple[str, str] | None:
     return re.sub(rf"\b{word}\b", both[word][0], text), both[word][1]
 
 
-def rounded(value):
-    """Numbers, in lists of any depth or in a tensor, with three decimals."""
+def rounded(value, digits: int = 3):
+    """Numbers, in lists of any depth or in a tensor, with so many decimals."""
     value = value.tolist() if isinstance(value, torch.Tensor) else value
-    return [rounded(part) for part in value] if isinstance(value, list) else round(value, 3)
+    return [rounded(part, digits) for part in value] if isinstance(value, list) else round(value, digits)
 
 
 if __name__ == "__main__":
