@@ -7,6 +7,7 @@ from fractions import Fraction
 from statistics import pvariance, variance
 
 import torch
+from torch import Tensor
 
 from transformer_lib.exercises.grading import Answer, claim, expect
 from transformer_lib.exercises.grading import random as random_numbers
@@ -100,27 +101,39 @@ def grade_17a_1(answer: Answer) -> None:
 
 
 def grade_17c_1(answer: Answer) -> None:
-    """Rows sum to one, and every entry is the mean of sums."""
-    generator = torch.Generator().manual_seed(0)
-    for target_word, source_word in (([0], [0]), ([0], [0, 1]), ([0], [0, 0, 1]), ([0, 0, 1], [0, 1]),
-                                     ([0, 1, 1, 2], [0, 0, 0, 1, 2, 2])):  # fmt: skip
-        weights = torch.rand(len(target_word), len(source_word), generator=generator, dtype=torch.float64)
-        weights /= weights.sum(dim=1, keepdim=True)
-        expected = torch.zeros(max(target_word) + 1, max(source_word) + 1, dtype=torch.float64)
-        for i, t in enumerate(target_word):
-            for j, s in enumerate(source_word):
-                expected[t, s] += weights[i, j] / target_word.count(t)
-        sizes = torch.tensor([float(source_word.count(word)) for word in range(max(source_word) + 1)])
-        rows = torch.tensor([float(target_word.count(word)) for word in range(max(target_word) + 1)])[:, None]
+    """A ratio of sums, from the corrupted run to the clean one, with whole pairs drawn."""
+
+    def over(draws: list[list[int]], gained: Tensor, possible: Tensor) -> Tensor:
+        drawn = torch.stack([gained[draw].sum() / possible[draw].sum() for draw in draws])
+        return torch.stack([gained.sum() / possible.sum(), drawn.min(), drawn.max()])
+
+    for pairs in (1, 2, 5):
+        corrupted = random_numbers(pairs) - 5
+        clean = corrupted + 1 + 9 * random_numbers(pairs, seed=1).abs()
+        patched = corrupted + random_numbers(pairs, seed=2)
+        draws = torch.randint(pairs, (4, pairs), generator=torch.Generator().manual_seed(pairs)).tolist()
+        gained, possible = patched - corrupted, clean - corrupted
+        right, ratios = over(draws, gained, possible), gained / possible
         known = {
-            "the weights on the tokens of a source word are added up, not averaged": expected / sizes,
-            "the weights of the tokens of a target word are averaged, not added up": expected * rows,
-            "sums and means are exchanged": expected * rows / sizes,
-            "this is the transpose: rows are target words": expected.T,
+            "it should be a ratio of sums, not a mean of ratios": over(draws, ratios, torch.ones_like(ratios)),
+            "it is measured from the clean run: at 0, the patch should change nothing": over(
+                draws, clean - patched, possible
+            ),
+            "the corrupted run's D is subtracted above and below": over(draws, patched, clean),
+            "the corrupted run's D is subtracted below, too": over(draws, gained, clean),
+            "the corrupted run's D is subtracted above, too": over(draws, patched, possible),
+            "pairs are drawn below, too: both sums are of the same pairs": torch.stack(
+                [
+                    right[0],
+                    *(
+                        f(torch.stack([gained[draw].sum() for draw in draws])) / possible.sum()
+                        for f in (torch.min, torch.max)
+                    ),
+                ]
+            ),
         }
-        expect(
-            "the weights between words", answer(weights.clone(), list(target_word), list(source_word)), expected, known
-        )
+        found = answer(clean.clone(), corrupted.clone(), patched.clone(), [list(draw) for draw in draws])
+        expect("the effect and its two bounds", found, right, known)
 
 
 def grade_17c_2(answer: Answer) -> None:
