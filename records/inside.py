@@ -12,8 +12,8 @@ import jupytext
 import torch
 from record import SPLITS, corpus, digest, environment, load, pretty_json
 
-from transformer_lib.files import atomic_write
-from transformer_lib.translation import cross_attention_weights, shipped
+from transformer_lib.files import atomic_write, shipped
+from transformer_lib.translation import cross_attention_weights
 
 ROOT = Path(__file__).resolve().parent.parent
 CAPTIONS = 200
