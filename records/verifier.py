@@ -35,7 +35,8 @@ def main(seed: str) -> None:
     said = {english: [rows[i] for rows in names["said"].values()] for i, english in enumerate(names["tests"])}
     path = ROOT / "records/verifier.json"
     stored = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
-    atomic_write(path, pretty_json(stored | {seed: {"made": made, "exact": names["results"], "rewards": rewards, "said": said}}))
+    run = {"made": made, "exact": names["results"], "rewards": rewards, "said": said}
+    atomic_write(path, pretty_json(stored | {seed: run}))
 
 
 if __name__ == "__main__":
