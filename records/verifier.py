@@ -36,7 +36,7 @@ def main(seed: str) -> None:
     path = ROOT / "records/verifier.json"
     stored = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
     run = {"made": made, "exact": names["results"], "rewards": rewards, "said": said}
-    atomic_write(path, pretty_json(stored | {seed: run}))
+    atomic_write(path, pretty_json(dict(sorted((stored | {seed: run}).items()))))
 
 
 if __name__ == "__main__":
