@@ -1,4 +1,4 @@
-# Generated from chapters/15_variants.md and 3 more: edit it there and `make export`, or here and `make sync`.
+# Generated from chapters/15_variants.md and 4 more: edit it there and `make export`, or here and `make sync`.
 
 """The graders of chapter 15 and its pages in depth."""
 
@@ -146,3 +146,34 @@ def grade_15c_1(answer: Answer) -> None:
             "the correction is multiplied by r / alpha": was + rank / alpha * product,
         }
         expect("the output with the correction", module(x), was + alpha / rank * product, known, 1e-4)
+
+
+def grade_15d_1(answer: Answer) -> None:
+    """Groups of one to four answers, mixed up; rewards are right or wrong, then any numbers."""
+    for sizes in ((3, 2), (2,), (1, 1), (4, 1, 3)):
+        mixed = random(sum(sizes), seed=len(sizes)).argsort()
+        question = torch.arange(7, 7 + len(sizes)).repeat_interleave(torch.tensor(sizes))[mixed]
+        for rewards in ((random(sum(sizes), seed=5) > 0).double(), random(sum(sizes), seed=6)):
+            groups = [[rewards[j] for j in range(len(rewards)) if question[j] == each] for each in question]
+            count = torch.tensor([len(group) for group in groups])
+            total = torch.stack([sum(group, torch.zeros(()).double()) for group in groups])
+            right = torch.where(count > 1, rewards - (total - rewards) / (count - 1).clamp(min=1), 0.0)
+            spread = torch.stack([torch.stack(group).std(unbiased=False) for group in groups])
+            own = total / count
+            known = {
+                "an answer stands in its own baseline: leave it out": rewards - own,
+                "the baseline is the mean of all other answers: take those to the same question": rewards
+                - (rewards.sum() - rewards) / (len(rewards) - 1),
+                "the baseline is the mean of all answers: take the others to the same question": rewards
+                - rewards.mean(),
+                "the sign is wrong: the reward minus the baseline": -right,
+                "it is divided by the standard deviation of the group": (rewards - own) / (spread + 1e-4),
+                "the advantages are in the order of the questions, not in that of the answers": right[
+                    question.argsort(stable=True)
+                ],
+                "an answer without others keeps its reward; it should get 0": torch.where(count > 1, right, rewards),
+                "an answer without others gives NaN: divide by its number of others only if there are any": torch.where(
+                    count > 1, right, torch.nan
+                ),
+            }
+            expect(f"the advantages for groups of {sizes}", answer(rewards.clone(), question.clone()), right, known)
