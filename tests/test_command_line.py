@@ -29,7 +29,7 @@ from transformer_lib.checks import Report
 from transformer_lib.checks.report import Property
 from transformer_lib.data import ParallelCorpus, Tokenizer, toy_corpus
 from transformer_lib.decoding import Hypothesis
-from transformer_lib.engine import load
+from transformer_lib.engine import EngineSearch, load
 from transformer_lib.files import InputError, folder_lock
 from transformer_lib.scores import evaluate_bleu
 from transformer_lib.translation import Translator
@@ -316,7 +316,7 @@ def test_without_the_engine_one_line_says_what_to_install(fails, model, monkeypa
     monkeypatch.setitem(sys.modules, "ctranslate2", None)
     fails("export", "--model", model, "--to", "ctranslate2", "--out", "new", words=["pip install", "ctranslate2"])
     with pytest.raises(InputError, match=r"pip install .*ctranslate2"):
-        load(model)
+        EngineSearch(model, Tokenizer.load(model / "tokenizer.json"))
 
 
 def test_multi30k_in_both_directions(monkeypatch):

@@ -168,7 +168,7 @@ class Doubled(Transformer):
 
 def test_a_model_that_the_engine_does_not_have_is_refused(tmp_path):
     subclass, more, less = translator(), translator(), translator()
-    subclass.model = Doubled(subclass.model.config)
+    subclass.search.model = Doubled(subclass.model.config)
     more.model.encoder.gate = torch.nn.Linear(3, 3)
     less.model.encoder.norm = torch.nn.Identity()
     for model, words in ((subclass, "Doubled"), (more, "encoder.gate.weight"), (less, "encoder.norm.weight")):
