@@ -149,11 +149,19 @@ def grade_05c_3(answer: Answer) -> None:
         expect("the mask", answer(torch.tensor(prefixes), n), past | key, known)
 
 
-def _pieces(k: torch.Tensor, v: torch.Tensor, sizes: tuple[int, ...]) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+class _Pieces:
     """Each piece in the same memory as the one before it."""
-    room = torch.empty(max(sizes), k.size(1)).to(k), torch.empty(max(sizes), v.size(1)).to(v)
-    for own in zip(k.split(sizes), v.split(sizes)):
-        yield tuple(place[: len(part)].copy_(part) for place, part in zip(room, own))  # type: ignore[misc]
+
+    def __init__(self, k: torch.Tensor, v: torch.Tensor, sizes: tuple[int, ...]) -> None:
+        self.k, self.v, self.sizes = k, v, sizes
+
+    def __iter__(self) -> Iterator[tuple[torch.Tensor, ...]]:
+        room = [torch.empty(max(self.sizes), part.size(1), dtype=part.dtype) for part in (self.k, self.v)]
+        for own in zip(self.k.split(self.sizes), self.v.split(self.sizes)):
+            yield tuple(place[: len(part)].copy_(part) for place, part in zip(room, own))
+
+    def __repr__(self) -> str:
+        return f"pieces of {self.sizes} keys"
 
 
 def grade_05d_1(answer: Answer) -> None:
@@ -177,15 +185,15 @@ def grade_05d_1(answer: Answer) -> None:
                 "a piece was kept, and its memory used again: use each before you take the next": _kept(k, v, sizes, q),
                 "the scores are not divided by the root of d": (k @ q).softmax(0) @ v,
             }
-            expect(f"the output for pieces of {sizes}", answer(q, _pieces(k, v, sizes)), scores.softmax(0) @ v, known)
+            expect(f"the output for pieces of {sizes}", answer(q, _Pieces(k, v, sizes)), scores.softmax(0) @ v, known)
     q = torch.full((4,), 40.0, dtype=torch.float64)
     k = torch.tensor([[1.0], [50.0], [2.0]], dtype=torch.float64).expand(3, 4).contiguous()
-    found = answer(q, _pieces(k, torch.eye(3, dtype=torch.float64), (1, 1, 1)))
+    found = answer(q, _Pieces(k, torch.eye(3, dtype=torch.float64), (1, 1, 1)))
     claim("scores of 4,000 do not overflow: subtract the largest score so far", bool(found.isfinite().all()))
 
 
 def _kept(k: torch.Tensor, v: torch.Tensor, sizes: tuple[int, ...], q: torch.Tensor) -> torch.Tensor:
     """What comes out if the pieces are put together afterwards."""
-    kept = list(_pieces(k, v, sizes))
+    kept = list(_Pieces(k, v, sizes))
     keys, values = (torch.cat(column) for column in zip(*kept))
     return (keys @ q / 2).softmax(0) @ values
