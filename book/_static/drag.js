@@ -97,6 +97,7 @@ WIDGETS.plane = ({ tokens, queries, keys, values, width }) => {
     handle.focus({ preventScroll: true });
     move((at.x - left) / unit, (top - at.y) / unit);
   });
+  handle.addEventListener("touchstart", (event) => event.preventDefault(), { passive: false }); // the page stays
   handle.addEventListener("keydown", (event) => {
     const step = { ArrowLeft: [-0.1, 0], ArrowRight: [0.1, 0], ArrowUp: [0, 0.1], ArrowDown: [0, -0.1] }[event.key];
     if (!step) return;

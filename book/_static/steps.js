@@ -131,11 +131,11 @@ WIDGETS.learning = ({ english, source, target, checkpoints }) => {
   });
   const part = (title, ...content) =>
     make("div", { class: "touch-part" }, make("div", { class: "touch-title" }, title), ...content);
-  time.input.addEventListener("pointerdown", () => clock && stop());
+  for (const kind of ["pointerdown", "keydown"]) time.input.addEventListener(kind, () => clock && stop());
   time.move();
   return [row(time.element, ...(still ? [] : [play])),
     make("div", { class: "touch" }, part("Loss on new captions", curve, captions),
-      part("One head: where each word looks", map)),
+      part("One head, while it reads the human translation", map)),
     element];
 };
 })();

@@ -7,7 +7,7 @@ globalThis.HeadExplorer ??= (function () {
 const ROW = 26, WIDE = 200; // of a line of words, and of the lines between the columns: pixels
 const LEAST = 0.02; // thinner lines are left out
 
-const SVG = "http://www.w3.org/2000/svg";
+const SVG = Object.assign(document.createElement("div"), { innerHTML: "<svg></svg>" }).firstChild.namespaceURI;
 function make(tag, attributes = {}, ...children) {
   const svg = ["svg", "path"].includes(tag);
   const element = svg ? document.createElementNS(SVG, tag) : document.createElement(tag);
