@@ -35,6 +35,7 @@ def test_every_case_has_a_place_in_the_chapter():
         text = (ROOT / "chapters" / f"{page}.md").read_text(encoding="utf-8")
         labels |= dict.fromkeys(re.findall(r"^\(room-([\w-]+)\)=$", text, re.MULTILINE), page)
         headings += len(re.findall(r"^\(room-.*\)=\n### ", text, re.MULTILINE))
+    labels = {slug: page for slug, page in labels.items() if not slug.startswith("cache-")}
     assert labels.keys() == {*CASES, "accumulation", "averaged", "unshifted", "train-mode"}
     assert headings == 25
     for slug, page in labels.items():  # a report leads there
