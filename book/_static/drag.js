@@ -43,7 +43,7 @@ WIDGETS.plane = ({ tokens, queries, keys, values, width }) => {
   const shadows = keys.map(() => [line(0, 0, 0, 0, "shadow"), draw("circle", { r: 3, class: "key" })]);
   const arrows = keys.flatMap(([a, b], j) => [
     draw("path", { class: "arrow key", d: arrow(left, top, x(a), y(b)) }),
-    a > 0.3 ? label(x(a) + 7, y(b) + 4, tokens[j], { class: "key start" })
+    a > 0.3 ? label(x(a) + 14, y(b) - 10, tokens[j], { class: "key start" })
       : label(x(a), y(b) - 9, tokens[j], { class: "key" }),
   ]);
   const plane = picture(size, size, line(0, top, size, top, "axis"), line(left, 0, left, size, "axis"), ray,
@@ -56,7 +56,7 @@ WIDGETS.plane = ({ tokens, queries, keys, values, width }) => {
   const triangle = picture(side + 40, side, line(30, 180, 190, 180, "axis"), line(30, 180, 30, 20, "axis"),
     draw("polygon", { class: "triangle", points: values.map(([a, b]) => `${u(a)},${v(b)}`).join(" ") }), ...threads,
     ...values.flatMap(([a, b], j) => [draw("circle", { cx: u(a), cy: v(b), r: 5, class: "value" }),
-      label(u(a), v(b) + (b > 0 ? -11 : 20), tokens[j], { class: "value" })]), output);
+      label(u(a), v(b) + (b > 0 ? -18 : 24), tokens[j], { class: "value" })]), output);
 
   const bars = tokens.map(() => make("span", { class: "long-bar" })), shares = tokens.map(() => make("span"));
   const numbers = table("", tokens, ["dot product", "÷", "weight"],
