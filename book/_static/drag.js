@@ -43,7 +43,7 @@ WIDGETS.plane = ({ tokens, queries, keys, values, width }) => {
   const shadows = keys.map(() => [line(0, 0, 0, 0, "shadow"), draw("circle", { r: 3, class: "key" })]);
   const arrows = keys.flatMap(([a, b], j) => [
     draw("path", { class: "arrow key", d: arrow(left, top, x(a), y(b)) }),
-    a > 0.3 ? label(x(a) + 14, y(b) - 10, tokens[j], { class: "key start" })
+    a > 0.3 ? label(x(a) + 7, y(b) - 12, tokens[j], { class: "key start" })
       : label(x(a), y(b) - 9, tokens[j], { class: "key" }),
   ]);
   const plane = picture(size, size, line(0, top, size, top, "axis"), line(left, 0, left, size, "axis"), ray,
@@ -56,7 +56,7 @@ WIDGETS.plane = ({ tokens, queries, keys, values, width }) => {
   const triangle = picture(side + 40, side, line(30, 180, 190, 180, "axis"), line(30, 180, 30, 20, "axis"),
     draw("polygon", { class: "triangle", points: values.map(([a, b]) => `${u(a)},${v(b)}`).join(" ") }), ...threads,
     ...values.flatMap(([a, b], j) => [draw("circle", { cx: u(a), cy: v(b), r: 5, class: "value" }),
-      label(u(a), v(b) + (b > 0 ? -18 : 24), tokens[j], { class: "value" })]), output);
+      label(u(a), v(b) + (b > 0 ? -11 : 20), tokens[j], { class: "value" })]), output);
 
   const bars = tokens.map(() => make("span", { class: "long-bar" })), shares = tokens.map(() => make("span"));
   const numbers = table("", tokens, ["dot product", "÷", "weight"],
@@ -71,7 +71,7 @@ WIDGETS.plane = ({ tokens, queries, keys, values, width }) => {
     for (const circle of handle.children) set(circle, { cx: x(a), cy: y(b) });
     set(handle, { "aria-valuenow": written(a, 2).replace("−", "-"), "aria-valuetext": `(${list(query, 2)})` });
     set(ray, { x1: x(-far * a), y1: y(-far * b), x2: x(far * a), y2: y(far * b) });
-    set(name, { x: x(a) + 12, y: y(b) + 22 });
+    set(name, { x: x(a) + 25, y: y(b) + 16 });
     keys.forEach((key, j) => {
       const foot = query.map((part) => part * dot(query, key) / square), [drop, end] = shadows[j];
       set(drop, { x1: x(key[0]), y1: y(key[1]), x2: x(foot[0]), y2: y(foot[1]) });
