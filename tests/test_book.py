@@ -199,8 +199,11 @@ def test_the_book_can_be_read():
     assert sum(measured.time_of(f"book/{page.stem}") for page in IN_DEPTH) <= 28 * 60
 
 
-def size_of(page):
-    """What a reader has to read of a rendered page: words of prose, lines of code and output, exercises, pictures."""
+def size_of(chapter):
+    """What a reader has to read of its rendered page: words of prose, lines of code and output, exercises, pictures."""
+    page = ROOT / "_build" / "html" / "book" / f"{chapter.stem}.html"
+    if not page.exists():
+        pytest.skip("the page is not rendered: run `make book` first")
     article = BeautifulSoup(page.read_text(encoding="utf-8"), "lxml").select_one("article.bd-article")
     exercises, pictures = len(article.select("div.exercise")), len(article.select("figure"))
     for folded in article.select("div.exercise, div.solution, details, div.toctree-wrapper, .headerlink, nav.chapters"):
@@ -215,10 +218,7 @@ def size_of(page):
 
 @pytest.mark.parametrize("chapter", MAIN, ids=lambda path: path.stem)
 def test_a_main_page_can_be_finished_in_an_evening(chapter):
-    page = ROOT / "_build" / "html" / "book" / f"{chapter.stem}.html"
-    if not page.exists():
-        pytest.skip("the page is not rendered: run `make book` first")
-    words, lines, exercises, pictures = size_of(page)
+    words, lines, exercises, pictures = size_of(chapter)
     said = re.search(r"\*\*Time\*\*: (\d+) minutes(?:.*?, (\d+) of them)?", chapter.read_text("utf-8"))
     total, own = int(said[1]), int(said[2] or 0)  # own: for what the reader writes into my_transformer.py
     needed = words / 130 + lines / 12 + own + 8 * (exercises - (own > 0))
@@ -231,10 +231,7 @@ def test_a_main_page_can_be_finished_in_an_evening(chapter):
 
 @pytest.mark.parametrize("page", IN_DEPTH, ids=lambda path: path.stem)
 def test_a_page_in_depth_takes_as_long_as_it_says(page):
-    rendered = ROOT / "_build" / "html" / "book" / f"{page.stem}.html"
-    if not rendered.exists():
-        pytest.skip("the page is not rendered: run `make book` first")
-    words, lines, exercises, _ = size_of(rendered)
+    words, lines, exercises, _ = size_of(page)
     assert abs(words / 130 + lines / 12 + 8 * exercises - measured.time_of(f"book/{page.stem}")) <= 10
 
 

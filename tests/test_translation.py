@@ -453,7 +453,7 @@ def test_shipped_files_are_found_here_then_in_checkout_package_and_cache(tmp_pat
 
 
 def test_a_sentence_passes_few_functions():
-    """At most 40 named ones of the library, from `translate` to the answer: somebody can read them all."""
+    """At most 39 named ones of the library, from `translate` to the answer: somebody can read them all."""
     translator, passed = Translator.from_pretrained("multi30k-en-de"), set()
     package = str(Path(translation.__file__).parent)
 
@@ -470,4 +470,4 @@ def test_a_sentence_passes_few_functions():
         sys.setprofile(before)
     assert answer
     assert "search.py: beam_search" in passed
-    assert len(passed) <= 40, "\n".join(sorted(passed))
+    assert len(passed) <= 39, "\n".join(sorted(passed))

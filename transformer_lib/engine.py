@@ -150,7 +150,8 @@ class EngineSearch:
         folder, place, engine = Path(path), prepare_device(device), _ctranslate2().Translator
         self.pad_id, self.eos_id = tokenizer.pad_id, tokenizer.eos_id
         try:
-            self.max_len = int(json.loads((folder / "config.json").read_bytes())["max_len"])
+            stored = json.loads((folder / "config.json").read_bytes())
+            self.max_len, self.length_ratio = int(stored["max_len"]), float(stored.get("length_ratio", 2.0))
             self._names = json.loads((folder / "shared_vocabulary.json").read_bytes())
             self._engine = engine(
                 str(folder), device=place.type, device_index=place.index or 0, intra_threads=torch.get_num_threads()
@@ -207,8 +208,4 @@ def load(path: str | Path, *, device: str | torch.device = "cpu", precision: str
         return Translator.from_pretrained(path, device=device, precision=precision)
     tokenizer = Tokenizer.load(folder / "tokenizer.json")
     search = EngineSearch(folder, tokenizer, device)
-    try:
-        ratio = float(json.loads((folder / "config.json").read_bytes()).get("length_ratio", 2.0))
-    except (OSError, ValueError, TypeError) as error:
-        raise InputError(f"{folder} holds a damaged model for CTranslate2 ({one_line(error)})") from error
-    return Translator(search, tokenizer, length_ratio=ratio)
+    return Translator(search, tokenizer, length_ratio=search.length_ratio)

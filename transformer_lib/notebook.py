@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from zipfile import ZipFile
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from transformer_lib.data import ParallelCorpus, load_multi30k, toy_corpus
 from transformer_lib.files import InputError, atomic_path, atomic_write, one_line
@@ -28,7 +28,7 @@ from transformer_lib.multi_head import MultiHeadAttention
 from transformer_lib.own_model import SIZES, architecture
 from transformer_lib.precision import prepare_device
 from transformer_lib.recipes import preset_for
-from transformer_lib.translation import KEPT, Attention, Translator
+from transformer_lib.translation import KEPT, Attention, Translator, recorded_weights
 
 MINUTES = {"T4": 9, "A100": 7, "H100": 7, "B200": 7}  # of the whole training, predicted
 WHOLE: dict[str, float] = {"steps": 12_000}  # at most: the preset stops when ten validations in a row were no better
@@ -203,12 +203,13 @@ def every_attention(translator: Translator, sentence: str) -> dict[str, Attentio
         weights (layers, heads, queries, keys). Empty if your file has no such function.
     """
     own, tokenizer = getattr(translator.model, "model", None), translator.tokenizer
-    model, seen = translator.model if own is None else own, list[Tensor]()
+    model = translator.model if own is None else own
+    ours = [part for part in model.modules() if isinstance(part, MultiHeadAttention)]
     (_, answer), *_ = translator.n_best(sentence)
     source, predicted = translator._encode([sentence, answer])
     read = [tokenizer.bos_id, *predicted[:-1]]
     padded = source + [tokenizer.pad_id] * (len(source) == len(read))  # so that a matrix's shape says what it is
-    with _watched(model, seen, theirs=own is not None), evaluation(model):
+    with recorded_weights(ours) if own is None else _watched(own) as seen, evaluation(model):
         model(*(torch.tensor([row], device=translator.search.device) for row in (padded, read)))
     english, german = translator._pieces(source), translator._pieces(predicted)
     sides = {
@@ -226,32 +227,24 @@ def every_attention(translator: Translator, sentence: str) -> dict[str, Attentio
 
 
 @contextmanager
-def _watched(model: Any, seen: list[Tensor], *, theirs: bool) -> Iterator[None]:
-    """Note the weights (heads, queries, keys) of every attention that a model computes for one sentence."""
-    space: dict[str, Any] = type(model).forward.__globals__ if theirs else {}
-    plain: Any = space.get("attention")
-    hooks = []
+def _watched(model: nn.Module) -> Iterator[list[Tensor]]:
+    """As `recorded_weights`, of the function `attention` in the file of a model of your own."""
+    space, seen = type(model).forward.__globals__, list[Tensor]()
+    plain = space.get("attention")
+    if plain is None:
+        yield seen
+        return
 
     def attention(*given: Any, **options: Any) -> Any:
         output, weights = plain(*given, **options)
         seen.append(weights[0])
         return output, weights
 
-    if plain is not None:
-        space["attention"] = attention
-    for part in model.modules() if not theirs else ():
-        if isinstance(part, MultiHeadAttention):
-            asked = part.register_forward_pre_hook(
-                lambda _, given, named: (given, named | {"need_weights": True}), with_kwargs=True
-            )
-            hooks += [asked, part.register_forward_hook(lambda _, __, made: seen.append(made[1][0]))]
+    space["attention"] = attention
     try:
-        yield
+        yield seen
     finally:
-        for hook in hooks:
-            hook.remove()
-        if plain is not None:
-            space["attention"] = plain
+        space["attention"] = plain
 
 
 def explorer(

@@ -52,12 +52,12 @@ class PositionalEncoding(nn.Module):
             raise ValueError(f"expected (batch, length, d_model = {self.d_model}); got shape {tuple(x.shape)}")
         if offset < 0:
             raise ValueError(f"offset must be at least 0; got {offset}")
-        if offset + x.size(1) > self.max_len:
-            raise ValueError(f"the sequence has {offset + x.size(1)} positions, but max_len is {self.max_len}")
-        return x + self._rows(offset, x.size(1)).to(x.dtype)
-
-    def _rows(self, start: int, length: int) -> Float[Tensor, "{length} d_model"]:
-        return self.table[start : start + length]
+        if (end := offset + x.size(1)) > self.max_len:
+            raise ValueError(f"the sequence has {end} positions, but max_len is {self.max_len}")
+        rows = self.table[offset:end]  # (length, d_model)
+        if end > len(self.table):  # of a sinusoidal one, which keeps its first rows only
+            rows = sinusoidal_table(x.size(1), self.d_model, start=offset).float().to(self.table)
+        return x + rows.to(x.dtype)
 
 
 class SinusoidalPositionalEncoding(PositionalEncoding):
@@ -75,11 +75,6 @@ class SinusoidalPositionalEncoding(PositionalEncoding):
         super().__init__(d_model, max_len)
         kept = min(max_len, 8192)
         self.register_buffer("table", sinusoidal_table(kept, d_model).float(), persistent=False)
-
-    def _rows(self, start: int, length: int) -> Float[Tensor, "{length} d_model"]:
-        if start + length <= len(self.table):
-            return super()._rows(start, length)
-        return sinusoidal_table(length, self.d_model, start=start).float().to(self.table)
 
 
 class LearnedPositionalEncoding(PositionalEncoding):

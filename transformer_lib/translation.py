@@ -9,8 +9,8 @@ import math
 import re
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
 from numbers import Integral
 from pathlib import Path
@@ -350,17 +350,24 @@ def length_ratio(shapes: Counter[tuple[int, int]]) -> float:
 
 def cross_attention_weights(model: Transformer, source: Tensor, target: Tensor) -> Tensor:
     """Run the model on a source (1, n) and a target (1, m), and return its weights (layers, heads, m, n)."""
+    with recorded_weights(_cross_attentions(model)) as recorded, evaluation(model):
+        model(source, target)
+    return torch.stack(recorded)
+
+
+@contextmanager
+def recorded_weights(attentions: Iterable[nn.Module]) -> Iterator[list[Tensor]]:
+    """Inside the block, collect the weights (heads, n_q, n_k) that each of these gives the first sentence."""
     recorded: list[Tensor] = []
-    with ExitStack() as hooks, evaluation(model):
-        for module in _cross_attentions(model):
+    with ExitStack() as hooks:
+        for module in attentions:
             before = module.register_forward_pre_hook(
                 lambda _, args, options: (args, options | {"need_weights": True}), with_kwargs=True
             )
             after = module.register_forward_hook(lambda _, args, output: recorded.append(output[1][0]))
             hooks.callback(before.remove)
             hooks.callback(after.remove)
-        model(source, target)
-    return torch.stack(recorded)
+        yield recorded
 
 
 def _cross_attentions(model: Transformer) -> list[nn.Module]:

@@ -3,17 +3,8 @@
 (function () {
 "use strict";
 
-function make(tag, attributes = {}, ...children) {
-  const element = document.createElement(tag);
-  for (const [name, value] of Object.entries(attributes)) {
-    if (typeof value === "function") element.addEventListener(name, value);
-    else if (value !== false && value !== undefined) element.setAttribute(name, value === true ? "" : value);
-  }
-  element.append(...children);
-  return element;
-}
-
-const written = (number) => number.toFixed(Math.abs(number) < 10 ? 2 : 1).replace("-", "−");
+const { make, written: digits } = window.widgetKit;
+const written = (number) => digits(number, Math.abs(number) < 10 ? 2 : 1);
 const percent = (share) => `${(100 * share).toFixed(share < 0.01 ? 1 : 0)} %`;
 
 // A strip is stored as a whole number q from −127 to 127 for each of its numbers, which is (q / 127)² of the largest
@@ -117,7 +108,7 @@ class Ride {
     this.body = make("div", { class: "ride-body" });
     this.number = make("p", { class: "ride-number" });
     this.german = make("p", { class: "ride-german" });
-    this.says = make("p", { class: "ride-hidden", role: "status", "aria-live": "polite" });
+    this.says = make("p", { class: "visually-hidden", role: "status", "aria-live": "polite" });
     this.play = make("button", { type: "button", class: "ride-play", click: () => this.run(!this.timer) });
     this.slider = make("input", { type: "range", min: 0, max: this.stops.length - 1, step: 1, value: 0,
       "aria-label": "Stop of the ride", input: () => { this.run(false); this.go(Number(this.slider.value)); } });

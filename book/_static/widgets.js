@@ -303,7 +303,7 @@ const kit = { sum, dot, softmax, attend, positionRow, beamSearch, filtered, cost
   written, list, button, choice, slider, table, matrix, row, speaker, WIDGETS };
 if (typeof module === "object") module.exports = kit;
 else {
-  window.widgetKit = kit; // for drag.js and steps.js
+  window.widgetKit = kit; // for drag.js, steps.js and ride.js
   document.addEventListener("DOMContentLoaded", start);
 }
 })();

@@ -272,7 +272,7 @@ def runs_with_some_only(model: ModelUnderTest, module: nn.Module) -> str:
         try:
             model.logits(module, *model.inputs(rows))
         except Exception as error:
-            if is_refusal(error) or "size" not in str(error):
+            if is_refusal(error) or "must match" not in str(error):  # as sizes that do not broadcast
                 return ""
             errors[rows] = one_line(error) + raised_at(error)
             model.at = raised_place(error)
