@@ -156,7 +156,7 @@ class Report:
         others = [f"{name}: {why}" for name, why in skipped.items() if not MISSING.match(why)]
         lines += others if len(others) < 4 else [*others[:2], ", ".join(o.partition(":")[0] for o in others[2:])]
         told = [f"{'not applicable':<14} {line}" for line in lines]
-        return "\n".join([*self.fault_lines, *asked, *told, self.summary])
+        return printable("\n".join([*self.fault_lines, *asked, *told, self.summary]))
 
     def to_json(self) -> str:
         """A JSON object: "schema" (1), "holds", "summary", and "findings" with a Finding's fields and its page."""
