@@ -10,7 +10,7 @@ from zipfile import ZIP_DEFLATED, ZipFile
 
 from export import ROOT
 
-MADE = {".git", ".venv", "my_env", "my_course", "_build", "runs", "mutants", "notebooks", "__pycache__"}  # where git is not
+MADE = {".git", ".venv", "my_env", "my_course", "_build", "runs", "mutants", "notebooks", "__pycache__"}
 
 
 def files() -> list[str]:
