@@ -140,10 +140,11 @@ render: $(INSTALLED) $(LIVE)
 	[ -z "$$(find _toc.yml _config.yml tools/sphinx/*.* book/_static -newer _build/html/index.html 2>&1 | head -1)" ] || rm -rf _build
 	$(JUPYTER_BOOK) build . -W --keep-going -n --quiet || { rm -rf _build; exit 1; }
 	$(PY) tools/notebooks.py _build/html/_sources/book
+	$(PY) tools/pack.py _build/html/course.zip
 	touch _build/html/index.html
 	@echo "The book: _build/html/index.html"
 
-# The rendered book as one file to carry: unpack it, and open index.html.
+# The rendered book as one file to carry, with the course to install in it: unpack it, and open index.html.
 zip: render
 	$(PY) -c "import shutil; shutil.make_archive('_build/tested-transformer', 'zip', '_build/html')"
 

@@ -14,6 +14,7 @@ import venv
 from importlib import import_module
 from pathlib import Path
 
+import pack
 import pytest
 
 import transformer_lib
@@ -97,12 +98,10 @@ def test_the_oldest_versions_are_the_lower_bounds():
 
 
 def test_a_wheel_installs_into_a_clean_environment(tmp_path):
-    """Made from the source distribution. Only what the library depends on is lent to that environment: no network."""
-    tree, environment = tmp_path / "tree", tmp_path / "environment"
-    tree.mkdir()
-    names = ["transformer_lib", "tools", "chapters", "book", "records", "pyproject.toml", "README.md", "LICENSE"]
-    for name in [*names, "MANIFEST.in"]:
-        (shutil.copytree if (ROOT / name).is_dir() else shutil.copy)(ROOT / name, tree / name)
+    """From the zip that readers download. Only what the library depends on is lent to that environment: no network."""
+    tree, environment = tmp_path / "tested-transformer", tmp_path / "environment"
+    pack.pack(tmp_path / "course.zip")
+    shutil.unpack_archive(tmp_path / "course.zip", tmp_path)
     pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
     archive = "import sys, backend; backend.build_sdist(sys.argv[1])"
     environ = os.environ | {"PYTHONPATH": str(tree / "tools")}
