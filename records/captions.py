@@ -38,8 +38,8 @@ def main(number: str, minutes: str = "0") -> None:
     start = time.monotonic()
     with tempfile.TemporaryDirectory() as empty, chdir(empty):  # no file of a reader's: all parts are the solution's
         for cell in (cell for cell in cells if cell.cell_type == "code"):
-            if any(text in cell.source for text in ('shipped("captions.json")', "recorded[", "yours[")):
-                continue  # it reads the record
+            if 'shipped("captions.json")' in cell.source or "recorded[" in cell.source or "yours[" in cell.source:
+                continue
             with redirect_stdout(io.StringIO()) as output:
                 exec(cell.source.replace("minutes = 0", f"minutes = {minutes}"), names)
             if "recorded" in cell.metadata.get("tags", []):
