@@ -69,7 +69,9 @@ if __name__ == "__main__":
         "repeated in training": len(train.source) - len({runs(sentence) for sentence in train.source}),
         "bleu": scores,
         "interval of the near": [drawn[24], drawn[975]],
-        "words": {name: fmean(len(test.source[n].split()) for n in kept) for name, kept in (("near", near), ("far", far))},
+        "words": {
+            name: fmean(len(test.source[n].split()) for n in kept) for name, kept in (("near", near), ("far", far))
+        },
         "nearest": [
             {"share": round(share, 3), "test": test.source[n], "training": train.source[number]}
             for n, (share, number) in sorted(enumerate(best), key=lambda row: -row[1][0])[:3]
