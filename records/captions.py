@@ -38,7 +38,7 @@ def main(number: str, minutes: str = "0") -> None:
     start = time.monotonic()
     with tempfile.TemporaryDirectory() as empty, chdir(empty):  # no file of a reader's: all parts are the solution's
         for cell in (cell for cell in cells if cell.cell_type == "code"):
-            if 'shipped("captions.json")' in cell.source or "recorded[" in cell.source:
+            if 'shipped("captions.json")' in cell.source or "recorded[" in cell.source or "yours[" in cell.source:
                 continue
             with redirect_stdout(io.StringIO()) as output:
                 exec(cell.source.replace("minutes = 0", f"minutes = {minutes}"), names)

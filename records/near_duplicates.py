@@ -3,14 +3,17 @@
 PYTHONPATH=.:experiments python records/near_duplicates.py     It needs Multi30k, and takes some seconds.
 
 Two sentences are near if they share half of their runs of three words: shared ones, divided by all that one of the two
-has. The scores are those of the recorded translations, of all sentences and of those without a near duplicate.
+has. The scores are those of the recorded translations, of all sentences and of those without a near duplicate; the
+interval is a bootstrap of the near ones, in percentiles.
 """
 
 import json
+import random
 import re
 import sys
 from collections import Counter, defaultdict
 from pathlib import Path
+from statistics import fmean
 
 from record import environment
 
@@ -52,6 +55,11 @@ if __name__ == "__main__":
         name: evaluate_bleu([answers[n] for n in kept], [test.target[n] for n in kept])["bleu"]
         for name, kept in (("all", range(len(best))), ("far", far), ("near", sorted(set(range(len(best))) - set(far))))
     }
+    near, rng = sorted(set(range(len(best))) - set(far)), random.Random(0)
+    drawn = sorted(  # the bootstrap: as many near ones, drawn with replacement
+        evaluate_bleu([answers[n] for n in kept], [test.target[n] for n in kept])["bleu"]
+        for kept in (rng.choices(near, k=len(near)) for _ in range(1000))
+    )
     record = {
         "made": {"command": f"python records/{Path(sys.argv[0]).name}", **environment()},
         "least": LEAST,
@@ -60,6 +68,10 @@ if __name__ == "__main__":
         "equal": sum(share == 1 for share, _ in best),
         "repeated in training": len(train.source) - len({runs(sentence) for sentence in train.source}),
         "bleu": scores,
+        "interval of the near": [drawn[24], drawn[975]],
+        "words": {
+            name: fmean(len(test.source[n].split()) for n in kept) for name, kept in (("near", near), ("far", far))
+        },
         "nearest": [
             {"share": round(share, 3), "test": test.source[n], "training": train.source[number]}
             for n, (share, number) in sorted(enumerate(best), key=lambda row: -row[1][0])[:3]

@@ -1,4 +1,4 @@
-"""The last chapter's notebook: from an empty folder to a score, and what it does when something is refused."""
+"""The notebook for a GPU: from an empty folder to a score, and what it does when something is refused."""
 
 import errno
 import gzip
@@ -225,7 +225,7 @@ def test_it_runs_from_nothing(host, tmp_path, monkeypatch):
     git is told that the address in the notebook is that of a folder here.
     """
     monkeypatch.setattr(notebooks.address, "repository", lambda: "https://github.com/You/course")
-    plain = notebooks.Page(ROOT / "book" / "17_multi30k.ipynb").notebook()
+    plain = notebooks.Page(ROOT / "book" / "17d_recipes.ipynb").notebook()
     url, sums = host
     elsewhere = f"from transformer_lib.data import corpora\ncorpora.MULTI30K_URL = {url!r}\n"
     elsewhere += f"corpora.MULTI30K_SHA256 = {sums!r}\nprint(corpora.__file__)"

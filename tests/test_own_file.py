@@ -303,7 +303,7 @@ def test_the_solution_learns_to_translate_numbers(tmp_path):
         (
             "17_multi30k",
             "sec-multi30k-twenty",
-            {"step < 200": "step < 2", "(50, 100)": "(2,)", "[:100]": "[:2]", "else 20": "else 1"},
+            {"step < 200": "step < 2", "(50, 100)": "(2,)", "128, 20)": "128, 2)", "else 20": "else 1"},
         ),
     ],
 )
