@@ -1,7 +1,7 @@
 """A process with everything imported, which forks a child for each job: JSON a line in, JSON a line out.
 
 A child trains as in `test_training.py`. It may kill itself in the middle of writing a file or in a step, be allowed no
-large files, or be one of several that train together, also by the program of the page on sharding. A fork costs
+large files, or be one of several that train together. A fork costs
 little; importing torch for each would not.
 """
 
@@ -77,20 +77,6 @@ def child(job, rank):
     return answer
 
 
-def sharded_child(job, rank):
-    """Train by the page's program: its losses, and how many weights and moments this child keeps."""
-    torch.set_num_threads(1)
-    os.environ |= {"RANK": str(rank), "WORLD_SIZE": str(job["ranks"]), "LOCAL_RANK": str(rank)}
-    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(job["port"]), "GLOO_SOCKET_IFNAME": "lo"}
-    program = {"__name__": "sharded"}
-    exec(job["program"], program)
-    run, losses = program["train"](job["out"], job["steps"])
-    dist.destroy_process_group()
-    moments = [state[name] for state in run.optimizer.state.values() for name in ("exp_avg", "exp_avg_sq")]
-    kept = [sum(part.to_local().numel() for part in parts) for parts in (run.model.parameters(), moments)]
-    return {"losses": losses, "kept": kept}
-
-
 def run(job):
     """The status and the answer of each child of a job."""
     started = []
@@ -100,7 +86,7 @@ def run(job):
         if process == 0:
             status = 1
             try:
-                answer = (sharded_child if "program" in job else child)(job, rank)
+                answer = child(job, rank)
                 os.write(send, json.dumps(answer).encode())
                 status = 0
             finally:

@@ -18,14 +18,6 @@ settings.load_profile("course")
 torch.set_num_threads(1)
 
 
-def pytest_terminal_summary(terminalreporter):
-    """Say how many cases test_fuzz.py made up."""
-    reports = [report for kind in ("passed", "failed") for report in terminalreporter.stats.get(kind, [])]
-    count = sum(value for report in reports for name, value in report.user_properties if name == "fuzzed")
-    if count:
-        terminalreporter.write_line(f"{count:,} cases of bad input tried")
-
-
 @pytest.fixture(autouse=True)
 def _seed():
     torch.manual_seed(0)

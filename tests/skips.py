@@ -17,7 +17,6 @@ EXPECTED = [
     r": TRANSFORMER_LIB_DATA does not name (a|the) folder",  # so there is no Multi30k
     r": test_2017_\w+ is not (recorded, or not )?on this machine$",  # two more test sets of Multi30k
     r": torch 2\.6 shards on GPUs only$",
-    r": needs a C\+\+ compiler and torch 2\.13 for CPUs, on Linux$",
     r"^book/(0[2-9]|10|15b|A)_\w+\.ipynb::",  # the cells of these pages that are shown and not run
 ]
 if sys.platform == "darwin":

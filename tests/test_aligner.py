@@ -14,10 +14,6 @@ SENTENCES = {
 PAIRS = [(words(source), words(target)) for source, target in SENTENCES.items()]
 
 
-def test_words_and_marks():
-    assert words("Zwei Männer, rot-weiß; it's 2!") == ["Zwei", "Männer", ",", "rot-weiß", ";", "it's", "2", "!"]
-
-
 def test_words_that_come_together_are_linked():
     links = align(PAIRS)
     assert links[0] == links[1] == links[2] == [(0, 0), (1, 1), (2, 2)]
@@ -30,12 +26,6 @@ def test_another_order_is_found():
     """Words are linked by what they mean, not only by where they stand."""
     pairs = [*PAIRS * 5, (words("runs a dog"), words("ein Hund läuft"))]
     assert align(pairs)[-1] == [(0, 2), (1, 0), (2, 1)]
-
-
-def test_a_link_has_one_word_on_each_side():
-    for (source, target), links in zip(PAIRS, align(PAIRS)):
-        assert len(links) == len({s for s, _ in links}) == len({t for _, t in links})
-        assert all(s < len(source) and t < len(target) for s, t in links)
 
 
 def test_a_word_that_has_no_counterpart_stays_without():

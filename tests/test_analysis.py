@@ -1,8 +1,6 @@
 """What the last chapter says about the recorded translator is measured by functions that are right on small cases."""
 
-import random
 from collections import Counter
-from contextlib import contextmanager
 from types import SimpleNamespace
 
 import analysis
@@ -51,16 +49,6 @@ def test_the_interval_is_that_of_sacrebleus_bootstrap():
     assert 0 < half < mean < 100
 
 
-def test_a_further_test_set_has_its_own_intervals_and_words():
-    hypotheses = ["ein Hund läuft dort .", "Zwei Hunde laufen ."]
-    references = ["Ein Hund läuft dort .", "zwei Hunde laufen ."]
-    found = analysis.on_further(hypotheses, references, Counter({"Hund": 3, ".": 2000}), "de")
-    words, found_words = (found["recall"][name] for name in ("words", "found"))
-    assert (words, found_words) == ([6, 1, 0, 0, 2], [4, 1, 0, 0, 2])  # Ein and zwei are not found
-    assert found["interval"]["papers"] == [pytest.approx(100, rel=1e-9), pytest.approx(0, abs=1e-9)]
-    assert found["interval"]["cased"][0] < 80
-
-
 def test_recall_counts_each_word_in_its_bin_and_no_more_often_than_it_was_said():
     assert analysis.how_often(["a dog, a cat", "a dog."]) == {"a": 3, "dog": 2, ",": 1, "cat": 1, ".": 1}
     seen = Counter({"der": 5000, "Hund": 100, "bellt": 9, "Katze": 1})
@@ -68,14 +56,6 @@ def test_recall_counts_each_word_in_its_bin_and_no_more_often_than_it_was_said()
     said = [["der", "der", "der", "Hund"], ["bellt", "bellt"]]
     found = analysis.recall_by_frequency(said, reference, seen)
     assert found == {"from": [0, 1, 10, 100, 1000], "words": [1, 2, 0, 2, 2], "found": [0, 1, 0, 1, 2]}
-
-
-def test_the_ten_are_taken_by_rank():
-    scores = [float(n) for n in range(200)]
-    order = random.Random(0).sample(range(200), 200)
-    shuffled = [scores[n] for n in order]
-    assert [shuffled[n] for n in analysis.spaced(shuffled)] == [0, 10, 20, 30, 40, 50, 60, 70, 80, 90]
-    assert analysis.spaced([0.5] * 300) == list(range(0, 100, 10))  # ties: in the order of the file
 
 
 def test_calibration_bins():
@@ -155,30 +135,3 @@ def test_cutting_a_head_equals_removing_it(norm_first):
         assert torch.allclose(cut, smaller(source, target), rtol=0, atol=1e-5)
         assert not torch.allclose(cut, whole, rtol=0, atol=1e-3)
         assert torch.equal(model(source, target), whole)  # grown again
-
-
-def test_cuts_are_priced_alone_and_together(monkeypatch):
-    """With a loss that is made up: every head costs its number, two heads of the same attention cost 1 more."""
-    model, cut = small_model(), []
-    price = {head: n * 0.004 for n, head in enumerate(heads.all_heads(model))}
-    assert len(price) == len(heads.all_heads(model)) == 3 * (1 + 2 * 2)  # each but once
-
-    def loss(*_):
-        names = [name for name, _ in cut]
-        return 2.0 + sum(price[head] for head in cut) + (len(names) - len(set(names)))
-
-    @contextmanager
-    def without(_, heads):
-        cut[:] = heads
-        yield
-        cut.clear()
-
-    monkeypatch.setattr(heads, "without_heads", without)
-    monkeypatch.setattr(heads, "validation_loss", loss)
-    found = heads.cut_heads(model, pairs())
-    assert found["loss"] == 2.0
-    assert found["alone"]["encoder.layers.0.self_attention"] == [0.0, 0.004, 0.008]
-    assert found["order"][:2] == heads.all_heads(model)[:2]
-    assert found["together"][:2] == [0.0, 1.004]
-    assert len(found["together"]) == 2  # beyond one nat nobody looks
-    assert found["free"] == 1

@@ -1,8 +1,5 @@
 """Gradients that are changed on purpose, sparse ones, and those that a CPU does not have."""
 
-import subprocess
-import sys
-
 import pytest
 import torch
 import torch.nn.functional as F
@@ -82,36 +79,6 @@ NEED_GRADIENTS = [
 def test_sparse_gradients_are_gradients():
     report = check_transformer(sparse, only=NEED_GRADIENTS)
     assert [finding.verdict for finding in report.findings] == ["pass"] * len(NEED_GRADIENTS), report
-
-
-FLEX = """
-import torch
-from torch import nn
-from torch.nn.attention.flex_attention import flex_attention
-from transformer_lib.checks import check_transformer
-
-class Flex(nn.Module):
-    def __init__(self, size, pad):
-        super().__init__()
-        self.table, self.maps, self.out = nn.Embedding(size, 16), nn.Linear(16, 48), nn.Linear(16, size)
-
-    def forward(self, tokens):
-        x = self.table(tokens)
-        q, k, v = self.maps(x)[:, None].chunk(3, -1)
-        score = lambda score, b, h, i, j: torch.where(i >= j, score, -float("inf"))
-        return self.out(x + flex_attention(q, k, v, score_mod=score)[:, 0])
-
-print(check_transformer(Flex, family="decoder"))
-"""
-
-
-def test_flex_attention_is_one_line():
-    """In a process of its own: its compiler bears no warnings that are errors."""
-    done = subprocess.run([sys.executable, "-c", FLEX], capture_output=True, text=True, check=False)
-    first, last = done.stdout.splitlines()
-    assert first.startswith("not applicable gradients on a CPU: ")
-    assert "FlexAttention does not support backward on CPU" in first
-    assert last == "0 pass, 0 fail, 1 not applicable"
 
 
 class NotOnThisBackend(torch.autograd.Function):

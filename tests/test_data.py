@@ -6,15 +6,13 @@ import hashlib
 import json
 import os
 import pickle
-import random
 import re
 import subprocess
 import sys
-import threading
 import unicodedata
 from collections import Counter
 from functools import partial
-from itertools import count, pairwise
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -22,9 +20,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-import transformer_lib.data.batching as data_module
 import transformer_lib.data.corpora as corpora_module
-import transformer_lib.data.tokenizer as tokenizer_module
 from transformer_lib.data import (
     Batch,
     ParallelCorpus,
@@ -37,20 +33,9 @@ from transformer_lib.data import (
     toy_corpus,
     toy_oracle,
 )
-from transformer_lib.data.corpora import LONGEST_IN_TRAIN, toy_split
-from transformer_lib.data.toy_grammar import ADJECTIVES, NOUNS, VERBS, toy_sentence
 from transformer_lib.files import InputError
 
 PAD, BOS, EOS = 0, 1, 2
-
-
-def words(sentence):
-    return re.findall(r"\w+", sentence)
-
-
-def described(sentence):
-    """The pairs of an adjective and its noun, found without the library's rule for held-out pairs."""
-    return {(a, b) for a, b in pairwise(words(sentence)) if a in ADJECTIVES and b in NOUNS}
 
 
 @pytest.fixture(scope="module")
@@ -59,39 +44,6 @@ def corpora():
 
 
 # The grammar
-
-
-def test_the_oracle_parses_what_the_grammar_writes():
-    rng = random.Random(1)
-    for number in range(2000):
-        english, german = toy_sentence(rng, eagerness=1 + number % 3)
-        assert toy_oracle(english) == german
-
-
-GERMAN = {
-    "The old boy loves an old boy.": "Der alte Junge liebt einen alten Jungen.",
-    "The wet horse finds a new lamp.": "Das nasse Pferd findet eine neue Lampe.",
-    "A big mouse shows the small bear a grey picture.": "Eine große Maus zeigt dem kleinen Bären ein graues Bild.",
-    "The sister listens to the loud cat.": "Die Schwester hört der lauten Katze zu.",
-    "A dog waits in the beautiful forest.": "Ein Hund wartet im schönen Wald.",
-    "The child with the ball arrives next to the house.": "Das Kind mit dem Ball kommt neben dem Haus an.",
-    "The man says that the queen gets up.": "Der Mann sagt, dass die Königin aufsteht.",
-    "The man that calls the queen knows that the queen invites an old man.":
-        "Der Mann, der die Königin anruft, weiß, dass die Königin einen alten Mann einlädt.",
-    "The man follows the woman that the sheep looks at.": "Der Mann folgt der Frau, die das Schaf ansieht.",
-    "The bear that the man helps laughs.": "Der Bär, dem der Mann hilft, lacht.",
-    "Because the queen gives the child an apple, the pig gets up.":
-        "Weil die Königin dem Kind einen Apfel gibt, steht das Schwein auf.",
-    "The man laughs because the queen shows the bear a ball.":  # not "Königim"
-        "Der Mann lacht, weil die Königin dem Bären einen Ball zeigt.",
-    "A cat sees a dog that sleeps, and the man laughs.":
-        "Eine Katze sieht einen Hund, der schläft, und der Mann lacht.",
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("english", GERMAN)
-def test_translations_written_by_hand(english):
-    assert toy_oracle(english) == GERMAN[english]
 
 
 OTHER = [
@@ -110,46 +62,7 @@ def test_other_sentences_are_refused_in_one_line(english):
     assert "\n" not in str(error.value)
 
 
-def test_separable_verbs_split_in_main_clauses_only(corpora):
-    """In German the particle stands alone or is glued to the verb; both happen, and nothing else does."""
-    separable = [german.split() for german in VERBS.values() if " " in german]
-    for finite, particle in separable:
-        glued = re.compile(rf"\b{particle}{finite}\b")
-        assert any(glued.search(sentence) for sentence in corpora["train"].target)
-        for english, german in zip(corpora["train"].source, corpora["train"].target):
-            if glued.search(german):
-                assert re.search(r"\b(that|because)\b", english, re.IGNORECASE)
-
-
 # The splits
-
-
-def test_test_sentences_combine_known_words_anew(corpora):
-    seen = set().union(*map(described, corpora["train"].source))
-    for sentence in corpora["test"].source:
-        assert described(sentence) - seen
-    for split in ("val", "long"):
-        assert set().union(*map(described, corpora[split].source)) <= seen
-
-
-@pytest.mark.parametrize("side", ["source", "target"])
-def test_every_word_form_is_in_training(corpora, side):
-    known = {split: {word for text in getattr(corpora[split], side) for word in words(text)} for split in corpora}
-    assert known["val"] | known["test"] | known["long"] <= known["train"]
-
-
-def test_long_sentences_are_longer_than_all_others(corpora):
-    longest = max(len(words(s)) for split in ("train", "val", "test") for s in corpora[split].source)
-    assert longest == LONGEST_IN_TRAIN
-    assert min(len(words(s)) for s in corpora["long"].source) > longest
-
-
-def test_splits_of_any_seed_are_disjoint(corpora):
-    for seed in (1, 2):
-        for split in ("val", "test", "long"):
-            other = toy_corpus(split, size=200, seed=seed)
-            assert not set(other.source) & set(corpora["train"].source)
-            assert all(toy_split(sentence) == split for sentence in other.source)
 
 
 def test_sizes_and_seeds(corpora):
@@ -398,19 +311,6 @@ def test_a_tokenizer_of_another_kind_is_refused(tokenizer, tmp_path, change):
         Tokenizer.load(path)
 
 
-def test_a_file_that_is_much_too_large_is_not_even_read(tmp_path, monkeypatch):
-    path = tmp_path / "t.json"
-    path.touch()
-    os.truncate(path, 2**24 + 1)
-    monkeypatch.setattr(tokenizer_module, "read_bytes", lambda _: pytest.fail("it was read"))
-    with pytest.raises(InputError, match=rf"{re.escape(str(path))} is no tokenizer: expected at most {2**24} bytes"):
-        Tokenizer.load(path)
-    monkeypatch.undo()
-    os.truncate(path, 2**24)  # as large as may be; this one holds nothing but zeros
-    with pytest.raises(InputError, match="or only a part of one"):
-        Tokenizer.load(path)
-
-
 def test_a_tokenizer_stored_by_an_older_library_is_the_same(tokenizer, tmp_path):
     """Merges were strings with a blank in the middle, and there were fewer settings."""
     stored = json.loads(tokenizer.to_json())
@@ -491,57 +391,3 @@ def test_without_a_seed_from_short_to_long_and_no_batch_could_take_the_next_pair
         assert (len(batch.source) + 1) * max(
             len(row[row != PAD]) for row in (following[0][0], following[1][0])
         ) > budget
-
-
-def test_batches_by_length_waste_little(corpora, tokenizer):
-    pairs, _ = encode_pairs(corpora["train"], tokenizer, max_len=100)
-    batches = list(token_batches(pairs, 2048, seed=0))
-    cells = sum(rows.numel() for batch in batches for rows in batch)
-    assert sum(int((rows == PAD).sum()) for batch in batches for rows in batch) < 0.05 * cells
-
-
-def test_a_batch_is_made_when_it_is_asked_for(monkeypatch):
-    made, pad = [], data_module._pad
-    monkeypatch.setattr(data_module, "_pad", lambda *arguments: made.append(1) or pad(*arguments))
-    batches = token_batches([([3] * n, [4] * n) for n in range(1, 30)], 30, seed=0)
-    for number in range(4):
-        assert len(made) == 2 * number  # sources and targets
-        next(batches)
-
-
-@pytest.mark.parametrize("pin", [False, True])
-def test_ahead_yields_the_same_items_and_pins_their_tensors_if_asked_to(monkeypatch, pin):
-    monkeypatch.setattr(torch.Tensor, "pin_memory", lambda tensor: tensor + 100)
-    batches = token_batches([([n], [n, n]) for n in range(9)], 2)
-    items = [(0, number, batch) for number, batch in enumerate(batches)]
-    for (epoch, number, batch), (*place, expected) in zip(data_module.ahead(iter(items), pin=pin), items, strict=True):
-        assert [epoch, number] == place
-        assert isinstance(batch, Batch)
-        assert [side.tolist() for side in batch] == [(side + 100 * pin).tolist() for side in expected]
-
-
-@pytest.mark.parametrize("end", ["stopped early", "an error"])
-def test_ahead_makes_a_few_items_in_one_thread_which_ends(end):
-    threads, third = [], threading.Event()
-
-    def source():
-        for number in count():
-            threads.append(threading.current_thread())
-            if number == 2:
-                third.set()
-            if number == 2 and end == "an error":
-                raise InputError("a bad pair")
-            yield number
-
-    items = data_module.ahead(source())
-    assert next(items) == 0
-    assert third.wait(60)  # nobody has asked for it yet
-    assert next(items) == 1
-    if end == "an error":
-        with pytest.raises(InputError, match="a bad pair"):
-            next(items)
-    items.close()
-    assert 3 <= len(threads) <= 6
-    assert len(set(threads)) == 1
-    assert threads[0] is not threading.current_thread()
-    assert not threads[0].is_alive()

@@ -9,14 +9,11 @@ from types import SimpleNamespace
 import pytest
 import torch
 import torch.nn.functional as F
-from torch.nn.utils.rnn import pad_sequence
 
 from transformer_lib.cache import KeysAndValues, KeyValueCache
-from transformer_lib.data import Tokenizer, load_multi30k, toy_corpus
 from transformer_lib.decoding import Hypothesis, beam_search, greedy_decode
 from transformer_lib.decoding.sampling import sample_decode
 from transformer_lib.decoding.search_state import SearchState, best_tokens
-from transformer_lib.files import InputError
 from transformer_lib.model import Memory, Transformer, TransformerConfig
 from transformer_lib.multi_head import MultiHeadAttention
 from transformer_lib.variants.grouped_attention import GroupedQueryAttention
@@ -200,14 +197,6 @@ def test_a_state_scores_the_next_tokens_of_its_rows(use_cache):
             state.append(new, rows)
             assert state.sentences == sentences
             assert torch.equal(state.tokens, torch.cat([wanted, new[:, None]], dim=1))
-
-
-def test_logits_of_half_precision_are_float32():
-    for dtype in (torch.bfloat16, torch.float16, torch.float32):
-        model, source = random_model(0, dtype=dtype), random_source(1)
-        with torch.no_grad():
-            state = SearchState(model, torch.full((5, 1), BOS), source, use_cache=True)
-            assert state.logits().dtype == torch.float32
 
 
 def test_what_was_changed_in_a_model_counts():
@@ -581,32 +570,3 @@ def test_a_lot_depends_on_the_place_and_not_on_the_neighbours():
             others[0], others[2] = neighbour, 11
             assert sample_decode(model, others, **TOKENS, seed=seed)[1] == found[1]
         assert sample_decode(model, source, **TOKENS, seed=seed, use_cache=False) == found
-
-
-@pytest.mark.parametrize("name", ["toy", pytest.param("multi30k", marks=pytest.mark.long)])
-def test_cached_is_uncached_on_a_whole_corpus(name):
-    """In float32, token for token; and the hidden states of all positions to 1e-5."""
-    try:
-        corpus = toy_corpus("test", size=15) if name == "toy" else load_multi30k("test_2016_flickr")
-    except InputError as absent:
-        pytest.skip(f"Multi30k: {absent}")
-    sentences, vocab_size = list(corpus.source), 300 if name == "toy" else 4000
-    tokenizer = Tokenizer.train(sentences, vocab_size=vocab_size)
-    torch.manual_seed(0)
-    size = tokenizer.vocab_size
-    config = TransformerConfig(
-        size, size, PAD, d_model=64, num_heads=4, d_ff=128, num_encoder_layers=2, num_decoder_layers=2, max_len=128,
-    )  # fmt: skip
-    model = Transformer(config).eval()
-    rows = sorted((torch.tensor(tokenizer.encode(sentence)) for sentence in sentences), key=len)
-    for start in range(0, len(rows), 50):
-        source = pad_sequence(rows[start : start + 50], batch_first=True)
-        limit = {"max_length": 2 * source.size(1)}
-        found = greedy_decode(model, source, **TOKENS, **limit)
-        assert found == greedy_decode(model, source, **TOKENS, **limit, use_cache=False)
-        target = pad_sequence([torch.tensor([BOS, *tokens]) for tokens in found], batch_first=True)
-        with torch.inference_mode():
-            memory, cache = model.encode(source), KeyValueCache(2)
-            by_token = torch.cat([model.decode(token, memory, cache=cache) for token in target.split(1, dim=1)], dim=1)
-            at_once = model.decode(target, memory, is_causal=True)
-        assert (by_token - at_once).abs().max() < 1e-5

@@ -174,11 +174,6 @@ def test_a_picture_that_is_shown_small_opens_in_its_full_size(visit, how):
         assert page.locator("dialog.enlarged").count() == 0
 
 
-@rendered
-def test_a_laptop_has_no_button_that_enlarges_nothing(visit):
-    assert visit("02_attention", LAPTOP).locator(".enlarge:visible").count() == 0
-
-
 CHARTS = [name for name, html in PAGES.items() if "-rows.svg" in html]
 
 
@@ -232,10 +227,3 @@ def test_a_line_of_text_has_at_most_75_characters(visit, family):
         lines = visit(name, LAPTOP).evaluate(LINES, family)
         assert [line for line in lines if len(line) > 75] == []
         assert max(map(len, lines)) > 60
-
-
-@rendered
-def test_code_and_outputs_have_13_5_pixels(visit):
-    sizes = "all => [...new Set(all.map(code => getComputedStyle(code).fontSize))]"
-    for viewport in (PHONE, LAPTOP):
-        assert visit("02_attention", viewport).eval_on_selector_all(".bd-article pre", sizes) == ["13.5px"]

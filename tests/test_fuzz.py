@@ -34,25 +34,9 @@ def cases(few, many):
     return pytest.mark.parametrize("number", [few, pytest.param(many, marks=pytest.mark.long)])
 
 
-@pytest.fixture
-def search(record_property):
-    """Hold a claim for many cases; conftest.py adds the numbers up."""
-
-    def search(claim, strategy, number):
-        tried = 0
-
-        @settings(max_examples=number, suppress_health_check=list(HealthCheck))
-        @given(strategy)
-        def one(case):
-            nonlocal tried
-            tried += 1
-            claim(case)
-
-        one()
-        assert tried >= min(number, 10)
-        record_property("fuzzed", tried)
-
-    return search
+def search(claim, strategy, number):
+    """Hold a claim for many cases."""
+    settings(max_examples=number, suppress_health_check=list(HealthCheck))(given(strategy)(claim))()
 
 
 def briefly(model, source, **options):
@@ -245,7 +229,7 @@ def training(folder, steps, out="run"):
 
 
 @cases(100, 5000)
-def test_lines(search, number):
+def test_lines(number):
     def claim(data):
         lines = refused(read_lines, "some.txt", data, names=["some.txt, line ", "UTF-8"])
         if lines is None:
@@ -260,20 +244,24 @@ def test_lines(search, number):
 
 
 @cases(30, 2000)
-def test_the_oracle(search, number):
+def test_the_oracle(number):
     words = st.sampled_from(["The", "A", "the", "a", "an", "old", "dog", "cat", "sees", "says", "that", "gives",
                              "sleeps", "because", "Because", "and", ",", ".", "in front of", "garden", ""])  # fmt: skip
     sentence = st.one_of(
         odd_text, st.lists(words, max_size=12).map(" ".join), st.lists(words).map(lambda w: " ".join(w) + ".")
     )
-    search(lambda english: refused(toy_oracle, english, names=["toy grammar"]), sentence, number)
+
+    def claim(english):
+        refused(toy_oracle, english, names=["toy grammar"])
+
+    search(claim, sentence, number)
 
 
 # Files of a model and of a run
 
 
 @cases(60, 2000)
-def test_tokenizer_files(search, number, trained, tmp_path):
+def test_tokenizer_files(number, trained, tmp_path):
     path = tmp_path / "tokenizer.json"
 
     def claim(data):
@@ -291,9 +279,9 @@ def test_tokenizer_files(search, number, trained, tmp_path):
     search(claim, broken_json(good), number)
 
 
-@pytest.mark.parametrize("name", ["config.json", "tokenizer.json", "model.safetensors"])
-@cases(40, 1000)
-def test_model_directories(search, number, trained, tmp_path, name):
+@pytest.mark.parametrize("name", ["config.json", "model.safetensors"])
+@cases(25, 1000)
+def test_model_directories(number, trained, tmp_path, name):
     folder = tmp_path / "run"
     shutil.copytree(trained / "run", folder)
     path = folder / name
@@ -306,9 +294,9 @@ def test_model_directories(search, number, trained, tmp_path, name):
     search(claim, broken(path.read_bytes()), number)
 
 
-@pytest.mark.parametrize("name", ["config.json", "tokenizer.json", "state.safetensors", "log.jsonl"])
-@cases(25, 500)
-def test_going_on_with_a_damaged_run(search, number, trained, tmp_path, name):
+@pytest.mark.parametrize("name", ["config.json", "state.safetensors", "log.jsonl"])
+@cases(12, 500)
+def test_going_on_with_a_damaged_run(number, trained, tmp_path, name):
     path = tmp_path / "run" / name
     for file in ("en", "de"):
         shutil.copy(trained / file, tmp_path / file)
@@ -335,46 +323,8 @@ def broken_log(data):
 # Command lines
 
 
-@cases(25, 1000)
-def test_translating_anything(search, number, trained):
-    model = trained / "run"
-
-    def claim(data):
-        status, out, err = command(
-            ["translate", "--model", model, "--beam", 1], stdin=data, names=["standard input", "line"]
-        )
-        assert "error" in err or status == 0
-        if status == 0:
-            assert out.count("\n") == len(read_lines("x", data))
-
-    search(claim, odd_bytes, number)
-
-
-NO_TEXT = st.one_of(st.none(), st.floats(), st.integers(), odd_bytes, st.tuples(odd_text), st.lists(odd_text))
-
-
-@cases(200, 5000)
-def test_sentences_in_anything(search, number):
-    """As many strings as things, in their order; or one line that says at which place there is none."""
-
-    def claim(given):
-        said = ""
-        try:
-            found = list(corpora.texts_of(given))
-        except TypeError as error:
-            said = str(error)
-        wrong = next((place for place, text in enumerate(given) if not isinstance(text, str | bytes)), None)
-        if said:
-            assert "\n" not in said
-            assert f"at place {wrong}," in said or "expected UTF-8" in said
-        else:
-            assert found == [text.decode() if isinstance(text, bytes) else text for text in given]
-
-    search(claim, st.lists(st.one_of(odd_text, NO_TEXT), max_size=6), number)
-
-
-@cases(15, 400)
-def test_training_and_evaluating_on_anything(search, number, trained, tmp_path):
+@cases(8, 400)
+def test_training_and_evaluating_on_anything(number, trained, tmp_path):
     def claim(both):
         for name, data in zip(("en", "de"), both):
             (tmp_path / name).write_bytes(data)
@@ -426,8 +376,8 @@ def arguments(draw):
     return [name] * bool(name) + [part for option in missing for part in (option, own[option])] + line
 
 
-@cases(150, 3000)
-def test_arguments(search, number, trained, tmp_path, monkeypatch):
+@cases(80, 3000)
+def test_arguments(number, trained, tmp_path, monkeypatch):
     """Options of all commands with values of all kinds, in any order."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "file").write_text("mine\n")
@@ -454,26 +404,6 @@ def test_arguments(search, number, trained, tmp_path, monkeypatch):
 
 
 # Named cases
-
-LONG_LINES = {
-    "right to left": ARABIC, "U+2028": "a\u2028dog", "byte order mark inside": "a\ufeffdog",
-    "carriage return inside": "a\rdog", "10,000 tokens": "dog " * 10_000, "one word of 300,000 letters": "q" * 300_000,
-    "300,000 accents": "e" + "\u0301\u0327" * 150_000, "special tokens": "<eos><pad><bos>",
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("text", LONG_LINES.values(), ids=LONG_LINES)
-def test_strange_sentences_are_trained_on_and_translated(text, trained, tmp_path):
-    """One line, one sentence, one translation; what is too long for the model is skipped or cut."""
-    for name in ("en", "de"):
-        (tmp_path / name).write_bytes(
-            b"".join(b"a dog %d\na cat %d\n" % (n, n) for n in range(19)) + text.encode() + b"\r\na dog\n"
-        )
-    status, _, err = call(*training(tmp_path, 2))
-    assert status == 0, err
-    counts = ("38 pairs to train on, 2 for validation; skipped 0", "37 pairs to train on, 2 for validation; skipped 1")
-    assert any(line.split(" (")[0] in counts for line in err.splitlines()), err
-    command(["translate", "--model", trained / "run", "--beam", 1], stdin=text.encode() + b"\r\na dog\n")
 
 
 @pytest.mark.parametrize("name", ["d_model", "d_ff", "num_encoder_layers", "num_decoder_layers", "max_len"])

@@ -1,10 +1,8 @@
 """A faulty model of the reader's is one line with the place in its file, and what it keeps comes back."""
 
 import json
-import logging
 import os
 import shutil
-import warnings
 
 import pytest
 import torch
@@ -13,8 +11,7 @@ from test_training import in_step
 
 from transformer_lib import recipes
 from transformer_lib.files import InputError
-from transformer_lib.model import TransformerConfig
-from transformer_lib.own_model import Architecture, architecture
+from transformer_lib.own_model import architecture
 from transformer_lib.training import train_step
 from transformer_lib.translation import Translator
 
@@ -116,14 +113,20 @@ FAULTS = {
 
 
 @pytest.mark.parametrize("name", FAULTS)
-def test_a_faulty_model_is_one_line_and_its_folder_is_free(name, run, tmp_path):
-    """With the place in the file; the mended file begins there, with and without --resume, as in a new folder."""
+def test_a_faulty_model_is_one_line(name, run):
+    """With the place in the file."""
     words, place = FAULTS[name]
     status, out, err = run("run", name)
     last = err.splitlines()[-1]
     assert (status, out, "Traceback" in err) == (2, "", False)
     assert last.startswith(f"error: own.py:{name}")
     assert (words in last, place in last, "mistake of the library" in err) == (True, True, False), last
+
+
+@pytest.mark.parametrize("name", ["fails", "raises", "in_place"])
+def test_the_folder_of_a_faulty_model_is_free(name, run, tmp_path):
+    """The mended file begins there, with and without --resume, as in a new folder."""
+    assert run("run", name)[0] == 2
     shutil.copytree(tmp_path / "run", tmp_path / "again") if (tmp_path / "run").exists() else None
     (tmp_path / "own.py").write_text(SOURCE.lstrip("\n") + "\n# mended\n")
     assert run("new", "right")[0] == 0
@@ -217,17 +220,3 @@ def test_without_a_compiler_nothing_is_written(run, tmp_path, monkeypatch):
         assert err.startswith("error: torch.compile does not work here: leave out compile (--compile)")
         assert "No working C++ compiler" in err
     assert not (tmp_path / "run").exists()
-
-
-def test_in_python_it_is_the_same(tmp_path, caplog):
-    """`Architecture` itself, without a file."""
-    config = TransformerConfig(9, 9, 0)
-    own = Architecture(torch.nn.Bilinear(2, 2, 2), config)
-    tokens = torch.ones(1, 2, dtype=torch.long)
-    with (
-        warnings.catch_warnings(),
-        caplog.at_level(logging.WARNING),
-        pytest.raises(InputError, match="the model fails"),
-    ):
-        own(tokens, tokens)
-    assert caplog.records == []

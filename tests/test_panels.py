@@ -76,14 +76,6 @@ def test_a_colour_bar_stays_beside_its_panel():
     assert next(y for text, _, y in texts if text == "loss") < right
 
 
-def test_narrow_panels_share_a_row():
-    texts, (width, _) = places(stacked(drawn(heat_maps, ncols=6, sharey=True)))
-    heads = [place for place in texts if place[0].startswith("head")]
-    assert 1 < len({round(y) for _, _, y in heads}) < 6
-    assert width <= 348
-    assert len([text for text, *_ in texts if text == NAMES[0]]) == len({round(y) for _, _, y in heads})
-
-
 @pytest.mark.parametrize("svg", [
     drawn(lambda figure, axis: axis.plot([1, 2])),
     drawn(curve_and_map, ncols=2, width=3.0),

@@ -1,9 +1,6 @@
 """The book as one PDF: the joined page that is printed, and what Chromium makes of it."""
 
-import os
 import re
-import subprocess
-import sys
 from html import unescape
 from pathlib import Path
 from urllib.parse import unquote
@@ -99,24 +96,6 @@ def printed(browser, tmp_path_factory):
         patch.setattr(pdf, "contents", lambda: [entry for entry in whole() if entry[0] in FEW])
         (folder / "book.html").write_text(pdf.join(SITE), encoding="utf-8")
     return pdf.print_it(browser, folder / "book.html", folder / "book.pdf"), (folder / "book.pdf").read_bytes()
-
-
-def test_a_browser_that_hangs_is_told_in_one_line(tmp_path):
-    fake = tmp_path / "chromium"
-    fake.write_text("#!/bin/sh\nexec sleep 1000\n", encoding="utf-8")
-    fake.chmod(0o755)
-    pytest.importorskip("playwright", reason="no browser: Playwright is not installed")
-    call = "import pdf; pdf.ROOT = pdf.Path('.'); pdf.join = lambda site: ''; pdf.main(limit=0.1)"
-    (tmp_path / "_build").mkdir()
-    environment = os.environ | {"CHROMIUM": str(fake), "PYTHONPATH": str(ROOT / "tools")}
-    with open(
-        tmp_path / "errors", "w+", encoding="utf-8"
-    ) as errors:  # Playwright's process, which ends later, has it too
-        code = subprocess.run([sys.executable, "-c", call], cwd=tmp_path, env=environment, stderr=errors).returncode
-        errors.seek(0)
-        line = "Chromium hangs: 0.1 seconds after it was asked to start, it has not; try again\n"
-        assert (code, errors.read()) == (1, line)
-    assert not (tmp_path / "_build/tested-transformer.pdf").exists()
 
 
 @rendered

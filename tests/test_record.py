@@ -25,7 +25,6 @@ from test_translation import BOOK, translator
 from transformer_lib.__main__ import _commands
 from transformer_lib.cost import count_parameters
 from transformer_lib.data import ParallelCorpus, corpora, load_multi30k
-from transformer_lib.files import InputError
 from transformer_lib.recipes import PRESETS
 from transformer_lib.scores import evaluate_bleu, papers_form
 from transformer_lib.training import TrainingConfig
@@ -89,20 +88,6 @@ def test_scores_are_by_both_protocols_and_the_length_is_that_of_the_translations
     assert found["papers"].pop("length") == (4 + 2) / (6 + 3)  # the full stops, too
     papers = evaluate_bleu(hypotheses, references, papers="de")
     assert found == {"cased": evaluate_bleu(hypotheses, references), "papers": papers}
-
-
-def test_a_test_set_that_cannot_be_had_is_left_out_and_said_so(monkeypatch, capsys):
-    """The first one has lost its file, and the second is there."""
-
-    def load(split, *, source, target):
-        if split == tool.FURTHER[0]:
-            raise InputError("cannot download it")
-        return ParallelCorpus([source], [target])
-
-    monkeypatch.setattr(tool, "load_multi30k", load)
-    found = tool.further({"source": "de", "target": "en"})
-    assert found == {tool.FURTHER[1]: ParallelCorpus(["de"], ["en"])}
-    assert capsys.readouterr().err == f"{tool.FURTHER[0]} is left out: cannot download it\n"
 
 
 def test_what_is_translated_for_the_record_is_kept_and_scored(tmp_path):

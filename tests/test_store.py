@@ -6,10 +6,8 @@ import random
 import subprocess
 import sys
 import tracemalloc
-from collections import Counter
 from contextlib import contextmanager
 from functools import partial
-from pathlib import Path
 
 import pytest
 import torch
@@ -22,7 +20,6 @@ from transformer_lib.data import store as store_module
 from transformer_lib.files import InputError
 
 MAX_LEN, VOCAB = 40, 300
-BUDGETS = (40, 101, 2000, 10**6)
 
 
 def write_many(folder, count):
@@ -75,65 +72,12 @@ def same(ours, theirs):
     return all(torch.equal(a, b) for one, two in zip(ours, theirs, strict=True) for a, b in zip(one, two))
 
 
-def listed(batches):
-    """All pairs, counted, without padding."""
-    return Counter(
-        (tuple(s[s != 0].tolist()), tuple(t[t != 0].tolist())) for batch in batches for s, t in zip(*batch)
-    )  # fmt: skip
-
-
-@pytest.mark.parametrize("budget", BUDGETS)
-def test_the_store_gives_the_batches_of_the_list(budget, both):
-    """Without a seed the very same; with one the same shapes, and every pair once."""
-    pairs, store = both
-    assert same(store.batches(budget), token_batches(pairs, budget))
-    ours, theirs = list(store.batches(budget, seed=3)), list(token_batches(pairs, budget, seed=3))
-    shapes = [Counter(tuple(side.shape for side in batch) for batch in batches) for batches in (ours, theirs)]
-    assert shapes[0] == shapes[1]
-    assert listed(ours) == listed(theirs)
-    for batch in ours:
-        assert batch.source.dtype == batch.target.dtype == torch.int64
-
-
 def test_a_budget_below_a_pair_is_refused_as_for_a_list(both):
     pairs, store = both
     longest = max(len(side) for pair in pairs for side in pair)
     for batches in (store.batches, partial(token_batches, pairs)):
         with pytest.raises(InputError, match=f"at most batch_tokens = {longest - 1} tokens; got {longest}$"):
             batches(longest - 1)
-
-
-@pytest.mark.parametrize("kind", ["list", "store"])
-def test_the_order_depends_on_seed_and_epoch_only_and_any_batch_of_a_store_can_come_first(both, kind):
-    batches = both[1].batches if kind == "store" else partial(token_batches, both[0])
-    orders = {(s, e): list(batches(101, seed=s, epoch=e)) for s in (0, 1) for e in (0, 1)}
-    assert len({str([listed([batch]) for batch in order]) for order in orders.values()}) == 4
-    compositions = {str(sorted(str(sorted(listed([batch]).items())) for batch in order)) for order in orders.values()}
-    assert len(compositions) == 4  # not only the batches are shuffled, but also who shares one
-    widths = [max(side.size(1) for side in batch) for batch in orders[0, 0]]
-    assert widths != sorted(widths)
-    random.seed(5)
-    torch.manual_seed(5)
-    before = random.getstate(), torch.get_rng_state()
-    for (seed, epoch), order in orders.items():
-        assert same(batches(101, seed=seed, epoch=epoch), order)
-    assert random.getstate() == before[0]
-    assert torch.equal(torch.get_rng_state(), before[1])
-    if kind == "store":
-        for start in (1, 5, len(orders[0, 1])):
-            assert same(batches(101, seed=0, epoch=1, start=start), orders[0, 1][start:])
-
-
-def test_the_rows_of_two_processes_cover_an_epoch_once(both):
-    """Each opens the store for itself and takes every other row, as a training step does."""
-    pairs, store = both
-    folder = Path(store.matrices[0].base.base.filename).parent
-    halves = [
-        [type(batch)(*(side[rank::2] for side in batch)) for batch in PairStore(folder).batches(101, seed=0)]
-        for rank in (0, 1)
-    ]
-    assert listed(halves[0]) + listed(halves[1]) == listed(token_batches(pairs, 101))
-    assert min(sum(listed(half).values()) for half in halves) > len(pairs) // 3
 
 
 def test_a_store_is_built_once_and_again_when_something_differs(texts, tmp_path, monkeypatch):

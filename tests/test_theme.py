@@ -10,7 +10,6 @@ import pytest
 import theme
 from docutils import nodes
 from docutils.core import publish_doctree
-from matplotlib.colors import to_hex
 
 
 def shown(url, page="book/02_attention", title="A page"):
@@ -72,11 +71,6 @@ def test_buttons_lead_to_a_repository_on_github_and_nowhere_without_one(url, mon
         assert "replace('book/', 'chapters/')" in template
 
 
-def test_the_front_page_has_the_book_s_title_once():
-    assert shown("", title="Book")["docstitle"] == ""
-    assert "docstitle" not in shown("")
-
-
 def test_the_root_address_has_the_title_and_the_tags_of_the_front_page(tmp_path):
     tags = shown("https://github.com/Me/mine")["metatags"]
     (tmp_path / "book").mkdir()
@@ -123,15 +117,6 @@ def as_section(document):
     return nodes.document(None, None, "", nodes.section("", *document.children))
 
 
-def test_the_page_has_the_figures_in_a_darker_grey_than_notebooks(tmp_path):
-    ink = re.search(r"text.color: (.*)", (theme.ROOT / "book/matplotlibrc").read_text(encoding="utf-8"))[1]
-    figure = tmp_path / "_images" / "a.svg"
-    figure.parent.mkdir()
-    figure.write_text(f"<path style='fill: {to_hex(ink)}'/><path style='fill: #0072b2'/>", encoding="utf-8")
-    theme.darken_the_ink(SimpleNamespace(outdir=tmp_path), None)
-    assert figure.read_text("utf-8") == "<path style='fill: #404040'/><path style='fill: #0072b2'/>"
-
-
 def test_the_small_map_marks_the_chapter_s_boxes_and_is_one_picture():
     drawn = theme.small_map("book/05_masks")
     assert re.findall(r'class="here"><rect[^>]*/><text[^>]*>([^<]*)<', drawn) == ["masked self-attention"]
@@ -140,12 +125,6 @@ def test_the_small_map_marks_the_chapter_s_boxes_and_is_one_picture():
     assert re.match(r"<details [^>]*\bopen><summary>You are here</summary><svg", drawn)
     assert theme.small_map("book/06_layers").count('class="here"') == 9
     assert theme.small_map("book/01_recurrence") == ""
-
-
-def test_times_add_up():
-    assert [measured.hours(minutes) for minutes in (80, 160, 555, 870, 1365)] == ["1½", "2½", "9½", "15", "23"]
-    found = measured.times()
-    assert float(found["hours_translator"]) < float(found["hours"])
 
 
 def test_the_front_page_says_what_the_record_says():
@@ -160,18 +139,3 @@ def test_the_front_page_says_what_the_record_says():
     assert {"bleu", "bleu_half", "papers", "minutes", "device", "hours"} <= used <= {*numbers, "learning"}
     other_draws = analysis["interval"]["cased"][1]
     assert float(numbers["bleu_half"]) == pytest.approx(other_draws, rel=0, abs=0.15)
-
-
-def test_no_line_begins_with_the_mark_after_a_formula_or_with_a_per_cent_sign():
-    doctree = publish_doctree("A :math:`x`, and 5 % of *7* % more, ± *1*.\n")
-    theme.keep_together(None, doctree, "book/02_attention")
-    assert doctree.astext() == "A x, and 5\xa0% of 7\xa0% more, ±\xa01."
-    assert [span.astext() for span in doctree.findall(nodes.inline) if "together" in span["classes"]] == ["x,"]
-
-
-def test_an_output_that_is_a_sentence_breaks_and_one_with_columns_or_code_does_not():
-    said = {"a finding, in words": "", "name   1.0": "", "def f(x): return x": "python"}
-    blocks = [nodes.literal_block(text, text, language=language) for text, language in said.items()]
-    doctree = nodes.container("", *blocks, nb_element="cell_code_output")
-    theme.finish_the_cells(None, nodes.section("", doctree), "book/02_attention")
-    assert ["sentences" in block["classes"] for block in blocks] == [True, False, False]

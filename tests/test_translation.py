@@ -10,7 +10,6 @@ import pytest
 import sacrebleu
 import torch
 from reference import randomise
-from safetensors.torch import load_file
 from test_files import refused
 
 from transformer_lib import files, translation
@@ -205,14 +204,6 @@ def test_attention_is_without_dropout_and_leaves_no_traces(monkeypatch, fails):
     assert not any(module._forward_hooks or module._forward_pre_hooks for module in speaker.model.modules())
 
 
-def test_the_warning_about_a_cut_points_to_the_caller():
-    speaker = translator()
-    for call in (lambda: speaker.translate(["q" * 30]), lambda: speaker.attention("q" * 30)):
-        with pytest.warns(UserWarning, match="cut: 1$") as found:
-            call()
-        assert {warning.filename for warning in found} == {__file__}  # nonsense is cut off, too
-
-
 def test_attention_names_its_rows_and_columns(learned):
     found = learned.attention("the man sees a dog")
     assert found.source[-1] == found.target[-1] == "<eos>"
@@ -318,15 +309,6 @@ OF_OTHER_WEIGHTS = [{"d_ff": 24}, {"num_decoder_layers": 1}, {"norm_first": Fals
 def test_a_configuration_that_fits_nothing(folder, change, words):
     configure(folder, change)
     refused([folder, *words], Translator.from_pretrained, folder)
-
-
-def test_a_configuration_may_change_what_the_weights_do_not_depend_on(folder):
-    """And a large `max_len` takes no memory."""
-    configure(folder, {"dropout": 0.5, "attention_dropout": 0.25, "max_len": 10**6})
-    loaded = Translator.from_pretrained(folder)
-    assert sum(buffer.nbytes for buffer in loaded.model.buffers()) < 10**6
-    stored = load_file(folder / "model.safetensors")
-    assert all(torch.equal(value, stored[name]) for name, value in loaded.model.named_parameters())
 
 
 # --- scores ---

@@ -49,27 +49,24 @@ def test_without_a_file_the_course_stands_in(capsys):
     assert not tried.yours
 
 
-@pytest.mark.parametrize("chapter", range(2, 11))
+@pytest.mark.parametrize("chapter", [3, 9, 10])
 def test_all_parts_of_a_file_translate(solved, chapter):
     tried = try_parts(SENTENCE, chapter=chapter, file=solved)
     assert tried.translations[0] == GERMAN
     asked = [
         p.name
         for p in own_file.gaps()
-        if p.chapter <= min(chapter, 7) or p.chapter in {8: [8], 9: [8, 9], 10: [10]}.get(chapter, [])
+        if p.chapter <= min(chapter, 7) or p.chapter in {9: [8, 9], 10: [10]}.get(chapter, [])
     ]
     assert tried.yours == asked
-    if chapter == 2:
-        row = tried.attention.weights[2, 1, tried.attention.target.index("Gitarre")]
-        assert tried.attention.source[row.argmax()] == "guitar"
     if chapter == 3:
         for name, seen in every_attention(translator(), SENTENCE).items():
             torch.testing.assert_close(tried.attentions[name].weights, seen.weights, rtol=0, atol=1e-5)
             assert tried.attentions[name][:2] == seen[:2]
-    if chapter in (8, 9):
+    if chapter == 9:
         assert "training step: 1.389; the library's: 1.389" in tried.text
-    if chapter in (7, 10):
-        assert tried.text.count("the same") == (1 if chapter == 7 else 2)
+    if chapter == 10:
+        assert tried.text.count("the same") == 2
 
 
 @pytest.mark.parametrize("name", INSIDE)
@@ -106,9 +103,8 @@ def test_biases_may_be_missing(lacks):
 
 
 @pytest.mark.parametrize("mistake", BREAKS)
-@pytest.mark.parametrize("style", ["", "third_style"])
-def test_each_mistake_spoils_the_german(mistake, style):
-    tried = try_parts(without=mistake, file=ANSWERS / f"{style}.py" if style else None)
+def test_each_mistake_spoils_the_german(mistake):
+    tried = try_parts(without=mistake, file=ANSWERS / "third_style.py")
     assert SPOILT[mistake] in tried.translations[0]
     assert tried.whole[0] != tried.translations[0]
     assert not tried.unchanged
