@@ -193,9 +193,9 @@ def words(pages):
 
 
 def test_the_book_can_be_read():
-    assert words((ROOT / "chapters").glob("*.md")) <= 125_000
+    assert words((ROOT / "chapters").glob("*.md")) <= 118_000
     assert words(MAIN) <= 52_000
-    assert words(HANDBOOK) <= 8_000
+    assert words(HANDBOOK) <= 4_700
     assert sum(measured.time_of(f"book/{page.stem}") for page in IN_DEPTH) <= 28 * 60
 
 
