@@ -657,6 +657,10 @@ WRONG = {  # the model, a property that fails, what its cause says; or the model
         "causality", "in training mode"),
     "peeks in evaluation": (spoilt(target_mask=lambda m, t: R.target_mask(m, t) if m.training else m.source_mask(t)),
         "causality", "in training mode only"),
+    "each sees itself": (
+        spoilt(target_mask=lambda m, t: R.target_mask(m, t).triu()), "the past is seen", "hides the past"),
+    "turned round": (spoilt(target_mask=lambda m, t: m.source_mask(t).expand(-1, 1, t.size(1), -1).triu()),
+        "the past is seen", "hides the past"),
     "a mask of 8": (spoilt(target_mask=sees_all(lambda m: 8)), "causality", "causal mask"),
     "a mask of a number that the suite can see": (
         spoilt(built=lambda m: setattr(m, "limit", 20), target_mask=sees_all(lambda m: m.limit)),
@@ -809,8 +813,10 @@ def test_a_model_of_one_vocabulary_is_not_blamed_for_having_one():
         assert pad == 0
         return R(source, target, pad)
 
-    verdicts = [findings(f)["sizes and padding are those asked for"].verdict for f in (joint, fussy, stubborn)]
-    assert verdicts == ["pass", "pass", "not applicable"]
+    name = "sizes and padding are those asked for"
+    found = [findings(f, only=[name])[name] for f in (joint, fussy, stubborn, lambda s, t, pad: R(s, t, 0))]
+    assert [finding.verdict for finding in found] == ["pass", "pass", "not applicable", "fail"]
+    assert [finding.pad_id for finding in found] == [None, None, None, 0]
 
 
 def test_what_follows_from_a_fault_is_found_with_it():
@@ -1057,15 +1063,18 @@ def test_a_decoder_without_positions_is_asked_whether_it_is_meant(depth, verdict
     assert ("are positions left out on purpose?" in finding.evidence) == (depth == 2)
 
 
-def test_a_model_that_raises_is_told_with_the_place_and_without_a_cause():
+@pytest.mark.parametrize(("file", "place"), [
+    ("<string>", "line 2 of code without a file, in call"), ("site-packages/x.py", "tests/test_check_strangers.py:"),
+])  # fmt: skip
+def test_a_model_that_raises_is_told_with_its_own_place_and_without_a_cause(file, place):
     source = "def call(model, tokens):\n return model(tokens).view(0 if len(tokens) == 5 else tokens.size(0), -1, 29)"
     names = {}
-    exec(source, names)
+    exec(compile(source, file, "exec"), names)
     (finding,) = decoder_findings(
-        lambda vocab, pad: Adapted(decoders.Decoder(vocab, pad), names["call"]), "batch independence"
+        lambda vocab, pad: Adapted(decoders.Decoder(vocab, pad), lambda m, x: names["call"](m, x)), "batch independence"
     ).values()
     assert (finding.verdict, finding.cause, finding.case) == ("fail", "", "")
-    assert finding.evidence.endswith("at line 2 of code without a file, in call")
+    assert f", at {place}" in finding.evidence
     assert "likely" not in str(finding)
 
 

@@ -24,7 +24,7 @@ from small import call as run
 import transformer_lib
 from transformer_lib import __main__ as command_line
 from transformer_lib import checks, recipes, translation
-from transformer_lib.checks import Report
+from transformer_lib.checks import Finding, Report
 from transformer_lib.checks.report import Property
 from transformer_lib.data import ParallelCorpus, Tokenizer, toy_corpus
 from transformer_lib.decoding import Hypothesis
@@ -628,9 +628,10 @@ def test_check_hands_on_what_is_asked_for(mine, monkeypatch):
 
     def examine(factory, **options):
         asked.update(options)
-        return Report(())
+        return Report((Finding("padding", "pass", "hidden", pad_id=0),))
 
     monkeypatch.setattr(command_line, "check_transformer", examine)
+    assert run("check", f"{mine}:good")[1].startswith("run again with --pad-id 0, which the model hides\n1 pass")
     assert run("check", f"{mine}:good", "--sizes", 30, 41, "--seed", 7, "--pad-id", 5, "--max-len", 20)[0] == 0
     wanted = {"source_vocab_size": 30, "target_vocab_size": 41, "seed": 7, "pad_id": 5, "max_len": 20, "training": True}
     assert wanted.items() <= asked.items()

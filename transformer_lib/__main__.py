@@ -472,8 +472,8 @@ def _check(
                 report = _run_suite(factory, build, options["family"] or "encoder-decoder", hooks | options)
     if options["pad_id"] is None:
         for finding in report.findings:
-            if finding.evidence.startswith("padding is hidden if it is 0"):
-                click.echo(f"run again with --pad-id 0: {finding.evidence.partition(';')[0]}", file=out)
+            if finding.pad_id is not None:
+                click.echo(f"run again with --pad-id {finding.pad_id}, which the model hides", file=out)
     click.echo(repr(report), file=out)
     if as_json:
         _put(report.to_json() + "\n", as_json)

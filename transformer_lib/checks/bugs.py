@@ -43,7 +43,7 @@ def case(
 
 
 @case("causal", "An inverted causal mask", "shape",
-      "causality, present seen, a prefix is enough, first token sees itself")  # fmt: skip
+      "causality, present seen, a prefix is enough, first token sees itself, the past is seen")  # fmt: skip
 class Inverted(ReferenceModel):
     def target_mask(self, target: Tensor) -> Tensor:
         length = target.size(1)
@@ -129,7 +129,7 @@ class Repeated(ReferenceModel):
 
 
 @case("stale", "A sub-layer that reads its grandparent", "shape",
-      "present seen, gradient reaches everything")  # fmt: skip
+      "present seen, gradient reaches everything, the past is seen")  # fmt: skip
 class Stale(ReferenceModel):
     def decoder_layer(self, layer: Any, x: Tensor, memory: Tensor, mask: Tensor, memory_mask: Tensor) -> Tensor:
         y = self.add(layer["self"], x, self.attend(layer["self"], x, x, mask))

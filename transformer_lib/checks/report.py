@@ -4,6 +4,7 @@
 
 import html
 import inspect
+import itertools
 import json
 import os
 import re
@@ -12,6 +13,7 @@ import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import asdict, dataclass, replace
+from functools import cache
 from pathlib import Path
 from types import FrameType, MappingProxyType
 from typing import Any, TextIO
@@ -93,6 +95,7 @@ class Finding:
     reproduction: str = ""  # a line of Python that shows it, with the inputs
     module: str = ""  # the first module whose output differs
     place: str = ""  # the file and line of the model's own code that called it
+    pad_id: int | None = None  # the padding token with which the model hides padding, if it is not the one asked for
 
     def __str__(self) -> str:
         line = f"{self.verdict:<14} {self.name}: {self.evidence}"
@@ -212,7 +215,7 @@ def examine(
         on_start(thing.words(entry.name))
         thing.start()
         with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(0)  # a model that draws numbers gets the same ones each time
+            torch.default_generator.manual_seed(0)  # a model that draws numbers gets the same ones each time
             found.append(_finding(thing, entry))
         on_finding(found[-1])
     found = _with_a_common_cause(found)
@@ -266,12 +269,32 @@ _TORCH, _PYTHON = Path(torch.__file__).parent, Path(os.__file__).parent
 _EXAMPLES = {"reference_model.py", "bugs.py", "cached_decoder.py"}  # models that stand beside the suite
 
 
-def _is_own(file: str) -> bool:
-    """Whether a file is the model's own code: outside of torch, Python and the suite."""
+@cache
+def _whose(file: str) -> str:
+    """Whose code a file is: "torch", "suite", "python", "installed", or "own"."""
     path = Path(file)
-    python = _PYTHON in path.parents and "site-packages" not in path.parts
-    suite = path.parent == _SUITE and path.name not in _EXAMPLES
-    return not (suite or python or _TORCH in path.parents or path.name.startswith("<frozen"))
+    if _TORCH in path.parents:
+        return "torch"
+    if path.parent == _SUITE and path.name not in _EXAMPLES:
+        return "suite"
+    if {"site-packages", "dist-packages"} & {*path.parts}:
+        return "installed"
+    return "python" if _PYTHON in path.parents or path.name.startswith("<frozen") else "own"
+
+
+def _own_place(calls: Iterable[Place]) -> Place | None:
+    """The model's own code among calls, from the inside to the outside; that of an installed package if it has none.
+
+    An adapter is not the own code of a model that comes with a package.
+    """
+    installed: Place | None = None
+    inner = ""
+    for call, (caller, *_) in itertools.pairwise(itertools.chain(calls, [("", 0, "")])):
+        kind = _whose(call[0])
+        if kind == "own" and not (installed and inner == "torch" and _whose(caller) == "suite"):
+            return call
+        installed, inner = installed or (call if kind == "installed" else None), kind
+    return installed
 
 
 def _place(file: str, line: int, function: str) -> str:
@@ -284,8 +307,8 @@ def _place(file: str, line: int, function: str) -> str:
 
 def raised_place(error: BaseException) -> Place | None:
     """Where a model raised: the innermost place of its own code."""
-    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if _is_own(frame.filename)]
-    return (frames[-1].filename, frames[-1].lineno or 0, frames[-1].name) if frames else None
+    frames = traceback.extract_tb(error.__traceback__)
+    return _own_place((frame.filename, frame.lineno or 0, frame.name) for frame in reversed(frames))
 
 
 def raised_at(error: BaseException) -> str:
@@ -296,9 +319,14 @@ def raised_at(error: BaseException) -> str:
 
 def called_at(frame: FrameType | None) -> Place | None:
     """The file, line and function of the innermost of these calls that is the model's own code."""
-    while frame is not None and not _is_own(frame.f_code.co_filename):
-        frame = frame.f_back
-    return (frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name) if frame else None
+
+    def calls() -> Iterator[Place]:
+        at = frame
+        while at is not None:
+            yield at.f_code.co_filename, at.f_lineno, at.f_code.co_name
+            at = at.f_back
+
+    return _own_place(calls())
 
 
 class _Once:
@@ -365,4 +393,5 @@ def _finding(thing: Any, entry: Property) -> Finding:
     return Finding(
         name, "fail", evidence + thing.located, thing.words([*causes, entry.cause][0]), case,
         reproduction=thing.reproduction(entry.name), module=thing.where, place=_place(*thing.at) if thing.at else "",
+        pad_id=thing.better_pad_id,
     )  # fmt: skip

@@ -21,6 +21,7 @@ from transformer_lib.checks.gradients import gradient_reaches_everything
 from transformer_lib.checks.padding import source_padding_on_the_right
 from transformer_lib.checks.report import KEEPS_A_GRAPH, NotApplicable, Outcome, Property, raised_at, register_property
 from transformer_lib.checks.subject import (
+    LONGEST,
     InFloat32,
     LowerPrecision,
     ModelUnderTest,
@@ -51,6 +52,7 @@ def sizes_and_padding_are_those_asked_for(model: ModelUnderTest) -> Outcome:
     if model.has("whole") and not source_padding_on_the_right(model)[0]:
         padded_with_0 = built_for(model.sides[0].vocab_size, model.sides[-1].vocab_size, 0)
         if source_padding_on_the_right(padded_with_0)[0]:
+            model.better_pad_id = 0
             return False, f"padding is hidden if it is 0, and not if it is {model.pad_id}"
     smaller, several = min(side.vocab_size for side in model.sides), len(model.sides) > 1
     pad_id = 0 if model.pad_id == smaller - 1 else smaller - 1
@@ -59,6 +61,7 @@ def sizes_and_padding_are_those_asked_for(model: ModelUnderTest) -> Outcome:
         if right and (size == target_size or not several):
             break
         other = built_for(size, target_size, pad_id)
+        other.lengths = sorted({7, LONGEST, model.lengths[-1]})  # those between have been tried
         told = f"{size} and {target_size} tokens" if several else f"{target_size} tokens"
         try:
             module = other.build()
@@ -255,7 +258,8 @@ def every_dtype(model: ModelUnderTest) -> Outcome:
         tokens[0, -2:] = model.pad_id
     with LowerPrecision() as lower:
         references = [model.logits(single, *inputs) for inputs in batches]
-    usual = {part for part, error in model.uses(single).items() if error is None}
+    _ = model.module
+    usual = {part for part, error in model.errors.items() if error is None}
     if half := ", ".join(str(dtype) for dtype in lower.found if dtype.itemsize < 4):
         return False, f"in float32, some of it is computed in {half}", "a cast to half precision"
     for dtype, allowed in ((torch.float64, 2e-5), (torch.bfloat16, 0.3), (torch.float16, 0.05), (None, 0.3)):

@@ -23,7 +23,6 @@ from torch.nn.modules.module import register_module_forward_hook
 from torch.nn.parameter import UninitializedParameter
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from transformer_lib.checks.report import NotApplicable, Outcome, Place, called_at, is_refusal
@@ -59,9 +58,10 @@ class UnderTest:
     """What is examined: random numbers to call it with, what its rounding may do, and where it went wrong.
 
     `where` is the first module that differs between two calls, `located` says so, `at` is the line of the model's code
-    that called it, and `shown` a cause that its numbers show.
+    that called it, `shown` a cause that its numbers show, and `better_pad_id` a padding token that it was built for.
     """
 
+    better_pad_id: int | None
     located: str
     where: str
     at: Place | None
@@ -77,6 +77,7 @@ class UnderTest:
         """Begin a property: its inputs do not depend on what was drawn before."""
         self.generator = torch.Generator().manual_seed(self.seed)
         self.located, self.where, self.at, self.shown = "", "", None, ""
+        self.better_pad_id = None
 
     def words(self, text: str) -> str:
         """A sentence of a report in the words of what is under test."""
@@ -112,7 +113,7 @@ def seeded(seed: int) -> Iterator[None]:
     """Inside the block random numbers start at the seed, torch's and Python's; behind it they are as they were."""
     state = random.getstate()
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
+        torch.default_generator.manual_seed(seed)  # `torch.manual_seed` notes for each GPU who called it: slow
         random.seed(seed)
         try:
             yield
@@ -179,10 +180,12 @@ class LowerPrecision(TorchDispatchMode):
     def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Call the function, and look at the dtypes of what goes in and of what comes out."""
         result = function(*args, **(kwargs or {}))
+        several = isinstance(result, tuple | list)
         given, made = (
-            {t.dtype for t in tree_leaves(tree) if isinstance(t, Tensor) and t.is_floating_point()}
-            for tree in (args, result)
-        )
+            {t.dtype for x in each for t in (x if isinstance(x, tuple | list) else [x])
+             if isinstance(t, Tensor) and t.is_floating_point()}
+            for each in (args, result if several else [result])
+        )  # fmt: skip
         widest = max((dtype.itemsize for dtype in given), default=0)
         self.found |= {dtype for dtype in made if dtype.itemsize < widest}
         return result
@@ -257,6 +260,7 @@ class ModelUnderTest(UnderTest):
         self.factory, self.pad_id, self.max_len, self.family = factory, pad_id, max_len, family
         self.adapter: Adapted | None = None  # what was built last, if it is one
         self.wide: set[nn.Module] = set()  # the modules that are called inside `Float64`
+        self.errors: dict[str, Exception | None] = {}  # what `uses` says of the module
         self.recent: list[tuple[Tensor, ...]] = []  # the inputs of the last two calls, or of two that are apart
         self.refused = ""  # what the model says of a sentence of one token, if it refuses it
         self.again = WeakTensorKeyDictionary()  # for logits: the module, the call that gives them again, its inputs
@@ -355,7 +359,8 @@ class ModelUnderTest(UnderTest):
 
         With its cache, too, and with `generate`: a cache may stay in float32 beside a module in float64.
         """
-        usual = {name for name, error in self.uses(self.build()).items() if error is None}
+        self.errors = self.uses(self.build())
+        usual = {name for name, error in self.errors.items() if error is None}
         for block in (nullcontext, Float64):
             with suppress(Exception), block():
                 module = self.build().double()
@@ -365,7 +370,7 @@ class ModelUnderTest(UnderTest):
                 if any(used[name] is not None for name in usual):
                     continue
                 if not lower.found and logits.isfinite().all():
-                    self.wide = {module} if block is Float64 else set()
+                    self.wide, self.errors = {module} if block is Float64 else set(), used
                     return module
         return None
 
@@ -383,12 +388,12 @@ class ModelUnderTest(UnderTest):
             error: Exception | None = None
             cache, start = None, 0
             try:
-                with LowerPrecision() as lower:
+                with LowerPrecision() if wide else nullcontext() as lower:
                     for size in sizes:
                         new = contiguous([*others, tokens[:, start : start + size]])
                         _, cache = module.extend(module.model, *new, cache=cache)
                         start += size
-                if wide and torch.float32 in lower.found:
+                if lower and torch.float32 in lower.found:
                     error = InFloat32()
             except Exception as raised:
                 error = raised
@@ -422,11 +427,9 @@ class ModelUnderTest(UnderTest):
     @cached_property
     def takes_several(self) -> bool:
         """Whether `extend` takes two new tokens at once: False if it refuses them, and takes them one by one."""
-        module = self.module
-        with self.block(module):
-            used = self.uses(module)
-        error = used.get("extend in pieces of 3, 1, 1")
-        return error is None or used["extend in pieces of 1, 1, 1"] is not None or not is_refusal(error)
+        _ = self.module  # which has tried it
+        error = self.errors.get("extend in pieces of 3, 1, 1")
+        return error is None or self.errors["extend in pieces of 1, 1, 1"] is not None or not is_refusal(error)
 
     @cached_property
     def shortest(self) -> int:

@@ -81,7 +81,10 @@ def causality(model: ModelUnderTest) -> Outcome:
     return model.at_most_rounding(worst, words)
 
 
-@register_property(SIGHT, "the mask hides the past, or what attention reads is overwritten", "stale", needs="causal")
+HIDDEN = "the mask hides the past, or what attention reads is overwritten"
+
+
+@register_property(SIGHT, HIDDEN, "stale", needs="causal")
 def present_seen(model: ModelUnderTest) -> Outcome:
     """Logits at position i change when target token i does, and when token i - 1 does.
 
@@ -115,7 +118,7 @@ def a_prefix_is_enough(model: ModelUnderTest) -> Outcome:
 
 @register_property(SIGHT, "a mask has holes, or is cut at some length", needs="causal")
 def the_past_is_seen(model: ModelUnderTest) -> Outcome:
-    """Each position sees every target token before it, or a window of the last ones.
+    """Each position sees every target token before it, or a window of the last ones, at least the one before it.
 
     A place counts as seen if one of four sentences shows it, because some attention chooses the best keys only.
 
@@ -131,11 +134,15 @@ def the_past_is_seen(model: ModelUnderTest) -> Outcome:
         )  # one other token in each row but the last
         logits = model(*inputs)
         seen |= (logits[:length] - logits[length]).abs().amax(dim=-1).T > model.tolerance / 100
+    ahead = seen.triu(1).any()
     seen = seen.tril()
     back = places[:, None] - places
     if seen.sum() == length * (length + 1) // 2:
         return True, f"each of {length} target positions sees all before it"
     reach = int(back[seen].max()) if seen.any() else 0
+    if reach == 0:
+        words = "but later ones" if ahead else "at most itself"
+        return False, f"no target position sees an earlier one, {words}", HIDDEN
     if torch.equal(seen, (back <= reach).tril()):
         return True, f"a window: target positions see {reach} tokens back"
     row, column = (~seen).tril().nonzero()[0].tolist()
