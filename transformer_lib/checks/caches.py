@@ -141,7 +141,12 @@ def _evicts_before_use(model: ModelUnderTest, inputs: list[Tensor], sizes: list[
     return any(lost) and not any(lost[end - 1] for end in ends)
 
 
-@register_property(CACHES, "positions or the mask do not count what the cache holds", "cache-window", needs="cache")
+@register_property(
+    CACHES,
+    "a call with a cache computes something in another way: its positions, its mask, a scale, or keys turned twice",
+    "cache-window",
+    needs="cache",
+)
 def cache_one_by_one(model: ModelUnderTest) -> Outcome:
     """Token by token, each from the cache of those before it, the logits are those of one call.
 
