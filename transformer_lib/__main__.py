@@ -450,9 +450,9 @@ def _check(
     transformers, named by its configuration; hf:DIR is that of DIR/config.json. It is built small, in a process of its
     own without a network, and code that a directory brings is not run.
 
-    The course's page "Your model in a few lines" has more. The two trainings take most of a minute on a quiet
-    machine. Status 0: all hold; 1: one does not; 2: it cannot be run, or nothing applies. The page "Checks" says what
-    a pass does not prove.
+    Page F of the course, "Adapters", has more of them; its chapter 12, "Checks", says what a pass does not prove. The
+    README links to both. The two trainings take most of a minute on a quiet machine. Status 0: all hold; 1: one does
+    not; 2: it cannot be run, or nothing applies.
     """
     if template is not None and factory is None:
         return _write_template(template)

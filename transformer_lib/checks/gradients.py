@@ -18,10 +18,11 @@ GRADIENTS: list[Property] = []
 def gradient_reaches_everything(model: ModelUnderTest) -> Outcome:
     """Every parameter gets a gradient: each quarter of a linear map, each row that is looked up in a table of words.
 
-    Proves: nothing is cut off, and nothing random is frozen. Vectors whose gradient is 0 but for rounding are excused:
-    the bias of the keys shifts all scores of a row, which softmax ignores. What one batch does not reach, as an expert
-    that nobody chose or a far distance, gets more sentences, other seeds and a longer one. A matrix that is constant
-    must get one as it was built, in the first steps. Cannot: say that a part does its work.
+    Proves: nothing is cut off, and nothing random is frozen, but for what the logits do not need. Vectors whose
+    gradient is 0 but for rounding are excused: the bias of the keys shifts all scores of a row, which softmax ignores.
+    What one batch does not reach, as an expert that nobody chose or a far distance, gets more sentences, other seeds
+    and a longer one. A matrix that is constant must get one as it was built, in the first steps. Cannot: say that a
+    part does its work.
     """
     try:
         model.gradients(*model.inputs())
@@ -29,13 +30,14 @@ def gradient_reaches_everything(model: ModelUnderTest) -> Outcome:
         return False, str(reason), "requires_grad is False, or forward runs under no_grad() or inference_mode()"
     if stuck := _stuck_at_the_start(model):
         cause = "matrices start at a constant and block each other's gradient"
-        return False, f"{len(stuck)} constant matrices get no gradient in the first steps, such as {stuck[0]}", cause
+        some = "1 constant matrix gets" if len(stuck) == 1 else f"{len(stuck)} constant matrices get"
+        return False, f"{some} no gradient in the first steps, such as {stuck[0]}", cause
     parameters, sizes = dict(model.module.named_parameters()), defaultdict[str, float](float)
     maps = {f"{name}.weight" for name, module in model.module.named_modules() if isinstance(module, nn.Linear)}
-    seeds = [dict(model.build(seed).named_parameters()) for seed in (model.seed, model.seed + 1)]
-    if frozen := [n for n, p in seeds[0].items() if not p.requires_grad and not torch.equal(p, seeds[1][n])]:
-        return False, f"{len(frozen)} parameters are random and frozen, such as {frozen[0]}", "requires_grad is False"
     longest = max(model.lengths)
+    if frozen := _random_and_frozen(model, longest):
+        some = "1 parameter is" if len(frozen) == 1 else f"{len(frozen)} parameters are"
+        return False, f"{some} random and frozen, such as {frozen[0]}", "requires_grad is False"
     vocab = max(side.vocab_size for side in model.sides)
     tables = {m.num_embeddings for m in model.module.modules() if isinstance(m, nn.Embedding)} - {*range(vocab)}
     for number, rows in enumerate((3, 16, 16, 16, 1)):
@@ -52,9 +54,8 @@ def gradient_reaches_everything(model: ModelUnderTest) -> Outcome:
         dead = [name for name in silent if parameters[name].dim() > 1 or not sizes[name] > 0]
         if not dead:
             break
-    none = (
-        f"{len(dead)} of {len(sizes)} parameters get no gradient, at least in part, such as {dead[0]}" if dead else ""
-    )
+    some = f"{len(dead)} of {len(sizes)} parameters {'gets' if len(dead) == 1 else 'get'} no gradient"
+    none = f"{some}, at least in part, such as {dead[0]}" if dead else ""
     named = {f"{name}.weight": module for name, module in model.module.named_modules()}
     for table, words in _deaf_rows(model).items():
         padding = getattr(named[f"{table}.weight"], "padding_idx", None)
@@ -70,6 +71,18 @@ def gradient_reaches_everything(model: ModelUnderTest) -> Outcome:
         return False, none
     excused = f"; for {len(silent)} of them, as for a key's bias, it is 0 but for rounding" if silent else ""
     return True, f"all {len(sizes)} parameters get a gradient{excused}"
+
+
+def _random_and_frozen(model: ModelUnderTest, longest: int) -> list[str]:
+    """The frozen parameters that another seed draws otherwise, if those other numbers change the logits."""
+    module, other, found = model.build(), dict(model.build(model.seed + 1).named_parameters()), []
+    for name, parameter in module.named_parameters():
+        if not parameter.requires_grad and not torch.equal(parameter, other[name]):
+            inputs = model.inputs(16, longest, longest)
+            before, parameter.data = model.logits(module, *inputs), other[name].data
+            if not torch.equal(model.logits(module, *inputs), before):
+                found.append(name)
+    return found
 
 
 def _stuck_at_the_start(model: ModelUnderTest) -> list[str]:

@@ -11,16 +11,18 @@ from transformer_lib.checks import Adapted
 
 def build(SIZES, pad_id):  # called many times: a new model each time
     # A few dozen channels and two layers are enough. If it asks for a device: device="cpu".
+    # assert pad_id == 0  # its padding is always token 0, as with padding_idx=0: then all is tried with 0
     model = MyModel(MADE_OF)
-    # model.next_sentence.requires_grad_(False)  # a head whose answer is not asked for
+    # model.pooler.requires_grad_(False)  # the logits do not need it; likewise a head for the next sentence
 
     def call(model, INPUTS):  # token ids, (batch, length), to logits, (batch, length, vocabulary)
         return model(INPUTS)
         # return model(INPUTS)[0]  # it returns a tuple
         # return model(INPUTS).logits  # it returns an object
+        # return model(INPUTS, mask.to(next(model.parameters())))  # a mask of floats, with dtype and device right
 '''
 CASES = {
-    "encoder": "        # return model(tokens, (tokens != pad_id).long())  # it takes a mask: 1 = real\n",
+    "encoder": "        # return model(tokens, attention_mask=(tokens != pad_id).long())  # a mask: 1 = real\n",
     "decoder": "        # return model(tokens, tokens)[0]  # without targets it gives the last logits only\n",
     "encoder-decoder": """\
         # return model(source, target, source == pad_id, target == pad_id)  # it takes masks: True = padding
@@ -33,6 +35,7 @@ MORE = """
     #
     # def extend(model, INPUTS, cache=None):  # new tokens only; None is an empty cache
     #     return model(INPUTS, cache)  # their logits, and the cache with them
+    #     # return model(INPUTS, LAST, cache=cache)  # without targets it gives the last logits only
     #
     # def extend(model, INPUTS, cache=None):  # the model keeps its cache itself: also one_cache=True
     #     if cache is None:
@@ -54,6 +57,7 @@ def template(family: str) -> str:
     sizes, inputs = ("source_vocab_size, target_vocab_size", "source, target") if both else ("vocab_size", "tokens")
     made_of = sizes if family == "decoder" else f"{sizes}, pad_id"
     text = START + CASES[family] + ("" if family == "encoder" else MORE) + END
-    for name, words in (("FAMILY", family), ("MADE_OF", made_of), ("SIZES", sizes), ("INPUTS", inputs)):
-        text = text.replace(name, words)
+    words = {"FAMILY": family, "MADE_OF": made_of, "SIZES": sizes, "INPUTS": inputs, "LAST": inputs.split()[-1]}
+    for name, word in words.items():
+        text = text.replace(name, word)
     return text
