@@ -616,6 +616,15 @@ def table_with(speed):
     return keep
 
 
+def by_row(m, tokens, table):
+    """Positions are those of the sentences in the batch, as by a table for (batch, length) with (length, batch)."""
+    return m.drop(4 * table(tokens) + m.place(m.max_len)[torch.arange(len(tokens), device=tokens.device) % 32, None])
+
+
+def times(m, source, target, *matrices):
+    return functools.reduce(torch.matmul, matrices, R.forward(m, source, target))
+
+
 WRONG = {  # the model, a property that fails, what its cause says; or the model, and all properties that fail
     "softmax over heads": (spoilt(weights=softmax_over(1)), "attention chooses among keys", "another axis"),
     "softmax over queries": (spoilt(weights=softmax_over(-2)), "attention chooses among keys", "another axis"),
@@ -672,7 +681,8 @@ WRONG = {  # the model, a property that fails, what its cause says; or the model
         "gradient reaches everything", "not used; and padding_idx=1 of source_table"),
     "another padding_idx": (spoilt(built=lambda m: setattr(
             m, "source_table", nn.Embedding(m.source_table.num_embeddings, m.width, padding_idx=1))),
-        "gradient reaches everything", "padding_idx"),
+        "gradient reaches everything", "padding_idx=1 of source_table is not the padding 3: if it is fixed on purpose, "
+        "give --pad-id 1"),
     "padding is 0": (lambda s, t, pad: R(s, t, 0), "source padding on the right", "reaches padded source"),
     "sizes swapped": (lambda s, t, pad: R(t, s, pad), "sizes and padding are those asked for", "swapped"),
     "padding is below the words": (spoilt(source_mask=lambda m, source: (source > m.pad_id)[:, None, None, :]),
@@ -739,6 +749,14 @@ WRONG = {  # the model, a property that fails, what its cause says; or the model
     "beyond the table all places are the same": (spoilt(place=lambda m, length:
                m.positions[torch.arange(length, device=m.positions.device).clamp(max=m.max_len - 1)]),
         "positions matter", "end too soon"),
+    "positions along the batch": (spoilt(embed=by_row), "positions matter", "missing"),
+    "positions along the batch mix sentences": (
+        spoilt(embed=by_row), "batch independence", "positions along the batch axis"),
+    "made without dtype=": (adapted(lambda m, s, t: m(s, t) @ torch.eye(m.output.out_features)),
+        "every dtype", "in your adapter, at tests/test_check_strangers.py:"),
+    "handed on without dtype=": (lambda *sizes: Adapted(
+            spoilt(forward=times)(*sizes), lambda m, s, t: m(s, t, torch.eye(m.output.out_features))),
+        "every dtype", "it hands torch.float32 to a model in another dtype"),
     "scores in half": (spoilt(weights=lambda m, scores, mask: R.weights(m, scores.half(), mask).to(scores.dtype)),
         "every dtype", "half"),
     "off in half": (
@@ -747,7 +765,8 @@ WRONG = {  # the model, a property that fails, what its cause says; or the model
         adapted(lambda m, s, t: m(s, t) * (2 if torch.is_autocast_enabled("cpu") else 1)), "every dtype", ""),
     "another scale in training": (
         adapted(lambda m, s, t: m(s, t) * (1.1 if m.training else 1)), "training without dropout is evaluation", ""),
-    "made on the CPU": (adapted(lambda m, s, t: m(s, t) + torch.zeros(t.size(1), 1)), "buffers move along", ""),
+    "made on the CPU": (adapted(lambda m, s, t: m(s, t) + torch.zeros(t.size(1), 1)),
+        "buffers move along", "in your adapter, at tests/test_check_strangers.py:"),
     "positions asked from the CPU": (  # the device `meta` lets a table be read with indices that lie elsewhere
         spoilt(built=lambda m: setattr(m, "more", nn.Embedding(32, m.output.out_features)),
             forward=lambda m, s, t: R.forward(m, s, t) + m.more(torch.arange(t.size(1)))), "buffers move along", ""),
@@ -813,10 +832,18 @@ def test_a_model_of_one_vocabulary_is_not_blamed_for_having_one():
         assert pad == 0
         return R(source, target, pad)
 
-    name = "sizes and padding are those asked for"
+    def zero_row(source, target, pad):
+        model = R(source, target, pad)
+        model.source_table.padding_idx = 0
+        return model
+
+    name, gradient = "sizes and padding are those asked for", "gradient reaches everything"
     found = [findings(f, only=[name])[name] for f in (joint, fussy, stubborn, lambda s, t, pad: R(s, t, 0))]
     assert [finding.verdict for finding in found] == ["pass", "pass", "not applicable", "fail"]
     assert [finding.pad_id for finding in found] == [None, None, None, 0]
+    told = [findings(zero_row, only=[gradient, name], **given).values() for given in ({}, {"pad_id": 0})]
+    assert [[finding.verdict for finding in each] for each in told] == [["fail", "pass"], ["pass", "pass"]]
+    assert [[finding.pad_id for finding in each] for each in told] == [[0, None], [None, None]]
 
 
 def test_what_follows_from_a_fault_is_found_with_it():
@@ -1044,23 +1071,39 @@ def test_a_refusal_of_nothing_but_padding_is_no_failure():
     assert "not such a sentence, at tests/test_check_strangers.py:" in found["empty sentences"].evidence
 
 
-def test_a_cache_that_takes_one_token_at_a_time_is_no_failure():
-    def one(model, tokens, cache=None):
-        assert tokens.size(1) == 1, "one token only"
-        return decoders.extend(model, tokens, cache)
+def one(model, tokens, cache=None):
+    assert tokens.size(1) == 1, "one token only"
+    return decoders.extend(model, tokens, cache)
 
-    found = decoder_findings(decoder(extend=one))
+
+def last(model, tokens, cache=None):
+    logits, cache = decoders.extend(model, tokens, cache)
+    return logits[:, -1:], cache
+
+
+@pytest.mark.parametrize(("extend", "reason"), [
+    (one, "it refuses several new tokens: AssertionError: one token only"),
+    (last, "`extend` gives the last new token's logits only; to have this judged, return those of all new tokens"),
+])  # fmt: skip
+def test_a_cache_that_answers_one_token_at_a_time_is_no_failure(extend, reason):
+    found = decoder_findings(decoder(extend=extend))
     assert [name for name, finding in found.items() if finding.verdict == "fail"] == []
-    assert found["two caches in turns"].verdict == "pass"
-    assert found["cache in chunks"].verdict == found["cache after a prefill"].verdict == "not applicable"
+    assert found["two caches in turns"].verdict == found["cache one by one"].verdict == "pass"
+    for name in ("cache in chunks", "cache after a prefill"):
+        assert found[name].verdict == "not applicable"
+        assert found[name].evidence.startswith(reason)
 
 
-@pytest.mark.parametrize(("depth", "verdict"), [(2, "pass"), (1, "fail")])
-def test_a_decoder_without_positions_is_asked_whether_it_is_meant(depth, verdict):
-    factory = decoders.adapted(decoders.kind(decoders.Unplaced, depth=depth))
+@pytest.mark.parametrize(("parts", "verdict", "words"), [
+    ({"depth": 2}, "pass", "are positions left out on purpose?"), ({"depth": 1}, "fail", "changes nothing"),
+    ({"embed": lambda m, tokens, _: m.table(tokens) + torch.arange(len(tokens), device=tokens.device)[:, None, None]
+        * m.output.bias[:16].cos()}, "fail", "one sentence in two rows gets two answers"),
+])  # fmt: skip
+def test_a_decoder_without_positions_is_asked_whether_it_is_meant(parts, verdict, words):
+    factory = decoders.adapted(decoders.kind(decoders.Unplaced, **parts))
     (finding,) = decoder_findings(factory, "positions matter").values()
     assert finding.verdict == verdict
-    assert ("are positions left out on purpose?" in finding.evidence) == (depth == 2)
+    assert words in finding.evidence
 
 
 @pytest.mark.parametrize(("file", "place"), [

@@ -631,7 +631,8 @@ def test_check_hands_on_what_is_asked_for(mine, monkeypatch):
         return Report((Finding("padding", "pass", "hidden", pad_id=0),))
 
     monkeypatch.setattr(command_line, "check_transformer", examine)
-    assert run("check", f"{mine}:good")[1].startswith("run again with --pad-id 0, which the model hides\n1 pass")
+    assert run("check", f"{mine}:good")[1].startswith(
+        "if the padding is meant to be 0, run again with --pad-id 0\n1 pass")  # fmt: skip
     assert run("check", f"{mine}:good", "--sizes", 30, 41, "--seed", 7, "--pad-id", 5, "--max-len", 20)[0] == 0
     wanted = {"source_vocab_size": 30, "target_vocab_size": 41, "seed": 7, "pad_id": 5, "max_len": 20, "training": True}
     assert wanted.items() <= asked.items()

@@ -471,9 +471,8 @@ def _check(
             else:
                 report = _run_suite(factory, build, options["family"] or "encoder-decoder", hooks | options)
     if options["pad_id"] is None:
-        for finding in report.findings:
-            if finding.pad_id is not None:
-                click.echo(f"run again with --pad-id {finding.pad_id}, which the model hides", file=out)
+        for pad_id in {finding.pad_id for finding in report.findings} - {None}:
+            click.echo(f"if the padding is meant to be {pad_id}, run again with --pad-id {pad_id}", file=out)
     click.echo(repr(report), file=out)
     if as_json:
         _put(report.to_json() + "\n", as_json)

@@ -64,7 +64,7 @@ def check_transformer(
             and moved there if need be.
         source_vocab_size: number of source tokens, at least 8; by default 31, or 29 if the model needs equal numbers.
         target_vocab_size: number of target tokens, at least 8; by default 29.
-        pad_id: the padding token; by default 3, or 0 if the model runs with no other.
+        pad_id: the padding token; by default 3, or 0 if the model runs with no other. If given, no other is tried.
         max_len: the longest sequence that the model accepts, if it has one; at least 12.
         training: also run the two properties that train the model, for 5000 steps at most.
         seed: of weights, inputs and trainings.
@@ -95,6 +95,7 @@ def check_transformer(
         torch.set_num_threads(1)  # in models this small further threads only wait for each other
         try:
             model, logits = _first_call(factory, asked, max_len=max_len, seed=seed, family=family)
+            model.pad_given = pad_id is not None
             if isinstance(logits, str):
                 on_finding(finding := Finding("batch independence", "fail", logits, UNSQUEEZED))
                 return Report((finding,))

@@ -42,7 +42,7 @@ def _in_pieces(
     """
     extend, takes = model.part("extend"), model.accepts(model.module, "extend")
     found: dict[int, Recorded] = {}
-    for size in sizes if model.takes_several else [1] * sum(sizes):
+    for size in [1] * sum(sizes) if model.one_by_one else sizes:
         end, told = start + size, {}
         if mask is not None:
             told = {"mask": mask[:, :end], "positions": model.positions(mask[:, :end])[:, start:]}
@@ -79,7 +79,7 @@ def _all_in_pieces(model: ModelUnderTest, sizes: list[int], words: str) -> Outco
     length = inputs[-1].size(1)
     ends = [min(end, length) for end in itertools.accumulate(sizes)]
     parts = [end - start for start, end in itertools.pairwise([0, *ends]) if end > start]
-    parts += [1] * (length - sum(parts)) if model.takes_several else [1] * length
+    parts += [1] * (length - sum(parts))
     with _looked_up(model) as places:
         pieces, _ = _in_pieces(model, inputs, parts)
     outcome = _as_at_once(model, inputs, pieces, words)
@@ -164,8 +164,8 @@ def cache_after_a_prefill(model: ModelUnderTest) -> Outcome:
     Proves: what a prompt leaves in the cache is what single tokens would have left. Cannot: see other lengths.
     """
     model.part("extend")
-    if not model.takes_several:
-        raise NotApplicable("it refuses several new tokens")
+    if model.one_by_one:
+        raise NotApplicable(model.one_by_one)
     return _all_in_pieces(model, [5], "after five tokens at once")
 
 
@@ -178,8 +178,8 @@ def cache_in_chunks(model: ModelUnderTest) -> Outcome:
     Proves: the mask of new tokens knows how many old ones there are. Cannot: try all sizes.
     """
     model.part("extend")
-    if not model.takes_several:
-        raise NotApplicable("it refuses several new tokens")
+    if model.one_by_one:
+        raise NotApplicable(model.one_by_one)
     found: list[Outcome] = []
     for sizes in ([4, 3, 1, 4, 7, 7, 7, 7], [1, 7, 32]):
         told = ", ".join(map(str, sizes[:4])) + " …" * (len(sizes) > 4)

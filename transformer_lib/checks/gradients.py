@@ -62,7 +62,8 @@ def gradient_reaches_everything(model: ModelUnderTest) -> Outcome:
         if none and (f"{table}.weight" in dead or words != [padding]):
             continue  # one is why the other is
         cause = "tokens are cut off before the table, or its rows are multiplied by zeros"
-        cause = _other_padding(model) if words == [padding] else cause
+        if words == [padding]:
+            cause, model.better_pad_id = _other_padding(model)
         deaf = f"rows of {table} that are looked up get no gradient, at least in part: {words[:5]}"
         return False, f"{none}; and {deaf}" if none else deaf, f"a part is not used; and {cause}" if none else cause
     if none:  # what does not hear the sentences gets no gradient, and then no word does
@@ -102,14 +103,15 @@ def _stuck_at_the_start(model: ModelUnderTest) -> list[str]:
     return constant
 
 
-def _other_padding(model: ModelUnderTest) -> str:
-    """A table of words whose `padding_idx` is not the padding token, in words; empty if there is none."""
+def _other_padding(model: ModelUnderTest) -> tuple[str, int | None]:
+    """A table of words whose `padding_idx` is not the padding token, in words, and that number; empty if none is."""
     sizes = {side.vocab_size for side in model.sides}
     for name, table in model.module.named_modules():
         if isinstance(table, nn.Embedding) and table.num_embeddings in sizes:
             if table.padding_idx not in (None, model.pad_id):
-                return f"padding_idx={table.padding_idx} of {name} is not the padding {model.pad_id}"
-    return ""
+                told = f"padding_idx={table.padding_idx} of {name} is not the padding {model.pad_id}"
+                return f"{told}: if it is fixed on purpose, give --pad-id {table.padding_idx}", table.padding_idx
+    return "", None
 
 
 def _deaf_rows(model: ModelUnderTest) -> dict[str, list[int]]:
@@ -153,13 +155,15 @@ def gradient_is_the_derivative(model: ModelUnderTest) -> Outcome:
     if all(share < allowed for share in off):
         return True, "a small step moves the loss as the gradient says"
     words = f"a small step moves the loss by an amount that is {max(off):.1%} of the gradient off"
-    if cause := _other_padding(model):
+    cause, padding = _other_padding(model)
+    if cause:
         tables = [m for m in model.module.modules() if isinstance(m, nn.Embedding)]
         kept = [table.padding_idx for table in tables]
         try:
             for table in tables:
                 table.padding_idx = None
             if all(share < allowed for share in _off_the_derivative(model)):  # then that was it
+                model.better_pad_id = padding
                 return False, words, cause
         finally:
             for table, index in zip(tables, kept):

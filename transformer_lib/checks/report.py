@@ -95,7 +95,7 @@ class Finding:
     reproduction: str = ""  # a line of Python that shows it, with the inputs
     module: str = ""  # the first module whose output differs
     place: str = ""  # the file and line of the model's own code that called it
-    pad_id: int | None = None  # the padding token with which the model hides padding, if it is not the one asked for
+    pad_id: int | None = None  # the padding token that the model seems to be built for, if it is not the one asked for
 
     def __str__(self) -> str:
         line = f"{self.verdict:<14} {self.name}: {self.evidence}"
@@ -297,7 +297,7 @@ def _own_place(calls: Iterable[Place]) -> Place | None:
     return installed
 
 
-def _place(file: str, line: int, function: str) -> str:
+def in_words(file: str, line: int, function: str) -> str:
     """A place in words, the path as seen from here."""
     path = Path(file)
     if not path.is_file():
@@ -314,7 +314,7 @@ def raised_place(error: BaseException) -> Place | None:
 def raised_at(error: BaseException) -> str:
     """The same in words, as ", at", file and line."""
     place = raised_place(error)
-    return f", at {_place(*place)}" if place else ""
+    return f", at {in_words(*place)}" if place else ""
 
 
 def called_at(frame: FrameType | None) -> Place | None:
@@ -382,7 +382,7 @@ def _finding(thing: Any, entry: Property) -> Finding:
         told, at = printable(traceback.format_exc()), raised_place(error)
         return Finding(
             name, "fail", f"it raised {words}", traceback=told, reproduction=thing.reproduction(entry.name),
-            place=_place(*at) if at else "",
+            place=in_words(*at) if at else "",
         )  # fmt: skip
     evidence, causes = printable(thing.words(evidence)), [*shown, *filter(None, [thing.shown])]
     if holds:
@@ -392,6 +392,6 @@ def _finding(thing: Any, entry: Property) -> Finding:
     case = entry.case if not causes else "reshape" if "transpose" in causes[0] else ""
     return Finding(
         name, "fail", evidence + thing.located, thing.words([*causes, entry.cause][0]), case,
-        reproduction=thing.reproduction(entry.name), module=thing.where, place=_place(*thing.at) if thing.at else "",
+        reproduction=thing.reproduction(entry.name), module=thing.where, place=in_words(*thing.at) if thing.at else "",
         pad_id=thing.better_pad_id,
     )  # fmt: skip

@@ -42,6 +42,8 @@ USAGE: list[Property] = []
 def sizes_and_padding_are_those_asked_for(model: ModelUnderTest) -> Outcome:
     """Built for padding at the other end and, if it can be, for more target tokens, the model is as right as before.
 
+    A padding token that somebody asked for stays: it may be fixed in the code.
+
     Proves: neither number is fixed in the code. Cannot: judge a factory that builds for one choice only.
     """
 
@@ -55,11 +57,13 @@ def sizes_and_padding_are_those_asked_for(model: ModelUnderTest) -> Outcome:
             model.better_pad_id = 0
             return False, f"padding is hidden if it is 0, and not if it is {model.pad_id}"
     smaller, several = min(side.vocab_size for side in model.sides), len(model.sides) > 1
-    pad_id = 0 if model.pad_id == smaller - 1 else smaller - 1
+    pad_id = model.pad_id if model.pad_given else 0 if model.pad_id == smaller - 1 else smaller - 1
     refusal, right = "", ""
     for size, target_size in ((smaller, smaller + 2), (smaller + 2, smaller), (smaller, smaller)):
         if right and (size == target_size or not several):
             break
+        if pad_id == model.pad_id and [size, target_size][-len(model.sides) :] == [x.vocab_size for x in model.sides]:
+            continue  # it is built so
         other = built_for(size, target_size, pad_id)
         other.lengths = sorted({7, LONGEST, model.lengths[-1]})  # those between have been tried
         told = f"{size} and {target_size} tokens" if several else f"{target_size} tokens"
@@ -278,6 +282,7 @@ def every_dtype(model: ModelUnderTest) -> Outcome:
                     logits, used = answers(dtype)
             except Exception:
                 model.where = "" if "dtype" in words or "type" in words.rpartition(", at")[0] else name
+                model.shown = model.in_adapter(raised)
                 return False, words
             note = words
         for part in ("extend", "generate") if dtype in (torch.float64, torch.bfloat16) else ("extend",):
@@ -285,7 +290,7 @@ def every_dtype(model: ModelUnderTest) -> Outcome:
             for error in (error for error in errors if not isinstance(error, InFloat32)):
                 why = f"{name} raises {one_line(error)}{raised_at(error)}"
                 words = "its cache stays in float32, so the model runs in no other dtype"
-                cause = "a cache, or a mask beside it, is made without dtype="
+                cause = model.in_adapter(error) or "a cache, or a mask beside it, is made without dtype="
                 return False, f"{words}: {why}" if "type" in str(error) else f"with `{part}`, {why}", cause
         moves = [max_difference(*both) for both in zip(logits, references)]
         moved = min(moves) if math.isfinite(max(moves)) else math.inf  # in some, rounding chooses another expert
@@ -359,8 +364,10 @@ def buffers_move_along(model: ModelUnderTest) -> Outcome:
             frame.line for frame in places if not {"torch", "checks"} & {*Path(frame.filename).parts} if frame.line
         ]
         failure = one_line(error) + "".join(f", at `{line}`" for line in lines[-1:])  # the model's own line
+        model.shown = model.in_adapter(error)
         moved = "no other device was tried, as the model looks at values"
     if plain := _left_behind(model, plain, inputs):
+        model.shown = ""
         return False, f"plain tensors: {', '.join(plain[:3])}"
     if "not on the expected device" in failure:
         return False, f"moved to another device, it does not run: {failure}"

@@ -13,6 +13,8 @@ from copy import deepcopy
 from dataclasses import dataclass
 from functools import cached_property, partial
 from inspect import signature, unwrap
+from itertools import pairwise
+from traceback import walk_tb
 from types import ModuleType
 from typing import Any
 
@@ -23,9 +25,19 @@ from torch.nn.modules.module import register_module_forward_hook
 from torch.nn.parameter import UninitializedParameter
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 from torch.utils.weak import WeakTensorKeyDictionary
 
-from transformer_lib.checks.report import NotApplicable, Outcome, Place, called_at, is_refusal
+from transformer_lib.checks.report import (
+    NotApplicable,
+    Outcome,
+    Place,
+    called_at,
+    in_words,
+    is_refusal,
+    raised_at,
+    raised_place,
+)
 from transformer_lib.files import one_line
 
 Factory = Callable[..., nn.Module]
@@ -258,9 +270,11 @@ class ModelUnderTest(UnderTest):
         if max_len is not None and max_len < LONGEST:
             raise ValueError(f"max_len must be at least {LONGEST}, the longest sentence used; got {max_len}")
         self.factory, self.pad_id, self.max_len, self.family = factory, pad_id, max_len, family
+        self.pad_given = False  # whether somebody asked for this padding token: then the model need run with no other
         self.adapter: Adapted | None = None  # what was built last, if it is one
         self.wide: set[nn.Module] = set()  # the modules that are called inside `Float64`
         self.errors: dict[str, Exception | None] = {}  # what `uses` says of the module
+        self.last_only = False  # whether `extend` gives the logits of the last of several new tokens alone
         self.recent: list[tuple[Tensor, ...]] = []  # the inputs of the last two calls, or of two that are apart
         self.refused = ""  # what the model says of a sentence of one token, if it refuses it
         self.again = WeakTensorKeyDictionary()  # for logits: the module, the call that gives them again, its inputs
@@ -277,7 +291,7 @@ class ModelUnderTest(UnderTest):
         module, factory = (getattr(self.factory, key, "") for key in ("__module__", "__qualname__"))
         given = {"only": [name], "family": self.family, "target_vocab_size": self.sides[-1].vocab_size}
         given |= {"source_vocab_size": self.sides[0].vocab_size} if len(self.sides) > 1 else {}
-        given |= {"pad_id": self.pad_id, "max_len": self.max_len, "seed": self.seed}
+        given |= {"pad_id": self.pad_id if self.pad_given else None, "max_len": self.max_len, "seed": self.seed}
         options = ", ".join(f"{key}={value!r}" for key, value in given.items() if value is not None)
         found = bool(module) and factory.isidentifier()
         names = f"import {module}; " * found + "from transformer_lib.checks import check_transformer; "
@@ -391,7 +405,8 @@ class ModelUnderTest(UnderTest):
                 with LowerPrecision() if wide else nullcontext() as lower:
                     for size in sizes:
                         new = contiguous([*others, tokens[:, start : start + size]])
-                        _, cache = module.extend(module.model, *new, cache=cache)
+                        logits, cache = module.extend(module.model, *new, cache=cache)
+                        self.last_only |= size > 1 and getattr(logits, "shape", ())[1:2] == (1,)
                         start += size
                 if lower and torch.float32 in lower.found:
                     error = InFloat32()
@@ -419,17 +434,43 @@ class ModelUnderTest(UnderTest):
                 return ", ".join(detach_kept(module)[:3])
         return ""
 
+    def in_adapter(self, error: Exception) -> str:
+        """A cause, if the adapter's own code raised, or handed on numbers of another dtype; else empty.
+
+        Its own code is `call`, and all of its file if the model's class stands in another.
+        """
+        code, at = getattr(getattr(self.adapter, "call", None), "__code__", None), raised_place(error)
+        if code is None or at is None:
+            return ""
+        calls = [*walk_tb(error.__traceback__)]
+        module = sys.modules.get(type(getattr(self.adapter, "model", None)).__module__)
+        elsewhere = at[0] == code.co_filename != getattr(module, "__file__", None)
+        if elsewhere or any(frame.f_code is code and (code.co_filename, line) == at[:2] for frame, line in calls):
+            return f"in your adapter{raised_at(error)}: what it makes must have the model's dtype and device"
+        for (frame, line), (inner, _) in pairwise(calls):
+            part, *given = (inner.f_locals.get(name) for name in ("self", "args", "kwargs"))
+            if frame.f_code is code and isinstance(part, nn.Module) and "type" in str(error):
+                usual = {p.dtype for p in part.parameters()}
+                dtypes = {x.dtype for x in tree_leaves(given) if isinstance(x, Tensor) and x.is_floating_point()}
+                if other := [str(dtype) for dtype in dtypes - usual]:
+                    place = in_words(code.co_filename, line, code.co_name)
+                    return f"in your adapter, at {place}: it hands {other[0]} to a model in another dtype"
+        return ""
+
     @property
     def only_read(self) -> bool:
         """Whether nothing says that it is trained, because the adapter has a cache or `generate`, and no `loss`."""
         return self.adapter is not None and bool(self.adapter.extend or self.adapter.generate) and not self.adapter.loss
 
     @cached_property
-    def takes_several(self) -> bool:
-        """Whether `extend` takes two new tokens at once: False if it refuses them, and takes them one by one."""
+    def one_by_one(self) -> str:
+        """Why `extend` can be given single new tokens only: it refuses several, or answers the last; else empty."""
         _ = self.module  # which has tried it
         error = self.errors.get("extend in pieces of 3, 1, 1")
-        return error is None or self.errors["extend in pieces of 1, 1, 1"] is not None or not is_refusal(error)
+        if error is not None and self.errors["extend in pieces of 1, 1, 1"] is None and is_refusal(error):
+            return f"it refuses several new tokens: {one_line(error)}"
+        words = "`extend` gives the last new token's logits only; to have this judged, return those of all new tokens"
+        return f"{words}, (batch, new tokens, vocabulary)" if self.last_only else ""
 
     @cached_property
     def shortest(self) -> int:

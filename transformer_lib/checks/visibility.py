@@ -248,7 +248,10 @@ def tokens_are_told_apart(model: ModelUnderTest) -> Outcome:
     )
 
 
-@register_property(SIGHT, "sentences are mixed: a wrong reshape, a mask of the wrong rank, a batch norm", "batch")
+MIXED = "sentences are mixed: a wrong reshape, a mask of the wrong rank, a batch norm, positions along the batch axis"
+
+
+@register_property(SIGHT, MIXED, "batch")
 def batch_independence(model: ModelUnderTest) -> Outcome:
     """A sentence gets the same logits alone as in a batch, and a permuted batch gives permuted logits.
 
@@ -356,22 +359,22 @@ def positions_matter(model: ModelUnderTest) -> Outcome:
     whose logits hear a swap all the same, as two causal layers do, is asked whether it is meant to have none.
 
     A constant table of sines and cosines whose frequencies are no pairs, or no powers of one number, is a note.
+    Each sentence is a call of its own: in a batch, its row could stand for its position.
 
     Proves: order is seen on both sides, also far apart and behind the end of a table. Cannot: show that positions are
     right; nor judge the target apart from the logits, where no module puts out a vector for each of its tokens.
     """
     moves, turned, deeper = [], [], 0
 
-    def beside(rows: Tensor, *, side: int) -> list[Tensor]:
-        """The rows as one side, and one sentence for all of them as the other, if there is one."""
-        inputs = [tokens.expand(len(rows), -1) for tokens in model.inputs(1, 5)]
-        inputs[side] = rows
-        return inputs
+    def beside(rows: Tensor, *, side: int) -> list[list[Tensor]]:
+        """For each row the row as one side, and one sentence for all of them as the other, if there is one."""
+        inputs = [*model.inputs(1, 5)]
+        return [[*inputs[:side], row[None], *inputs[side:][1:]] for row in rows]
 
     for length in model.lengths:
         if model.has("whole"):
             rows = _swapped(model, length, side=0)
-            *logits, backwards = model(*beside(torch.cat([rows, rows[:1].flip(1)]), side=0))
+            *logits, backwards = (model(*row)[0] for row in beside(torch.cat([rows, rows[:1].flip(1)]), side=0))
             alone = not model.has("causal")
             kept = rows == rows[0] if alone else torch.ones(len(rows), len(backwards), dtype=torch.bool)
             moves += [max_difference(logits[i][kept[i]], logits[0][kept[i]]) for i in range(2, len(rows))]
@@ -379,14 +382,16 @@ def positions_matter(model: ModelUnderTest) -> Outcome:
         if not model.has("causal"):
             continue
         rows = _swapped(model, length, side=-1)
-        states = model.states(length, *beside(rows, side=-1)).values()
+        calls = [model.states(length, *row) for row in beside(rows, side=-1)]
+        common = (key for key in calls[0] if all(key in call for call in calls))  # not every expert is always called
+        states = (torch.cat([call[key] for call in calls]) for key in common)
         mixed = (state for state in states if max_difference(state[1, 1:], state[0, 1:]) > model.tolerance)
         if (state := next(mixed, None)) is not None:
             heard = min(max_difference(swapped[-1], state[0, -1]) for swapped in state[2:])
-            repeated = model(*beside(model.tokens(1, 1, side=-1).expand(1, length), side=-1))[0]
+            repeated = model(*beside(model.tokens(1, 1, side=-1).expand(1, length), side=-1)[0])[0]
             moves.append(max(heard, *(max_difference(*both) for both in itertools.pairwise(repeated[-5:]))))
             if moves[-1] <= model.tolerance and not model.has("whole"):  # a causal mask tells further layers of order
-                last = model(*beside(rows, side=-1))[:, -1]
+                last = [model(*row)[0, -1] for row in beside(rows, side=-1)]
                 moves[-1] = min(max_difference(swapped, last[0]) for swapped in last[2:])
                 deeper += moves[-1] > model.tolerance
     outcome = model.more_than_rounding(
@@ -395,6 +400,10 @@ def positions_matter(model: ModelUnderTest) -> Outcome:
     if outcome[0] and (told := _nearly_sinusoids(model.module)):
         return None, told, "one frequency for each pair, 10000^(-2i/d), as in Vaswani et al. 2017, section 3.5"
     if outcome[0] and deeper:
+        one, other = model(*(tokens.repeat(2, 1) for tokens in model.inputs(1)))
+        if max_difference(other, one) > model.tolerance:
+            words = "a swap is not heard in the first attention, and one sentence in two rows gets two answers"
+            return False, words, "positions are taken along the batch axis"
         return True, f"{outcome[1]}, but not in the first attention: are positions left out on purpose?"
     if outcome[0] and turned and min(turned) <= model.tolerance:
         asked = "but a source read backwards means the same: is it meant not to tell left from right?"
