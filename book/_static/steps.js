@@ -113,7 +113,8 @@ WIDGETS.learning = ({ english, source, target, checkpoints }) => {
     set(drop, { x1: x(i), x2: x(i), y1: y(loss) });
     set(value, { x: Math.max(40, Math.min(width - 40, x(i))), y: y(loss) - 14 });
     value.textContent = `loss ${written(loss, 2)}`;
-    say(`Step ${step}: loss ${written(loss, 2)}, BLEU ${written(bleu, 1)}. ${said[0]}`);
+    const most = source[weights[0].indexOf(Math.max(...weights[0]))];
+    say(`Step ${step}: loss ${written(loss, 2)}, BLEU ${written(bleu, 1)}. ${said[0]} “${target[0]}” looks most at “${most}”.`);
     return `${step}: BLEU ${written(bleu, 1)}`;
   });
   const still = matchMedia("(prefers-reduced-motion: reduce)").matches;

@@ -294,7 +294,7 @@ function start() {
   for (const box of document.querySelectorAll(".widget")) {
     const data = box.querySelector('script[type="application/json"]');
     const content = WIDGETS[box.id.replace("widget-", "")](JSON.parse(data.textContent));
-    for (const still of box.querySelectorAll(".widget-still")) still.remove();
+    for (const still of box.querySelectorAll(".widget-still")) still.classList.add("on-paper");
     box.append(...content);
   }
 }
