@@ -112,8 +112,8 @@ class MixedSentences(ReferenceModel):
 
 
 @case("rank", "A mask of three dimensions", "shape",
-      "memory is whole, tokens are told apart, batch independence, sizes and padding are those asked for, positions "
-      "matter, empty sentences, gradient reaches everything, a prefix is enough, the past is seen")  # fmt: skip
+      "memory is whole, tokens are told apart, batch independence, sizes and padding are those asked for, empty "
+      "sentences, gradient reaches everything, a prefix is enough, the past is seen")  # fmt: skip
 class ThreeDimensions(ReferenceModel):
     width, heads = 24, 3  # as many heads as most batches of the suite have sentences
 
