@@ -256,6 +256,10 @@ def test_a_term_shows_its_definition(tab):
     """Under the pointer, at the keyboard's place, and at a finger's first touch; Escape takes it away."""
     page = tab.open(contents("attention")[0], LAPTOP)
     link, card = page.locator("article a[href*='glossary.html#term-attention']").first, page.locator("#term-card")
+    link.evaluate(  # and the scrolling is over, which takes a card away
+        """link => { link.scrollIntoView({block: "center", behavior: "instant"});
+        return new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done))); }"""
+    )
     glossary = " ".join((ROOT / "book" / "glossary.md").read_text(encoding="utf-8").split())
     for show in (link.hover, link.focus):
         show()
