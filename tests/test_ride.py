@@ -25,7 +25,7 @@ def opened(browser, folder, stem, kind, *, width, motion="reduce"):
     outputs = [output for cell in stored_cells(stem) for output in cell.get("outputs", [])]
     texts = ["".join(output.get("data", {}).get("text/html", "")) for output in outputs]
     panel = next(text for text in texts if f'<div class="{kind}"' in text)
-    figure = MAP if kind == "ride" else ""
+    figure = MAP + '<script src="../_static/widgets.js"></script>' if kind == "ride" else ""  # as on every page
     (folder / "book").mkdir(exist_ok=True)
     if not (folder / "_static").exists():
         (folder / "_static").symlink_to(ROOT / "book" / "_static")
