@@ -417,6 +417,6 @@ def test_translators_as_one_have_one_tokenizer(tmp_path):
     one, other = nonsense(tmp_path / "one"), nonsense(tmp_path / "other", texts=["the same number of tokens"] * 3)
     both = ensemble_of([one, one])
     assert both.translate(["A dog runs."]) == one.translate(["A dog runs."]) != [""]
-    other.model = one.model
+    other.search.model = one.model
     with pytest.raises(ValueError, match="expected translators with one tokenizer"):
         ensemble_of([one, other])
