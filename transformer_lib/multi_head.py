@@ -16,6 +16,9 @@ Tokens = Float[Tensor, "batch length d_model"]
 Heads = Float[Tensor, "batch heads length d_k"]
 Queries = Float[Tensor, "batch n_q d_model"]
 Keys = Float[Tensor, "batch n_k d_model"]  # and values
+QueryHeads = Float[Tensor, "batch heads n_q d_k"]
+NewHeads = Float[Tensor, "batch groups n_k d_k"]  # keys and values; a group may serve several heads
+KeyHeads = Float[Tensor, "batch groups n_all d_k"]  # with those of a cache
 Mask = Bool[Tensor, "#batch #heads #n_q #n_all"]
 Weights = Float[Tensor, "batch heads n_q n_all"]
 
@@ -120,14 +123,14 @@ class MultiHeadAttention(nn.Module):
         found, weights = self._attend(q, k, v, mask, is_causal, need_weights)
         return self.out_projection(merge_heads(found)), weights
 
-    def _heads(self, query: Queries, key: Keys, value: Keys, offset: int) -> tuple[Tensor, Tensor, Tensor]:
+    def _heads(self, query: Queries, key: Keys, value: Keys, offset: int) -> tuple[QueryHeads, NewHeads, NewHeads]:
         """The queries, keys and values of each head; `offset` is the position of the first one."""
         q, k, v = (split_heads(x, self.num_heads) for x in self.project(query, key, value))
         return q, k, v
 
     def _attend(
-        self, q: Tensor, k: Tensor, v: Tensor, mask: Mask | None, is_causal: bool, need_weights: bool
-    ) -> tuple[Tensor, Weights | None]:
+        self, q: QueryHeads, k: KeyHeads, v: KeyHeads, mask: Mask | None, is_causal: bool, need_weights: bool
+    ) -> tuple[QueryHeads, Weights | None]:
         """What each head finds, and the weights if they are needed."""
         dropout = self.dropout if self.training else 0.0
         if not need_weights:  # the same in one fused operation

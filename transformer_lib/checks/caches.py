@@ -102,7 +102,9 @@ def _looked_up(model: ModelUnderTest) -> Iterator[dict[nn.Embedding, list[int]]]
     sizes, found = {side.vocab_size for side in model.sides}, defaultdict[nn.Embedding, list[int]](list)
 
     def note(module: nn.Module, inputs: tuple[Tensor, ...]) -> None:
-        if isinstance(module, nn.Embedding) and module.num_embeddings not in sizes and inputs[0].dim() < 3:
+        if not isinstance(module, nn.Embedding) or not isinstance(inputs[0], Tensor):  # Marian's is given a shape
+            return
+        if module.num_embeddings not in sizes and inputs[0].dim() < 3:
             found[module] += inputs[0].reshape(-1, inputs[0].shape[-1])[0].tolist() if inputs[0].dim() else []
 
     with register_module_forward_pre_hook(note):

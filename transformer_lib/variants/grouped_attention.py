@@ -11,7 +11,17 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from transformer_lib.multi_head import Keys, Mask, MultiHeadAttention, Queries, Weights, split_heads
+from transformer_lib.multi_head import (
+    KeyHeads,
+    Keys,
+    Mask,
+    MultiHeadAttention,
+    NewHeads,
+    Queries,
+    QueryHeads,
+    Weights,
+    split_heads,
+)
 
 
 class GroupedQueryAttention(MultiHeadAttention):
@@ -53,7 +63,7 @@ class GroupedQueryAttention(MultiHeadAttention):
             raise ValueError("positions are for self-attention: expected equal queries and keys; got others")
         return super().forward(query, key, value, **options)
 
-    def _heads(self, query: Queries, key: Keys, value: Keys, offset: int) -> tuple[Tensor, Tensor, Tensor]:
+    def _heads(self, query: Queries, key: Keys, value: Keys, offset: int) -> tuple[QueryHeads, NewHeads, NewHeads]:
         counts = self.num_heads, self.num_groups, self.num_groups
         q, k, v = map(split_heads, self.project(query, key, value), counts)  # (b, h or g, n, d_k)
         if self.positions is not None:
@@ -61,8 +71,8 @@ class GroupedQueryAttention(MultiHeadAttention):
         return q, k, v
 
     def _attend(
-        self, q: Tensor, k: Tensor, v: Tensor, mask: Mask | None, is_causal: bool, need_weights: bool
-    ) -> tuple[Tensor, Weights | None]:
+        self, q: QueryHeads, k: KeyHeads, v: KeyHeads, mask: Mask | None, is_causal: bool, need_weights: bool
+    ) -> tuple[QueryHeads, Weights | None]:
         if k.size(1) < self.num_heads and need_weights:
             k, v = (x.repeat_interleave(self.num_heads // k.size(1), dim=1) for x in (k, v))  # a key for each head
         if k.size(1) == self.num_heads:
