@@ -140,7 +140,7 @@ render: $(INSTALLED) $(LIVE)
 	[ -z "$$(find _toc.yml _config.yml tools/sphinx/*.* book/_static -newer _build/html/index.html 2>&1 | head -1)" ] || rm -rf _build
 	$(JUPYTER_BOOK) build . -W --keep-going -n --quiet || { rm -rf _build; exit 1; }
 	$(PY) tools/notebooks.py _build/html/_sources/book
-	$(PY) tools/pack.py _build/html/course.zip
+	$(PY) tools/course_zip.py _build/html/course.zip
 	touch _build/html/index.html
 	@echo "The book: _build/html/index.html"
 

@@ -51,15 +51,15 @@ if __name__ == "__main__":
     answers = (HERE / "multi30k-en-de" / f"{SPLIT}.de").read_text(encoding="utf-8").splitlines()
     best = nearest(test.source, train.source)
     far = [number for number, (share, _) in enumerate(best) if share < LEAST]
-    scores = {
-        name: evaluate_bleu([answers[n] for n in kept], [test.target[n] for n in kept])["bleu"]
-        for name, kept in (("all", range(len(best))), ("far", far), ("near", sorted(set(range(len(best))) - set(far))))
-    }
     near, rng = sorted(set(range(len(best))) - set(far)), random.Random(0)
-    drawn = sorted(  # the bootstrap: as many near ones, drawn with replacement
-        evaluate_bleu([answers[n] for n in kept], [test.target[n] for n in kept])["bleu"]
-        for kept in (rng.choices(near, k=len(near)) for _ in range(1000))
-    )
+
+    def bleu(kept):
+        """The score of these sentences."""
+        return evaluate_bleu([answers[n] for n in kept], [test.target[n] for n in kept])["bleu"]
+
+    scores = {name: bleu(kept) for name, kept in (("all", range(len(best))), ("far", far), ("near", near))}
+    # the bootstrap: as many near ones, drawn with replacement
+    drawn = sorted(bleu(rng.choices(near, k=len(near))) for _ in range(1000))
     record = {
         "made": {"command": f"python records/{Path(sys.argv[0]).name}", **environment()},
         "least": LEAST,

@@ -90,10 +90,10 @@ def test_a_file_that_is_edited_within_a_second_is_read_anew(tmp_path):
 
 
 def test_a_file_in_a_package_imports_relatively(tmp_path):
-    write(tmp_path / "parcel", __init__="", mine=USES.replace("blocks", ".blocks"), blocks=SHIFT.format(7))
+    write(tmp_path / "pack", __init__="", mine=USES.replace("blocks", ".blocks"), blocks=SHIFT.format(7))
     write(tmp_path / "loose", mine=USES.replace("blocks", ".blocks"), blocks=SHIFT.format(8))
     write(tmp_path / "whole", __init__=USES.replace("blocks", ".blocks"), blocks=SHIFT.format(9))
-    names = ["parcel/mine.py", "loose/mine.py", "whole/__init__.py", "parcel.mine", "loose.mine", "whole"]
+    names = ["pack/mine.py", "loose/mine.py", "whole/__init__.py", "pack.mine", "loose.mine", "whole"]
     assert [function_of(f"{name}:build")() for name in names] == [7, 8, 9, 7, 8, 9]
 
 

@@ -156,7 +156,7 @@ def test_every_link_that_start_writes_leads_to_a_notebook_beside_it(tmp_path, mo
             links += 1
             assert (tmp_path / target).is_file(), (path.name, target)
         assert not re.search(r"\bin depth\b(?! \(page|, \*)", text) or path.stem != "07_model"
-    assert links > 50
+    assert links >= 100
 
 
 @pytest.mark.parametrize("gone", ["transformer_lib", "matplotlib", ""])

@@ -14,7 +14,7 @@ import venv
 from importlib import import_module
 from pathlib import Path
 
-import pack
+import course_zip
 import pytest
 
 import transformer_lib
@@ -100,7 +100,7 @@ def test_the_oldest_versions_are_the_lower_bounds():
 def test_a_wheel_installs_into_a_clean_environment(tmp_path):
     """From the zip that readers download. Only what the library depends on is lent to that environment: no network."""
     tree, environment = tmp_path / "tested-transformer", tmp_path / "environment"
-    pack.pack(tmp_path / "course.zip")
+    course_zip.pack(tmp_path / "course.zip")
     shutil.unpack_archive(tmp_path / "course.zip", tmp_path)
     pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
     archive = "import sys, backend; backend.build_sdist(sys.argv[1])"

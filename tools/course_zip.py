@@ -1,6 +1,6 @@
 """Packs the course into one zip, for its readers: pip installs it as it is, and unpacked it is the whole folder.
 
-python tools/pack.py FILE.zip
+python tools/course_zip.py FILE.zip
 """
 
 import subprocess
