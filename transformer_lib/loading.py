@@ -97,7 +97,7 @@ def load(path: str | Path) -> ModuleType:
     spec = spec_from_file_location(name, file, loader=SourceFileLoader(name, str(file)))
     assert spec is not None  # as its loader is given
     sys.modules[name] = module = module_from_spec(spec)
-    old, sys.dont_write_bytecode = sys.dont_write_bytecode, True  # it would be taken for new within the same second
+    sys.dont_write_bytecode = True  # and stays so, for imports at a call: it would be taken for new in the same second
     try:
         exec(source.code, vars(module))
     except BaseException as error:
@@ -105,8 +105,6 @@ def load(path: str | Path) -> ModuleType:
         if not isinstance(error, Exception | SystemExit):
             raise
         raise InputError(f"{path} cannot be run: {one_line(error)}{place_of(error, file.parent)}") from error
-    finally:
-        sys.dont_write_bytecode = old
     return sys.modules.get(name, module)
 
 
