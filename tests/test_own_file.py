@@ -262,6 +262,7 @@ def test_a_search_that_never_ends_is_the_first_step_of_a_search(tmp_path):
 def test_the_lines_in_which_everything_is_yours_run_alone(page, first, fewer, tmp_path, monkeypatch, capsys):
     """Three cells or four, in an empty notebook beside a file in another style: all parts are that file's."""
     monkeypatch.setenv("TRANSFORMER_LIB_DATA", "")
+    monkeypatch.setattr("myst_nb.glue", lambda *_, **__: None)  # it makes this process a notebook, for all later tests
     monkeypatch.chdir(tmp_path)
     Path("my_transformer.py").write_bytes((ANSWERS / "another_style.py").read_bytes())
     text = (ROOT / f"chapters/{page}.md").read_text("utf-8").partition(f"({first})=\n")[2]
