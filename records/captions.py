@@ -21,7 +21,7 @@ from transformer_lib.files import atomic_write
 
 ROOT = Path(__file__).resolve().parent.parent
 PARTS = {  # of a page: where its cells begin, where they end
-    "15": ("15_variants", "(sec-variants-gpt)=", "(sec-variants-library)="),
+    "15": ("15_variants", "(sec-variants-gpt)=", "(sec-variants-bert)="),
     "17": ("17_multi30k", "(sec-multi30k-twenty)=", "(sec-multi30k-scores)="),
 }
 
