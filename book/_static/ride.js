@@ -52,8 +52,8 @@ function stops(strips, steps) {
   const en = { side: "encoder" };
   go(box(LEFT, 558), "English tokens", "The sentence is cut into tokens. Each has a number.", { ids: true, ...en });
   const encode = enter("encoder", LEFT, "English", en);
-  encode("self_attention", "self-attention", 376, "Each word looks at all words, and takes something from each.", 360,
-    "What attention has found is added to the rows.");
+  encode("self_attention", "self-attention", 376, "Each word looks at all words, and takes something from each: stop 4.",
+    360, "What attention has found is added to the rows.");
   encode("feed_forward", "feed-forward", 274, "A small network works on each row by itself.", 258,
     "Its remark is added, too. This leaves layer 1.");
   for (const layer of [2, 3, 4])
@@ -68,8 +68,8 @@ function stops(strips, steps) {
   const decode = enter("decoder", RIGHT, "German", first);
   decode("self_attention", "masked self-attention", 376, "A word looks at itself and at the words before it.", 360,
     "Added to the row.");
-  decode("cross_attention", "cross-attention", 274, "Now it looks at the memory. Only here does English come in.", 258,
-    "Added to the row.");
+  decode("cross_attention", "cross-attention", 274, "Now it looks at the memory. Only here does English come in: stop 7.",
+    258, "Added to the row.");
   decode("feed_forward", "feed-forward", 172, "A small network again.", 156, "Added. This leaves layer 1.");
   for (const layer of [2, 3, 4])
     go(DECODER, `Decoder, layer ${layer}`, "The same again, with other learned numbers.",
