@@ -24,7 +24,8 @@ def ride():
     """The panel in the tour's stored outputs, with what it stands beside."""
     outputs = [output for cell in stored_cells("tour") for output in cell.get("outputs", [])]
     texts = ["".join(output.get("data", {}).get("text/html", "")) for output in outputs]
-    return MAP + '<script src="../_static/widgets.js"></script>' + next(text for text in texts if 'class="ride"' in text)
+    panel = next(text for text in texts if '<div class="ride"' in text)
+    return f'{MAP}<script src="../_static/widgets.js"></script>{panel}'
 
 
 def opened(browser, folder, panel, *, width, motion="reduce", **options):
@@ -110,6 +111,7 @@ def test_the_explorer_shows_the_weights_of_the_head_and_word_that_one_chooses(br
     still = opened(browser, tmp_path, panel, width=320, java_script_enabled=False)
     most = every["encoder"].weights[3, 1, 6].max()
     assert still.locator("tbody tr").all_inner_texts()[6] == f"the\tstreet\t{most:.2f}"
+    assert explorer({}) == "<p>There is no attention to show.</p>"
     page = opened(browser, tmp_path, panel, width=320, has_touch=True)
     assert page.locator("table").count() == 0
     sides = "all => all.map(button => Math.min(button.offsetWidth, button.offsetHeight))"

@@ -261,6 +261,8 @@ def explorer(
         german: the translation with all heads.
         at: what is chosen first: `view`, `layer`, `head`, `query`, from 0.
     """
+    if not attentions:
+        return "<p>There is no attention to show.</p>"
     views = [
         {
             "name": name, "queries": seen.target, "keys": seen.source, "heads": seen.weights.size(1),
@@ -282,9 +284,9 @@ def explorer(
     )
     return f"""<style>{style}</style><div class="heads" role="group" aria-label="Every head">
 <script type="application/json">{data}</script>
-<table><caption>Head {layer + 1}.{head + 1} of the {name} (for all heads, open the page with JavaScript)</caption><thead>
-<tr><th scope="col">word</th><th scope="col">looks most at</th><th scope="col">weight</th></tr></thead>{rows}</table>
-</div><script>{script}</script>"""
+<table><caption>Head {layer + 1}.{head + 1} of the {name} (for all heads, open the page with JavaScript)</caption>
+<thead><tr><th scope="col">word</th><th scope="col">looks most at</th><th scope="col">weight</th></tr></thead>
+{rows}</table></div><script>{script}</script>"""
 
 
 def pack(run: Path, kept: Path | None = None) -> Path:
