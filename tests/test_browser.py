@@ -203,6 +203,13 @@ def test_a_page_is_light(tab):
     assert not list(BOOK.rglob("*.map"))
 
 
+def test_a_page_has_its_colours_where_no_script_runs(browser):
+    page = browser.new_context(java_script_enabled=False, offline=True).new_page()
+    page.goto((BOOK / "book" / "index.html").as_uri())
+    button = page.get_by_role("link", name="Take the tour")
+    assert button.evaluate("link => getComputedStyle(link).backgroundColor") != "rgba(0, 0, 0, 0)"
+
+
 ICONS = """() => [...document.querySelectorAll("[class*='fa-'], .admonition > .admonition-title")].filter(element => {
   const icon = getComputedStyle(element, element.matches(".admonition-title") ? "::after" : null);
   const image = icon.webkitMaskImage || icon.maskImage;

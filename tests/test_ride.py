@@ -8,7 +8,7 @@ import torch
 from small import ROOT, stored_cells
 
 from transformer_lib.model import evaluation
-from transformer_lib.notebook import every_attention
+from transformer_lib.notebook import every_attention, explorer
 from transformer_lib.translation import Translator
 
 SENTENCE = "A man plays the guitar on the street."
@@ -20,17 +20,22 @@ def translator():
     return Translator.from_pretrained("multi30k-en-de")
 
 
-def opened(browser, folder, stem, kind, *, width, motion="reduce"):
-    """A bare page with the first panel of a kind from a page's stored outputs, beside the book's files."""
-    outputs = [output for cell in stored_cells(stem) for output in cell.get("outputs", [])]
+def ride():
+    """The panel in the tour's stored outputs, with what it stands beside."""
+    outputs = [output for cell in stored_cells("tour") for output in cell.get("outputs", [])]
     texts = ["".join(output.get("data", {}).get("text/html", "")) for output in outputs]
-    panel = next(text for text in texts if f'<div class="{kind}"' in text)
-    figure = MAP + '<script src="../_static/widgets.js"></script>' if kind == "ride" else ""  # as on every page
+    panel = next(text for text in texts if '<div class="ride"' in text)
+    return f'{MAP}<script src="../_static/widgets.js"></script>{panel}'
+
+
+def opened(browser, folder, panel, *, width, motion="reduce", **options):
+    """A bare page with a panel, beside the book's files."""
     (folder / "book").mkdir(exist_ok=True)
     if not (folder / "_static").exists():
         (folder / "_static").symlink_to(ROOT / "book" / "_static")
-    (folder / "book" / "page.html").write_text(f"<!doctype html><meta charset=utf-8>{figure}{panel}", "utf-8")
-    page = browser.new_context(offline=True, reduced_motion=motion, viewport={"width": width, "height": 900}).new_page()
+    (folder / "book" / "page.html").write_text(f"<!doctype html><meta charset=utf-8>{panel}", "utf-8")
+    options |= {"offline": True, "reduced_motion": motion, "viewport": {"width": width, "height": 900}}
+    page = browser.new_context(**options).new_page()
     page.set_default_timeout(120_000)  # a busy machine takes its time
     page.on("pageerror", lambda error: pytest.fail(str(error)))
     page.goto((folder / "book" / "page.html").as_uri())
@@ -49,13 +54,17 @@ def test_the_ride_shows_the_numbers_of_the_box_that_one_clicks_and_writes_the_se
         after, memory = layer(entering)[0], model.encode(source)
         read = torch.cat([torch.tensor([[tokenizer.bos_id]]), target[:, :-1]], dim=1)
         probabilities = model(source, read)[0].softmax(dim=1)
-    page = opened(browser, tmp_path, "tour", "ride", width=320)
+    page = opened(browser, tmp_path, ride(), width=320)
     assert page.get_by_role("button", name="Play").count() == 0  # where less motion is wanted, one steps
     title, number = page.locator(".ride-title"), page.locator(".ride-number")
     drawing, part = (ROOT / "book/_static/map.svg").read_text("utf-8"), page.locator(".ride-map").bounding_box()
     x, y = map(int, re.search(r'x="(\d+)" y="(\d+)" [^>]*/><text[^>]*>self-attention<', drawing).groups())
     page.mouse.click(part["x"] + (x + 20) / 392 * part["width"], part["y"] + (y + 10) / 596 * part["height"])
     assert title.inner_text() == "Encoder, layer 1: self-attention"
+    cursor = "getComputedStyle(document.querySelector('.ride-map')).cursor"
+    assert page.evaluate(cursor) == "pointer"
+    page.mouse.move(part["x"] + 100 / 392 * part["width"], part["y"] + 28 / 596 * part["height"])  # “training”: no stop
+    assert page.evaluate(cursor) == "default"
 
     def shown():
         """Which word and channel the panel reads out, and the number."""
@@ -79,13 +88,18 @@ def test_the_ride_shows_the_numbers_of_the_box_that_one_clicks_and_writes_the_se
     strips = {title: torch.tensor(strip) for title, strip in stops if strip}
     assert (strips["Memory"] - memory.states[0]).abs().max() < 0.01 * memory.states.abs().max()
     assert (strips["Encoder, layer 1: plus"] - after).abs().max() < 0.01 * after.abs().max()  # which the page adds up
+    page.get_by_role("slider").press("Home")
+    for _ in range(11):
+        page.get_by_role("button", name="Next").click()
+    assert page.locator(".ride-german b").inner_text() == german.split()[0]
+    page.get_by_label("every box").check()
     page.get_by_role("slider").press("End")
     assert page.locator(".ride-german b").inner_text().split() == re.findall(r"\w+|\.", german) + ["<eos>"]
     page.get_by_role("button", name="Back").click()
     bars = page.locator(".ride-bars small").all_inner_texts()
     assert bars[0] == f"{100 * probabilities[-1].max().item():.0f} %"
     page.wait_for_function("document.querySelector('[role=status]').textContent.startsWith('Next-word scores')")
-    moving = opened(browser, tmp_path, "tour", "ride", width=1280, motion="no-preference")
+    moving = opened(browser, tmp_path, ride(), width=1280, motion="no-preference")
     moving.get_by_role("button", name="Play").click()
     moving.wait_for_function("document.querySelector('.ride').ride.at > 1")
 
@@ -93,7 +107,15 @@ def test_the_ride_shows_the_numbers_of_the_box_that_one_clicks_and_writes_the_se
 def test_the_explorer_shows_the_weights_of_the_head_and_word_that_one_chooses(browser, tmp_path, translator):
     (german,) = translator.translate([SENTENCE])
     every = every_attention(translator, SENTENCE)
-    page = opened(browser, tmp_path, "03_multi_head", "heads", width=320)
+    panel = explorer(every, {"cross-attention": {"all": "Ein Hund."}}, german, layer=3, head=1, query=6)
+    still = opened(browser, tmp_path, panel, width=320, java_script_enabled=False)
+    most = every["encoder"].weights[3, 1, 6].max()
+    assert still.locator("tbody tr").all_inner_texts()[6] == f"the\tstreet\t{most:.2f}"
+    assert explorer({}) == "<p>There is no attention to show.</p>"
+    page = opened(browser, tmp_path, panel, width=320, has_touch=True)
+    assert page.locator("table").count() == 0
+    sides = "all => all.map(button => Math.min(button.offsetWidth, button.offsetHeight))"
+    assert min(page.get_by_role("button").or_(page.get_by_role("radio")).evaluate_all(sides)) >= 24
 
     def shares():
         texts = page.locator(".heads-columns li b").all_inner_texts()
@@ -104,30 +126,22 @@ def test_the_explorer_shows_the_weights_of_the_head_and_word_that_one_chooses(br
         row = weights[head, query] if head < weights.size(0) else weights.mean(dim=0)[query]
         return all(abs(a - b) < 0.025 for a, b in zip(shares(), row.tolist(), strict=True))
 
-    page.get_by_role("radio", name="layer 2, head 4", exact=True).click()
+    page.get_by_role("radio", name="head 2.4").click()
     page.get_by_role("radio", name="plays").click()
     assert agree("encoder", 1, 3, 2)
     page.keyboard.press("ArrowDown")
     assert page.evaluate("document.activeElement.textContent") == "the"
     assert agree("encoder", 1, 3, 3)
     page.get_by_role("radio", name="cross-attention").click()
-    page.get_by_role("radio", name="layer 4, mean of its heads").click()
+    page.get_by_role("radio", name="mean of layer 4").click()
     page.get_by_role("radio", name="Gitarre").click()
     assert agree("cross-attention", 3, 4, 6)
     said = "document.querySelector('[role=status]').textContent.startsWith('“Gitarre” looks at “guitar”')"
     page.wait_for_function(said)
-    drawn, off = page.locator(".heads-result span"), page.get_by_role("button", name="all 16")
+    drawn, off = page.locator(".heads-result span"), page.get_by_role("button", name="Switch off all 16")
     assert drawn.inner_text() == german
     off.click()
-    projections = [layer.cross_attention.out_projection.weight for layer in translator.model.decoder.layers]
-    kept = [weight.detach().clone() for weight in projections]
-    with torch.no_grad():
-        for weight in projections:
-            weight.zero_()
-        (without,) = translator.translate([SENTENCE])
-        for weight, old in zip(projections, kept):
-            weight.copy_(old)
-    assert drawn.inner_text() == without != german
+    assert drawn.inner_text() == "Ein Hund."
     assert page.locator(".heads-grid .off").count() == 16
     off.click()
     assert drawn.inner_text() == german

@@ -13,6 +13,7 @@ import tempfile
 from base64 import b64encode
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from html import escape
 from pathlib import Path
 from typing import Any, NamedTuple
 from zipfile import ZipFile
@@ -260,6 +261,8 @@ def explorer(
         german: the translation with all heads.
         at: what is chosen first: `view`, `layer`, `head`, `query`, from 0.
     """
+    if not attentions:
+        return "<p>There is no attention to show.</p>"
     views = [
         {
             "name": name, "queries": seen.target, "keys": seen.source, "heads": seen.weights.size(1),
@@ -273,10 +276,17 @@ def explorer(
         Path(__file__).with_name("static").joinpath(f"heads.{kind}").read_text("utf-8") for kind in ("css", "js")
     )
     data = json.dumps(given, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
-    return (
-        f'<style>{style}</style><div class="heads" role="group" aria-label="Every head" hidden>'
-        f'<script type="application/json">{data}</script></div><script>{script}</script>'
+    name, seen = list(attentions.items())[at.get("view", 0)]
+    layer, head = at.get("layer", 0), at.get("head", 0)
+    rows = "".join(
+        f'<tr><th scope="row">{escape(word)}</th><td>{escape(seen.source[int(most)])}</td><td>{weight:.2f}</td></tr>'
+        for word, weight, most in zip(seen.target, *seen.weights[layer, head].max(dim=-1))
     )
+    return f"""<style>{style}</style><div class="heads" role="group" aria-label="Every head">
+<script type="application/json">{data}</script>
+<table><caption>Head {layer + 1}.{head + 1} of the {name} (for all heads, open the page with JavaScript)</caption>
+<thead><tr><th scope="col">word</th><th scope="col">looks most at</th><th scope="col">weight</th></tr></thead>
+{rows}</table></div><script>{script}</script>"""
 
 
 def pack(run: Path, kept: Path | None = None) -> Path:

@@ -24,6 +24,9 @@ const box = (x, y, height = BOX) => [x, y, 148, height];
 const plus = (x, y) => [x + 62, y - 12, 24, 24];
 const ENCODER = [8, 230, 182, 230], DECODER = [196, 128, 190, 332];
 
+// The short ride leaves out norms, sums, all layers but the first, and what comes before the search of a later word.
+const SHORT = /^(English|German so far|Memory|Search)|attention$|feed-forward$/;
+
 function stops(strips, steps) {
   const list = [], go = (place, title, words, shows) => list.push({ place, title, words, ...shows });
   const of = (side, name) => strips[`${side} ${name}`];
@@ -49,14 +52,14 @@ function stops(strips, steps) {
   const en = { side: "encoder" };
   go(box(LEFT, 558), "English tokens", "The sentence is cut into tokens. Each has a number.", { ids: true, ...en });
   const encode = enter("encoder", LEFT, "English", en);
-  encode("self_attention", "self-attention", 376, "Each word looks at all words, and takes something from each.", 360,
-    "What attention has found is added to the rows.");
+  encode("self_attention", "self-attention", 376, "Each word looks at all words, and takes something from each: stop 4.",
+    360, "What attention has found is added to the rows.");
   encode("feed_forward", "feed-forward", 274, "A small network works on each row by itself.", 258,
     "Its remark is added, too. This leaves layer 1.");
   for (const layer of [2, 3, 4])
     go(ENCODER, `Encoder, layer ${layer}`, "The same again, with other learned numbers.",
       { strip: of("encoder", `layer ${layer}`), rows: en });
-  go(box(LEFT, 156, 62), "Memory", "A last norm. The encoder's work is done: each row now knows of the whole sentence.",
+  go(box(LEFT, 156, 62), "Memory", "After four layers and a last norm, each row knows of the whole sentence.",
     { strip: of("encoder", "norm"), rows: en });
 
   const first = { side: "decoder", count: 1 };
@@ -65,8 +68,8 @@ function stops(strips, steps) {
   const decode = enter("decoder", RIGHT, "German", first);
   decode("self_attention", "masked self-attention", 376, "A word looks at itself and at the words before it.", 360,
     "Added to the row.");
-  decode("cross_attention", "cross-attention", 274, "Now it looks at the memory. Only here does English come in.", 258,
-    "Added to the row.");
+  decode("cross_attention", "cross-attention", 274, "Now it looks at the memory. Only here does English come in: stop 7.",
+    258, "Added to the row.");
   decode("feed_forward", "feed-forward", 172, "A small network again.", 156, "Added. This leaves layer 1.");
   for (const layer of [2, 3, 4])
     go(DECODER, `Decoder, layer ${layer}`, "The same again, with other learned numbers.",
@@ -80,9 +83,11 @@ function stops(strips, steps) {
         { strip: of("decoder", "norm"), rows });
     }
     go(box(RIGHT, 54), "Next-word scores", `The most probable next token is “${choices[0][0]}”.`, { choices, ...rows });
-    go(box(RIGHT, 12), "Search", i < steps.length - 1 ? "It is written, and goes in below." : "The end of the sentence.",
-      { choices, ...rows, count: i + 2 });
+    go(box(RIGHT, 12), "Search", i === steps.length - 1 ? "The end of the sentence."
+      : `“${choices[0][0]}” is written, and goes in below.`, { choices, ...rows, count: i + 2 });
   });
+  const scores = list.find(({ title }) => title === "Next-word scores");
+  for (const stop of list) stop.short = stop === scores || SHORT.test(stop.title);
   return list;
 }
 
@@ -102,7 +107,8 @@ class Ride {
     this.stops = stops(strips, data.next);
     this.still = matchMedia("(prefers-reduced-motion: reduce)");
     this.halo = make("span", { class: "ride-halo" });
-    this.map = make("div", { class: "ride-map", click: (event) => this.pointed(event) });
+    this.map = make("div", { class: "ride-map", click: (event) => this.pointed(event),
+      pointermove: (event) => { this.map.style.cursor = this.under(event).length ? "" : "default"; } });
     this.title = make("p", { class: "ride-title" });
     this.said = make("p", {});
     this.body = make("div", { class: "ride-body" });
@@ -112,10 +118,12 @@ class Ride {
     this.play = make("button", { type: "button", class: "ride-play", click: () => this.run(!this.timer) });
     this.slider = make("input", { type: "range", min: 0, max: this.stops.length - 1, step: 1, value: 0,
       "aria-label": "Stop of the ride", input: () => { this.run(false); this.go(Number(this.slider.value)); } });
-    const step = (by) => () => { this.run(false); this.go(this.at + by); };
+    this.every = make("input", { type: "checkbox" });
+    const step = (by) => () => { this.run(false); this.go(this.from(by)); };
     this.back = make("button", { type: "button", click: step(-1) }, "◀ Back");
     this.next = make("button", { type: "button", click: step(1) }, "Next ▶");
-    const controls = make("div", { class: "ride-controls" }, this.play, this.back, this.next, this.slider);
+    const controls = make("div", { class: "ride-controls" }, this.play, this.back, this.next,
+      make("label", {}, this.every, "every box"), this.slider);
     panel.append(this.map, make("div", { class: "ride-side" }, controls, this.title, this.said, this.body, this.number,
       this.german, this.says));
     const picture = figure.querySelector("img");
@@ -157,9 +165,15 @@ class Ride {
   run(on) { // no motion where the reader wants none: they step
     clearInterval(this.timer);
     this.play.hidden = this.still.matches;
-    this.timer = on && !this.still.matches ? setInterval(() => this.go(this.at + 1), 1500) : undefined;
-    if (this.timer) this.go(this.at === this.stops.length - 1 ? 0 : this.at + 1);
+    this.timer = on && !this.still.matches ? setInterval(() => this.go(this.from(1)), 1500) : undefined;
+    if (this.timer) this.go(this.at === this.stops.length - 1 ? 0 : this.from(1));
     this.play.textContent = this.timer ? "❚❚ Pause" : "▶ Play";
+  }
+
+  from(by) { // where the next step leads, forwards (1) or backwards (−1)
+    let at = this.at + by;
+    while (this.stops[at] && !this.every.checked && !this.stops[at].short) at += by;
+    return at;
   }
 
   go(at) {
@@ -188,14 +202,19 @@ class Ride {
     this.saying = setTimeout(() => { this.says.textContent = words; }, 250);
   }
 
-  // The box under a click: the first stop there, or the next one if the ride is there already.
-  pointed({ clientX, clientY }) {
+  // The stops of the box under the pointer.
+  under({ clientX, clientY }) {
     const { left, top, width, height } = this.map.getBoundingClientRect();
     const [x, y] = [(clientX - left) / width * 392, (clientY - top) / height * 596];
     const here = ({ place: [a, b, w, h] }) => x >= a && x <= a + w && y >= b && y <= b + h;
     const found = [...this.stops.keys()].filter((i) => here(this.stops[i]));
     const size = (i) => this.stops[i].place[2] * this.stops[i].place[3], least = Math.min(...found.map(size));
-    const same = found.filter((i) => size(i) === least);
+    return found.filter((i) => size(i) === least);
+  }
+
+  // A click leads to the box's first stop, or to the next one if the ride is there already.
+  pointed(event) {
+    const same = this.under(event);
     if (!same.length) return;
     this.run(false);
     this.go(same.find((i) => i > this.at) ?? same[0]);

@@ -113,6 +113,7 @@ def style_sheet(folder: Path, sheets: tuple[tuple[str, str], ...]) -> str:
     text = "\n".join(f"@media {medium} {{\n{text}\n}}" if medium else text for text, medium in texts)
     text = text.replace('@import "../basic.css";', (folder / "_static/basic.css").read_text(encoding="utf-8"))
     text = cut(text.replace('@charset "UTF-8";', ""), "/*!\n * Font Awesome", "html{--pst-header-height")
+    text = re.sub(r'\[data-theme="?light"?\]', ':not([data-theme="dark"])', text)  # without scripts, a page has neither
     if elsewhere := re.findall(r'@import[^;]*;|url\(["\']?\.\.[^)]*\)', text):
         raise ExtensionError(f"book.css is in another folder than the sheets that it is made of: {elsewhere}")
     return f'@charset "UTF-8";\n{re.sub(r"/[*]# sourceMappingURL=.*?[*]/", "", text)}\n{icons()}\n'

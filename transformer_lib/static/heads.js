@@ -1,10 +1,11 @@
 // The head explorer: every head of an attention as a small picture, one of them large, as lines between two columns of
-// words. <div class="heads"> holds its numbers as JSON; translator_ui.js hands them over as arrays. No script is needed
-// beside this one, so that a notebook can carry it in an output.
+// words. <div class="heads"> holds its numbers as JSON, and a table that stands there as long as no script runs;
+// translator_ui.js hands them over as arrays. No script is needed beside this one: a notebook carries it in an output.
 globalThis.HeadExplorer ??= (function () {
 "use strict";
 
-const ROW = 26, WIDE = 200; // of a line of words, and of the lines between the columns: pixels
+const ROW = matchMedia("(pointer: coarse)").matches ? 36 : 26; // height of a line of words: pixels
+const WIDE = 200; // of the lines between the columns
 const LEAST = 0.02; // thinner lines are left out
 
 const SVG = Object.assign(document.createElement("div"), { innerHTML: "<svg></svg>" }).firstChild.namespaceURI;
@@ -56,6 +57,7 @@ class Explorer {
   // `data-key` of the button; then `german` is what is said now, and `trained` what was said with all heads.
   constructor(box, { views, without, german, trained = german, toggle, off, at = {} }) {
     Object.assign(this, { box, without, german, trained, toggle, off: off ?? new Set() });
+    box.style.setProperty("--row", `${ROW}px`);
     this.views = views.map(unpacked);
     this.at = { view: 0, layer: 0, head: 0, query: 0, ...at }; // a head's number after the last is the mean
     this.says = make("p", { class: "heads-says", role: "status", "aria-live": "polite" });
@@ -66,7 +68,6 @@ class Explorer {
     const tabs = choice("Which attention", names, 1, (view) => { this.at.view = view; this.show(); });
     tabs.mark(this.at.view);
     if (names.length > 1) this.tabs.append(tabs.group);
-    box.hidden = false;
     this.show();
   }
 
@@ -99,7 +100,7 @@ class Explorer {
         this.matrix(layer, head).forEach((weight, i) => image.data.set([181, 80, 156, 255 * weight ** 0.7], 4 * i));
         ink.putImageData(image, 0, 0);
         const name = head < heads ? `${layer + 1}.${head + 1}` : "mean";
-        const label = head < heads ? `layer ${layer + 1}, head ${head + 1}` : `layer ${layer + 1}, mean of its heads`;
+        const label = head < heads ? `head ${name}` : `mean of layer ${layer + 1}`;
         const item = make("button", { type: "button", class: head < heads ? "" : "heads-mean", "aria-label": label },
           canvas, make("span", { "aria-hidden": "true" }, name));
         item.classList.toggle("off", this.off.has(this.key(layer, head)));
@@ -158,7 +159,8 @@ class Explorer {
     const pressed = ({ scope, keys }) => this.toggle ? keys.every((key) => this.off.has(key))
       : this.gone?.name === name && this.gone.scope === scope;
     const result = make("p", { class: "heads-result" });
-    const buttons = scopes.map((each) => make("button", { type: "button", "data-key": `off-${each.scope}`, click: () => {
+    const buttons = scopes.map((each) => make("button", { type: "button", "data-key": `off-${each.scope}`,
+      "aria-label": `Switch off ${each.label}`, click: () => {
       const off = !pressed(each);
       if (!this.toggle) this.off.clear();
       for (const key of each.keys) this.off[off ? "add" : "delete"](key);
@@ -177,8 +179,7 @@ class Explorer {
         make("span", { lang: "de", class: kind }, now));
     };
     mark();
-    return [make("div", { class: "heads-switches", role: "group", "aria-label": "Switch off" }, "Switch off ", ...buttons),
-      result];
+    return [make("div", { class: "heads-switches" }, "Switch off ", ...buttons), result];
   }
 
   say(words) {
@@ -212,8 +213,8 @@ class Explorer {
 }
 
 function start() {
-  for (const box of document.querySelectorAll(".heads[hidden]"))
-    box.explorer = new Explorer(box, JSON.parse(box.querySelector('script[type="application/json"]').textContent));
+  for (const data of document.querySelectorAll('.heads > script[type="application/json"]'))
+    data.parentElement.explorer = new Explorer(data.parentElement, JSON.parse(data.textContent));
 }
 if (document.readyState === "loading") document.addEventListener("DOMContentLoaded", start);
 return { Explorer, start };
