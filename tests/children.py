@@ -1,8 +1,7 @@
 """A process with everything imported, which forks a child for each job: JSON a line in, JSON a line out.
 
 A child trains as in `test_training.py`. It may kill itself in the middle of writing a file or in a step, be allowed no
-large files, or be one of several that train together. A fork costs
-little; importing torch for each would not.
+large files, or be one of several that train together. A fork costs little; importing torch for each would not.
 """
 
 import json

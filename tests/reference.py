@@ -3,6 +3,7 @@
 import pytest
 import torch
 from equivalence import PAD, randomise
+from torch import nn
 
 from transformer_lib.model import Transformer, TransformerConfig
 
@@ -33,8 +34,6 @@ def random_mask(*shape):
 
 
 # --- models and batches ------------------------------------------------------------------------------------------
-
-
 def small_config(**options):
     vocabulary = {"source_vocab_size": 13, "target_vocab_size": 13, "pad_id": PAD}
     sizes = {"d_model": 12, "num_heads": 3, "d_ff": 20, "num_encoder_layers": 2, "num_decoder_layers": 2}
@@ -44,6 +43,10 @@ def small_config(**options):
 def small_model(dtype=torch.float64, **options):
     """A model with random weights, in evaluation mode."""
     return randomise(Transformer(small_config(**options))).to(dtype).eval()
+
+
+class Projection(nn.Linear):
+    """One for which the loss is computed as on a GPU."""
 
 
 def padded_batch(lengths=(7, 4, 5), side="right", vocabulary=13):

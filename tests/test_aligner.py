@@ -3,14 +3,10 @@
 from aligner import align, dictionary, words
 
 SENTENCES = {
-    "a dog runs": "ein Hund läuft",
-    "a cat runs": "ein Kater läuft",
-    "a dog sleeps": "ein Hund schläft",
-    "the cat has slept": "der Kater hat geschlafen",
-    "the dog has the ball seen": "der Hund hat den Ball gesehen",
-    "the cat has the ball": "der Kater hat den Ball",
-    "a dog": "ein Hund",
-}
+    "a dog runs": "ein Hund läuft", "a cat runs": "ein Kater läuft", "a dog sleeps": "ein Hund schläft",
+    "the cat has slept": "der Kater hat geschlafen", "the cat has the ball": "der Kater hat den Ball",
+    "the dog has the ball seen": "der Hund hat den Ball gesehen", "a dog": "ein Hund",
+}  # fmt: skip
 PAIRS = [(words(source), words(target)) for source, target in SENTENCES.items()]
 
 

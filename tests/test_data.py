@@ -44,8 +44,6 @@ def corpora():
 
 
 # The grammar
-
-
 OTHER = [
     "", "The dog", "The dog sleeps", "the dog sleeps.", "The  dog sleeps.", "The dog sleeps. ", "A old dog sleeps.",
     "The dog sleeps. The dog sleeps.", "The unicorn sleeps.", "The dog sleeps the cat.", "Der Hund schläft.",
@@ -63,12 +61,9 @@ def test_other_sentences_are_refused_in_one_line(english):
 
 
 # The splits
-
-
 def test_sizes_and_seeds(corpora):
-    assert {split: len(corpus) for split, corpus in corpora.items()} == {
-        "train": 20_000, "val": 500, "test": 500, "long": 200,
-    }  # fmt: skip
+    sizes = {"train": 20_000, "val": 500, "test": 500, "long": 200}
+    assert {split: len(corpus) for split, corpus in corpora.items()} == sizes
     for corpus in corpora.values():
         assert len(set(corpus.source)) == len(corpus)
     assert toy_corpus("train", size=50).source == corpora["train"].source[:50]
@@ -93,8 +88,6 @@ def test_unknown_splits_sizes_and_sides():
 
 
 # Reading files
-
-
 @pytest.mark.parametrize(("raw", "lines"), [
     (b"", []), (b"a\rb\r\rc\r", ["a", "b", "", "c"]), (b"a\rb\n", ["a\rb"]),
     (b"\n", [""]), (b"a\n\n", ["a", ""]), (b"a\r\n\r\nb", ["a", "", "b"]), (b"a\r\r\n", ["a\r"]),
@@ -103,15 +96,6 @@ def test_unknown_splits_sizes_and_sides():
 ])  # fmt: skip
 def test_ends_of_lines(raw, lines):
     assert read_lines("x", raw) == lines
-
-
-@pytest.mark.parametrize("byte", [b"\xff", b"\xe4", b"\xed\xa0\x80", b"\xc3"])
-@pytest.mark.parametrize("mark", [b"", b"\xef\xbb\xbf"])
-def test_invalid_utf8_is_named_with_its_line(tmp_path, byte, mark):
-    (tmp_path / "a.en").write_bytes(mark + b"one\ntwo\nthr" + byte + b"\nfour\n")
-    (tmp_path / "a.de").write_bytes(b"eins\nzwei\ndrei\nvier\n")
-    with pytest.raises(InputError, match=rf"a\.en, line 3: got the byte 0x{byte[0]:x}; expected UTF-8: save"):
-        read_parallel(tmp_path / "a.en", tmp_path / "a.de")
 
 
 def test_unequal_and_missing_files(tmp_path):
@@ -125,8 +109,6 @@ def test_unequal_and_missing_files(tmp_path):
 
 
 # Multi30k: a small file on this machine stands in for the real one
-
-
 @pytest.fixture
 def multi30k(tmp_path, monkeypatch):
     """A place to download from, an empty cache and no data folder."""
@@ -219,8 +201,6 @@ def test_the_real_files(split, size):
 
 
 # The tokenizer
-
-
 @pytest.fixture(scope="module")
 def tokenizer(corpora):
     return Tokenizer.train(corpora["train"].source + corpora["train"].target, vocab_size=400)
@@ -243,17 +223,14 @@ def test_special_tokens_in_a_text_are_text(tokenizer, text):
     assert tokenizer.decode(ids) == text
 
 
-def test_special_tokens_in_the_training_text_are_text():
+def test_special_tokens_are_text_in_training_and_for_a_copy(tokenizer):
     text = "<eos> <pad><bos>"
     greedy = Tokenizer.train([text] * 100, vocab_size=300)
     assert not {PAD, BOS, EOS} & set(greedy.encode(text)[:-1])
     assert greedy.decode(greedy.encode(text)) == text
-
-
-@pytest.mark.parametrize("again", [lambda value: pickle.loads(pickle.dumps(value)), copy.copy, copy.deepcopy])
-def test_special_tokens_are_text_for_a_copy_too(tokenizer, again):
-    assert again(tokenizer).encode("<eos> x") == tokenizer.encode("<eos> x")
-    assert again(tokenizer).to_json() == tokenizer.to_json()
+    for again in (pickle.loads(pickle.dumps(tokenizer)), copy.copy(tokenizer), copy.deepcopy(tokenizer)):
+        assert again.encode("<eos> x") == tokenizer.encode("<eos> x")
+        assert again.to_json() == tokenizer.to_json()
 
 
 @pytest.mark.bad_input
@@ -286,21 +263,18 @@ def test_a_tokenizer_trained_again_or_stored_is_the_same(corpora, tokenizer, tmp
         assert loaded.decode(loaded.encode(text)) == text
 
 
-OTHER_KINDS = {
-    "another normal form": lambda stored: stored.update(normalizer={"type": "NFD"}),
-    "a normal form and more": lambda stored: stored["normalizer"].update(lowercase=True),
-    "a space in front": lambda stored: stored["pre_tokenizer"].update(add_prefix_space=True),
-    "no words": lambda stored: stored["pre_tokenizer"].update(use_regex=False),
-    "no normal form": lambda stored: stored.update(normalizer=None),
-    "a hole in the numbers": lambda stored: stored["model"]["vocab"].update({"a": 10**6}),
-    "a byte too few": lambda stored: stored["model"]["vocab"].pop("a"),
-    "a merge too few": lambda stored: stored["model"]["merges"].pop(),
-    "no letters": lambda stored: stored["model"].update(vocab={}, merges=[]),
-    "a merge of three": lambda stored: stored["model"]["merges"].append(["a", "b", "c"]),
-}
+OTHER_KINDS = [
+    lambda stored: stored.update(normalizer={"type": "NFD"}), lambda stored: stored.update(normalizer=None),
+    lambda stored: stored["normalizer"].update(lowercase=True),
+    lambda stored: stored["pre_tokenizer"].update(add_prefix_space=True),
+    lambda stored: stored["pre_tokenizer"].update(use_regex=False),
+    lambda stored: stored["model"]["vocab"].update({"a": 10**6}), lambda stored: stored["model"]["vocab"].pop("a"),
+    lambda stored: stored["model"]["merges"].pop(), lambda stored: stored["model"].update(vocab={}, merges=[]),
+    lambda stored: stored["model"]["merges"].append(["a", "b", "c"]),
+]  # fmt: skip
 
 
-@pytest.mark.parametrize("change", OTHER_KINDS.values(), ids=OTHER_KINDS)
+@pytest.mark.parametrize("change", OTHER_KINDS)
 def test_a_tokenizer_of_another_kind_is_refused(tokenizer, tmp_path, change):
     path, stored = tmp_path / "t.json", json.loads(tokenizer.to_json())
     with pytest.raises(InputError, match=r"cannot read .*t\.json"):
@@ -334,13 +308,9 @@ def test_sizes_of_the_vocabulary(tokenizer):
 
 
 # Pairs and batches
-
-
 def test_encode_pairs_skips_and_counts(tokenizer):
-    corpus = ParallelCorpus(
-        ["The dog.", "", "The cat.", " \t", "A man.", "The dog. " * 30],
-        ["Der Hund.", "x", "\u3000", "", "Ein " * 40, "y"],
-    )
+    sources = ["The dog.", "", "The cat.", " \t", "A man.", "The dog. " * 30]
+    corpus = ParallelCorpus(sources, ["Der Hund.", "x", "\u3000", "", "Ein " * 40, "y"])
     pairs, skipped = encode_pairs(corpus, tokenizer, max_len=30)
     assert skipped == 5
     assert pairs == [(tokenizer.encode("The dog."), [BOS, *tokenizer.encode("Der Hund.")])]
@@ -388,6 +358,5 @@ def test_without_a_seed_from_short_to_long_and_no_batch_could_take_the_next_pair
     widths = [max(map(len, pair)) for pair in listed(batches)]
     assert widths == sorted(widths)
     for batch, following in pairwise(batches):
-        assert (len(batch.source) + 1) * max(
-            len(row[row != PAD]) for row in (following[0][0], following[1][0])
-        ) > budget
+        longest = max(len(row[row != PAD]) for row in (following[0][0], following[1][0]))
+        assert (len(batch.source) + 1) * longest > budget

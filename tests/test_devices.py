@@ -5,14 +5,13 @@ import random
 import re
 import sys
 from functools import partial
-from pathlib import Path
 
 import pytest
 import torch
 import torch.nn.functional as F
 from pretended import Gpu
-from reference import PAD, equal, padded_batch, randomise, small_config, small_model
-from torch import Tensor, nn
+from reference import PAD, Projection, equal, padded_batch, randomise, small_config, small_model
+from torch import Tensor
 
 from transformer_lib.__main__ import _device
 from transformer_lib.cache import KeyValueCache
@@ -44,14 +43,10 @@ def untrained():
 
 
 WAITS = {  # how often host and GPU wait for each other, at most: the host reads from the GPU, the host writes to it
-    "a step": (0, 0),  # but for a look every ten steps
-    "a step in float16": (0, 0),
-    "a further batch of a step": (0, 0),
-    "a token, greedily": (2, 0),
-    "a token, with a beam": (1, 0),
-    "a token, drawn": (2, 1),
+    **dict.fromkeys(("a step", "a step in float16", "a further batch of a step"), (0, 0)),  # but a look every ten steps
+    "a token, greedily": (2, 0), "a token, with a beam": (1, 0), "a token, drawn": (2, 1),
     "a token, by a decoder alone": (2, 0),
-}
+}  # fmt: skip
 
 
 @pytest.fixture
@@ -105,8 +100,6 @@ def test_a_single_number_mixes_and_waits_are_counted(gpu):
 
 
 # --- the Transformer ----------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("options", [{}, {"accumulate": 2, "recompute": True}, {"average": 2}], ids=str)
 def test_a_run_on_a_gpu_and_its_resumption_are_a_run_on_the_cpu(gpu, options, tmp_path):
     """In float64, which autocast leaves alone; with validation."""
@@ -172,12 +165,8 @@ def test_what_lies_on_a_gpu_is_checked_on_the_cpu(gpu):
     def factory(device, *vocabulary):
         return Transformer(TransformerConfig(*vocabulary, **SHALLOW, d_model=8, num_heads=2, d_ff=8)).to(device)
 
-    here, there = (
-        check_transformer(
-            partial(factory, where), only=["causality", "gradient reaches everything", "dropout in training"]
-        )
-        for where in ("cpu", gpu.device)
-    )
+    only = ["causality", "gradient reaches everything", "dropout in training"]
+    here, there = (check_transformer(partial(factory, where), only=only) for where in ("cpu", gpu.device))
     assert there == here
     assert here.holds
     layer = randomise(MultiHeadAttention(12, 3)).to(gpu.device)
@@ -186,8 +175,6 @@ def test_what_lies_on_a_gpu_is_checked_on_the_cpu(gpu):
 
 
 # --- the other families -------------------------------------------------------------------------------------------
-
-
 WRITERS = {"plain": DecoderOnly, "modern": ModernDecoderOnly, "2 groups": partial(ModernDecoderOnly, num_groups=2)}
 
 
@@ -211,10 +198,8 @@ def test_logits_and_gradients_of_each_family(gpu, kind):
 @pytest.mark.parametrize("kind", WRITERS.values(), ids=WRITERS)
 def test_a_text_is_that_of_the_cpu_drawn_or_not(gpu, kind, use_cache):
     for seed in (None, 3):
-        texts = [
-            model.generate(prompt, 9, seed=seed, eos_id=EOS, use_cache=use_cache)
-            for model, prompt in zip(both(gpu, family(kind)), both(gpu, torch.tensor([[3, 4], [5, 6]])), strict=True)
-        ]
+        asked = zip(both(gpu, family(kind)), both(gpu, torch.tensor([[3, 4], [5, 6]])), strict=True)
+        texts = [model.generate(x, 9, seed=seed, eos_id=EOS, use_cache=use_cache) for model, x in asked]
         assert texts[1].device == gpu.device
         assert texts[1].tolist() == texts[0].tolist()
 
@@ -228,8 +213,6 @@ def test_tokens_may_be_hidden_by_a_generator_of_any_device(gpu):
 
 
 # --- waits --------------------------------------------------------------------------------------------------------
-
-
 def actions(gpu):
     """What is done so many times; the model does not come to an end of its own accord."""
     model, alone = small_model(**SHALLOW), family(DecoderOnly).to(gpu.device)
@@ -293,8 +276,6 @@ def test_waits(gpu, name, monkeypatch):
 
 
 # --- precision ----------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(("capability", "dtype"), [
     ((5, 2), torch.float32), ((6, 0), torch.float16), ((6, 1), torch.float32), ((7, 0), torch.float16),
     ((7, 5), torch.float16), ((8, 0), torch.bfloat16), ((9, 0), torch.bfloat16), ((12, 0), torch.bfloat16),
@@ -336,24 +317,16 @@ def test_who_asks_for_numbers_that_a_processor_emulates_is_told(precision, capab
 
 
 # --- other devices ------------------------------------------------------------------------------------------------
-
-
-def folder_of_a_translator(folder):
-    """Where `Translator.from_pretrained` finds one."""
-    Translator(*untrained()).save(folder)
-    return folder
-
-
-ENTRANCES = {
+TINY = preset_for("tiny", "cpu", steps=1)
+ENTRANCES = {  # of a device, and a folder with a translator in it
     "train": lambda device, _: train(small_model(), PAIRS, TrainingConfig(steps=1), device=device),
     "train_translator": lambda device, folder: train_translator(
-        *[ParallelCorpus(["a"], ["b"])] * 2, preset_for("tiny", "cpu", steps=1), folder / "run", device=device
-    ),
+        *[ParallelCorpus(["a"], ["b"])] * 2, TINY, folder / "run", device=device),
     "Translator": lambda device, _: Translator(*untrained(), device=device),
-    "from_pretrained": lambda device, folder: Translator.from_pretrained(folder_of_a_translator(folder), device=device),
-    "load": lambda device, folder: load(folder_of_a_translator(folder), device=device),
+    "from_pretrained": lambda device, folder: Translator.from_pretrained(folder / "model", device=device),
+    "load": lambda device, folder: load(folder / "model", device=device),
     "an exported one": lambda device, folder: load(folder, device=device),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(("entrance", "device"), [
@@ -362,6 +335,7 @@ ENTRANCES = {
 ])  # fmt: skip
 @pytest.mark.bad_input
 def test_other_devices_are_refused_in_one_sentence(entrance, device, tmp_path):
+    Translator(*untrained()).save(tmp_path / "model")
     with pytest.raises(InputError, match=re.escape(f"got the device {device}; expected cpu or cuda") + "[^\\n]+$"):
         entrance(device, tmp_path)
     assert not (tmp_path / "run").exists()
@@ -369,6 +343,7 @@ def test_other_devices_are_refused_in_one_sentence(entrance, device, tmp_path):
 
 @pytest.mark.parametrize("entrance", ENTRANCES.values(), ids=ENTRANCES)
 def test_a_gpu_that_is_not_there_is_refused_in_one_sentence(entrance, tmp_path, monkeypatch):
+    Translator(*untrained()).save(tmp_path / "model")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     for device in ("cuda", "cuda:1"):
         with pytest.raises(InputError, match=f"got the device {device}, but torch finds no GPU"):
@@ -396,16 +371,14 @@ def test_on_the_cpu_nothing_is_copied_while_nobody_waits(monkeypatch):
 
 
 def test_cudnn_does_not_plan_attention_anew_for_each_shape(gpu, monkeypatch, tmp_path):
-    switch, here = torch.backends.cuda.enable_cudnn_sdp, Path.cwd()
+    switch = torch.backends.cuda.enable_cudnn_sdp
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda *_: "T4")
     monkeypatch.chdir(tmp_path)
     corpus = ParallelCorpus(["a"], ["b"])
     for begin in (
-        lambda: actions(gpu)["a step"](1),
-        lambda: Translator(*untrained(), device=gpu.device),
-        lambda: plan(Sentences("multi30k", corpus, corpus, corpus)),
-        lambda: _device(None, None, "auto"),
-    ):
+        lambda: actions(gpu)["a step"](1), lambda: Translator(*untrained(), device=gpu.device),
+        lambda: plan(Sentences("multi30k", corpus, corpus, corpus)), lambda: _device(None, None, "auto"),
+    ):  # fmt: skip
         switch(True)
         try:
             begin()
@@ -413,12 +386,9 @@ def test_cudnn_does_not_plan_attention_anew_for_each_shape(gpu, monkeypatch, tmp
         finally:
             switch(True)
             torch.set_float32_matmul_precision("highest")
-    assert here != tmp_path
 
 
 # --- presets ------------------------------------------------------------------------------------------------------
-
-
 def test_on_a_gpu_a_step_of_the_preset_is_one_batch_of_as_many_tokens():
     plain = PRESETS["small"]["training"]
     assert (plain["batch_tokens"], plain["accumulate"]) == (4096, 2)
@@ -440,10 +410,6 @@ def test_an_epoch_of_twice_as_large_batches_has_half_as_many():
     pairs = [([3] * max(n, 4), [3] * max(m, 4)) for n, m in lengths]
     few, many = (sum(1 for _ in token_batches(pairs, size, seed=0)) for size in (8192, 4096))
     assert abs(2 * few / many - 1) < 0.02
-
-
-class Projection(nn.Linear):
-    """One for which the loss is computed as on a GPU."""
 
 
 @pytest.mark.parametrize("precision", ["bf16", "fp16"])

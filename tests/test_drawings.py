@@ -36,30 +36,28 @@ def drawn(*curves, marker="", xlabel="", shades=None, cells=None):
     return file.getvalue()
 
 
+PLAIN, TWICE, WIDTH = drawn(CURVE), drawn(CURVE, CURVE), "stroke-width: 1.5"
+DARKER = np.where(SHADES > 0.9, 0.7, SHADES)
 ALIKE = {
-    "same": (drawn(CURVE), drawn(CURVE)),
-    "rounded": (drawn(CURVE), drawn([0, 3, 4, 3.01])),
+    "same": (PLAIN, drawn(CURVE)), "rounded": (PLAIN, drawn([0, 3, 4, 3.01])),
     "other points of a line": (drawn(SMOOTH), drawn(SMOOTH + 0.01 * WAVES)),
     "rounded shades": (drawn(shades=SHADES), drawn(shades=SHADES * 0.99)),
-    "rounded width": (drawn(CURVE), drawn(CURVE).replace("stroke-width: 1.5", "stroke-width: 1.499998")),
     "rounded cells": (drawn(cells=SHADES), drawn(cells=SHADES * 0.99)),
-}
+    "rounded width": (PLAIN, PLAIN.replace(WIDTH, "stroke-width: 1.499998")),
+}  # fmt: skip
 UNLIKE = {
-    "a curve goes elsewhere": (drawn(CURVE), drawn([0, 3, 4, 2.5])),
-    "a spike more": (drawn(SMOOTH), drawn(SMOOTH + SPIKE)),
-    "a spike less": (drawn(SMOOTH + SPIKE), drawn(SMOOTH)),
-    "a curve more": (drawn(CURVE), drawn(CURVE, [1, 1, 1, 1])),
-    "a curve less": (drawn(CURVE, CURVE), drawn(CURVE)),
-    "another element": (drawn(CURVE), drawn(CURVE).replace("<rect ", "<image ")),
-    "another axis": (drawn(CURVE), drawn([0, 30, 40, 30])),
+    "a curve goes elsewhere": (PLAIN, drawn([0, 3, 4, 2.5])), "another axis": (PLAIN, drawn([0, 30, 40, 30])),
+    "a spike more": (drawn(SMOOTH), drawn(SMOOTH + SPIKE)), "a spike less": (drawn(SMOOTH + SPIKE), drawn(SMOOTH)),
+    "a curve more": (PLAIN, drawn(CURVE, [1, 1, 1, 1])), "a curve less": (TWICE, PLAIN),
+    "another element": (PLAIN, PLAIN.replace("<rect ", "<image ")),
     "another marker": (drawn(CURVE, marker="+"), drawn(CURVE, marker="x")),
     "another label": (drawn(CURVE, xlabel="steps"), drawn(CURVE, xlabel="stops")),
-    "another line style": (drawn(CURVE, CURVE), drawn(CURVE, CURVE).replace("#0072b2", "#737373")),
-    "another width": (drawn(CURVE), drawn(CURVE).replace("stroke-width: 1.5", "stroke-width: 2")),
-    "another dash": (drawn(CURVE), drawn(CURVE).replace("stroke-width: 1.5", "stroke-dasharray: 3; stroke-width: 1.5")),
-    "another shade": (drawn(shades=SHADES), drawn(shades=np.where(SHADES > 0.9, 0.7, SHADES))),
-    "another cell": (drawn(cells=SHADES), drawn(cells=np.where(SHADES > 0.9, 0.7, SHADES))),
-}
+    "another line style": (TWICE, TWICE.replace("#0072b2", "#737373")),
+    "another width": (PLAIN, PLAIN.replace(WIDTH, "stroke-width: 2")),
+    "another dash": (PLAIN, PLAIN.replace(WIDTH, f"stroke-dasharray: 3; {WIDTH}")),
+    "another shade": (drawn(shades=SHADES), drawn(shades=DARKER)),
+    "another cell": (drawn(cells=SHADES), drawn(cells=DARKER)),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("what", [*ALIKE, *UNLIKE])

@@ -42,10 +42,7 @@ def exported(trained, tmp_path_factory):
 
 
 def always_live(translator, sentence, beam_size=5, alpha=1.0):
-    """The engine's search over our model: `beam_size` hypotheses are live until twice as many have finished.
-
-    As in CTranslate2, padding has no probability, and candidates are the best of twice the beam.
-    """
+    """CTranslate2's search over our model: `beam_size` hypotheses are live until twice as many have finished."""
     model, tokenizer, source = translator.model, translator.tokenizer, translator.tokenizer.encode(sentence)
     finished, live = [], [(0.0, [])]
     limit = min(2 * len(source) + 10, model.config.max_len)
@@ -107,14 +104,6 @@ def test_every_kind_of_transformer_gives_the_same_probabilities(tmp_path, tie, n
         pieces = [[names[token] for token in row[0].tolist()] for row in (source, target[:, :-1])]
         (found,) = engine.score_batch(pieces[:1], pieces[1:])
         torch.testing.assert_close(torch.tensor(found.log_probs), expected.float(), rtol=1e-5, atol=2e-4)
-
-
-def test_long_sentences_are_cut_with_one_warning(tmp_path):
-    ours = translator(3, dtype=torch.float32)
-    export(ours, tmp_path / "model")
-    engine = load(tmp_path / "model")
-    with pytest.warns(UserWarning, match=f"longer than {MAX_LEN} tokens were cut: 1"):
-        assert engine.translate(["q" * 99], beam_size=1) == ours.translate(["q" * (MAX_LEN - 1)], beam_size=1)
 
 
 def test_every_sentence_has_its_own_limit(tmp_path):

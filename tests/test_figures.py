@@ -144,10 +144,8 @@ def test_a_picture_that_is_shown_small_opens_in_its_full_size(visit, how):
     """A figure with panels, which a phone has in rows, and a drawing."""
     for name, place in (("02_attention", "#fig-attention-mechanism"), ("07_model", "#fig-model")):
         page = visit(name, PHONE)
-        picture, opens = (
-            page.locator(f"{place} :is(img, svg.drawing)"),
-            page.locator(f"{place} > * .enlarge, {place} > .enlarge"),
-        )
+        picture = page.locator(f"{place} :is(img, svg.drawing)")
+        opens = page.locator(f"{place} > * .enlarge, {place} > .enlarge")
         assert opens.count() == 1
         number = page.locator(f"{place} .caption-number").inner_text().strip()
         assert opens.inner_text() == f"Enlarge {number}"

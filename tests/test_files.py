@@ -194,9 +194,8 @@ def test_a_device_stays_a_device_and_a_full_one_is_said_to_be_full(tmp_path, mon
     (tmp_path / "null").symlink_to("/dev/null")
     atomic_write(tmp_path / "null", "x")
     if Path("/dev/full").exists():  # not on a Mac
-        refused(
-            ["cannot write /dev/full", os.strerror(errno.ENOSPC), "free some space"], atomic_write, "/dev/full", "x"
-        )
+        full = ["cannot write /dev/full", os.strerror(errno.ENOSPC), "free some space"]
+        refused(full, atomic_write, "/dev/full", "x")
     with socket.socket(socket.AF_UNIX) as ours:
         ours.bind(str(tmp_path / "socket"))
         refused(["cannot write", tmp_path / "socket", "choose another"], atomic_write, tmp_path / "socket", "x")
@@ -299,8 +298,6 @@ def test_others_wait_for_the_one_who_builds_and_the_folder_is_left_as_it_was(tmp
 
 
 # --- weights -----------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
 def test_weights_come_back_bit_for_bit(tmp_path, dtype):
     model = small_model(dtype)
@@ -369,10 +366,7 @@ def test_what_the_shapes_do_not_tell(tmp_path):
 
 
 def test_what_is_no_file_of_weights_changes_nothing(tmp_path):
-    """Missing, something else, or cut: inside the length, after it, inside the header, inside the numbers.
-
-    Or with a damaged configuration in it.
-    """
+    """Missing, something else, cut in the length, the header or the numbers, or with a damaged configuration."""
     model = small_model()
     save_weights(tmp_path / "m", model)
     data = (tmp_path / "m").read_bytes()
@@ -411,8 +405,7 @@ def test_whole_numbers_are_no_weights(tmp_path, dtype):
 
 
 SAVES = """
-import sys
-import torch
+import sys, torch
 from transformer_lib.weights import save_weights
 torch.manual_seed(0)
 layers = torch.nn.Sequential(*(torch.nn.Linear(3, 3) for _ in range(4)))
@@ -435,8 +428,6 @@ def test_the_same_weights_give_the_same_bytes(tmp_path, monkeypatch):
 
 
 # --- the state of a run ------------------------------------------------------------------------------------------
-
-
 def stepped(kind, **options):
     """A model and its optimiser after one step."""
     model = nn.Linear(2, 2)

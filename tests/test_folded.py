@@ -5,14 +5,13 @@ import io
 import re
 import symtable
 import tokenize
-from pathlib import Path
 
 import jupytext
 import pytest
+from small import ROOT
 
 from transformer_lib.exercises import own_file
 
-ROOT = Path(__file__).resolve().parent.parent
 MAIN = [path for path in sorted((ROOT / "chapters").glob("*.md")) if re.match(r"(0[1-9]|1[0-7])_", path.stem)]
 FOLDED = {"hide-cell", "hide-input", "remove-cell", "remove-input"}
 

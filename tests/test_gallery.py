@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from small import ROOT
 
 from transformer_lib.checks import check_transformer
 from transformer_lib.checks.bugs import CASES
@@ -16,7 +17,6 @@ from transformer_lib.checks.reference_model import ReferenceModel
 from transformer_lib.checks.report import Finding
 from transformer_lib.checks.subject import ModelUnderTest
 
-ROOT = Path(__file__).resolve().parent.parent
 SIZES = 29, 29, 0
 UNSEEN = {"one-layer", "scale", "doubled", "overwritten", "twins", "dropout-place", "target-padding"}
 

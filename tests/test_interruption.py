@@ -44,10 +44,7 @@ TORCHRUN = ["-m", "torch.distributed.run"]
 
 @pytest.fixture(autouse=True)
 def _ctrl_c_arrives():
-    """A shell makes what it starts in the background deaf to Ctrl-C, and children inherit that.
-
-    The others would be the end of the tests where nobody takes them.
-    """
+    """A shell makes what it starts in the background deaf to Ctrl-C; the others would be the end of the tests."""
 
     def unexpected(number, _):
         raise AssertionError(f"nobody took signal {number}")
@@ -66,10 +63,8 @@ def children():
     folders = [str(ROOT / name) for name in ("", "tests", "experiments")]
     environment = ENVIRONMENT | {"PYTHONPATH": os.pathsep.join(folders)}
     environment["CUDA_VISIBLE_DEVICES"] = ""  # autograd's threads for a GPU would not survive a fork
-    process = subprocess.Popen(
-        [sys.executable, ROOT / "tests" / "children.py"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-        env=environment,
-    )  # fmt: skip
+    streams = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    process = subprocess.Popen([sys.executable, ROOT / "tests" / "children.py"], env=environment, **streams)
 
     def run(**job):
         process.stdin.write(json.dumps({"model": MODEL, "config": SETTINGS} | job, default=str) + "\n")
@@ -353,13 +348,9 @@ def test_a_stopped_command_says_how_to_go_on_and_ends_the_same(command, tmp_path
 def launch(folder, launchers, *options):
     """Train with the same options by each of these launchers, all at once: their outputs and errors."""
     train = ["-m", "transformer_lib", "train", "--preset", "tiny", "--steps", "6", "--device", "cpu", *options]
-    streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    running = [
-        subprocess.Popen(
-            [sys.executable, *launcher, *train], cwd=folder, env=ENVIRONMENT | {"GLOO_SOCKET_IFNAME": "lo"}, **streams
-        )
-        for launcher in launchers
-    ]
+    how = {"cwd": folder, "env": ENVIRONMENT | {"GLOO_SOCKET_IFNAME": "lo"}, "text": True}
+    how |= {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    running = [subprocess.Popen([sys.executable, *launcher, *train], **how) for launcher in launchers]
     said = [process.communicate() for process in running]
     assert [process.returncode for process in running] == [0] * len(running), said
     return said
@@ -378,9 +369,8 @@ def test_two_processes_on_one_machine_or_two_train_the_model_of_one(tmp_path):
         outs, errs = map("".join, zip(*launch(tmp_path, launchers, *files, *store, "--out", name)))
         assert errs.count("38 pairs to train on, 2 for validation") == 1
         rows[name] = json.loads(outs)
-        assert sorted(path.name for path in (tmp_path / name).iterdir()) == sorted(
-            [*FILES, "config.json", "tokenizer.json", "trained-on.bin"]
-        )
+        files_of_it = sorted([*FILES, "config.json", "tokenizer.json", "trained-on.bin"])
+        assert sorted(path.name for path in (tmp_path / name).iterdir()) == files_of_it
     for one, two in (("one", "two"), ("one, stored", "two, stored")):
         assert rows[two]["tokens"] == rows[one]["tokens"]
         assert rows[two]["val_loss"] == pytest.approx(rows[one]["val_loss"], abs=1e-5)

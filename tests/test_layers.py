@@ -1,13 +1,10 @@
-"""Encoder and decoder layers: norms, dropout and residuals where the paper has them, and made of what they are told.
-
-That they equal torch's, under any mask, test_equivalence.py and test_properties.py say.
-"""
+"""Encoder and decoder layers: norms, dropout and residuals where the paper has them, and made of what they are told."""
 
 from functools import partial
 
 import pytest
 import torch
-from reference import both_orders, equal, randomise
+from reference import both_orders, equal, randomise, tokens
 from torch import nn
 
 from transformer_lib.layers import DecoderLayer, EncoderLayer, FeedForward
@@ -31,10 +28,6 @@ def call(layer, x, memory, **options):
     return layer(x, memory, **options)
 
 
-def tokens(*shape):
-    return torch.randn(*shape, 12, dtype=torch.float64, requires_grad=True)
-
-
 def replace_sublayers(layer, constant):
     """Each sub-layer answers zeros, the one called `constant` answers ones."""
     for name in SUBLAYERS[type(layer)]:
@@ -49,7 +42,7 @@ def test_a_constant_token_has_a_norm(kind, norm_first):
     """Without ε in a norm, a token whose channels are all alike would be divided by 0."""
     layer, x = make(kind, norm_first), torch.ones(2, 5, 12, dtype=torch.float64, requires_grad=True)
     replace_sublayers(layer, None)
-    output = call(layer, x, tokens(2, 4))
+    output = call(layer, x, tokens(2, 4, 12))
     output.sum().backward()
     assert output.isfinite().all()
     assert x.grad.isfinite().all()
@@ -59,7 +52,7 @@ def test_a_constant_token_has_a_norm(kind, norm_first):
 @pytest.mark.parametrize(("kind", "sublayer"), [(kind, name) for kind in SUBLAYERS for name in SUBLAYERS[kind]])
 def test_dropout_falls_on_what_a_sublayer_adds_before_the_addition(kind, sublayer, norm_first):
     """A sub-layer that answers 1 everywhere adds 0 or 4/3 at p = 1/4, to a stream that is never dropped."""
-    layer, x, memory = make(kind, norm_first, dropout=0.25), tokens(8, 50), tokens(8, 4)
+    layer, x, memory = make(kind, norm_first, dropout=0.25), tokens(8, 50, 12), tokens(8, 4, 12)
     replace_sublayers(layer, sublayer)
     if not norm_first:  # without the norms, the output shows what was added
         for name in SUBLAYERS[kind]:
@@ -75,15 +68,15 @@ def test_the_inner_dropout_of_feed_forward_follows_the_relu():
     layer = FeedForward(12, 400, dropout=0.25).double().train()
     inner = []
     layer.linear2.register_forward_pre_hook(lambda _, args: inner.append(args[0]))
-    layer(tokens(4, 5))
-    layer.eval()(tokens(4, 5))
+    layer(tokens(4, 5, 12))
+    layer.eval()(tokens(4, 5, 12))
     assert 0.6 < (inner[0] == 0).double().mean() < 0.65  # a half by the ReLU, a quarter of the rest: 5/8
     assert 0.45 < (inner[1] == 0).double().mean() < 0.55
 
 
 def test_masks_go_by_name():
     """Two masks of the same shape in the wrong order would pass every shape check."""
-    layer, x, memory = make(DecoderLayer), tokens(2, 5), tokens(2, 5)
+    layer, x, memory = make(DecoderLayer), tokens(2, 5, 12), tokens(2, 5, 12)
     with pytest.raises(TypeError, match="positional"):
         layer(x, memory, causal_mask(5))
     with pytest.raises(TypeError, match="positional"):
@@ -107,7 +100,7 @@ def test_a_layer_is_made_of_the_components_that_it_is_told(kind, norm_first):
     parts["norm"] = partial(nn.RMSNorm, eps=1e-3)
     if kind is DecoderLayer:
         parts["cross_attention"] = partial(GroupedQueryAttention, num_groups=3, bias=False)
-    layer, x, memory = make(kind, norm_first, **parts), tokens(2, 5), tokens(2, 7)
+    layer, x, memory = make(kind, norm_first, **parts), tokens(2, 5, 12), tokens(2, 7, 12)
     expected = x
     for name in SUBLAYERS[kind]:
         sublayer, norm = getattr(layer, name), getattr(layer, f"{name}_norm")

@@ -9,11 +9,7 @@ from hypothesis import strategies as st
 
 from transformer_lib.masks import causal_mask, decoder_mask, padding_mask
 
-sentences = st.tuples(st.integers(1, 4), st.integers(1, 6)).flatmap(
-    lambda size: st.lists(
-        st.lists(st.integers(0, 3), min_size=size[1], max_size=size[1]), min_size=size[0], max_size=size[0]
-    )
-)
+sentences = st.integers(1, 6).flatmap(lambda n: st.lists(st.tuples(*[st.integers(0, 3)] * n), min_size=1, max_size=4))
 
 
 @given(rows=sentences, pad=st.integers(0, 3))

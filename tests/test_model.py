@@ -29,12 +29,8 @@ def count(module):
 def test_the_papers_base_model_has_the_published_number_of_parameters():
     """nn.Transformer counts 44,140,544: two norms of 1024 parameters more than post-norm stacks have in the paper."""
     with torch.device("meta"):
-        stacks = {
-            norm_first: sum(
-                count(stack(TransformerConfig(10, 10, 0, norm_first=norm_first))) for stack in (Encoder, Decoder)
-            )
-            for norm_first in (False, True)
-        }
+        configs = {first: TransformerConfig(10, 10, 0, norm_first=first) for first in (False, True)}
+        stacks = {first: count(Encoder(config)) + count(Decoder(config)) for first, config in configs.items()}
         tied = count(Transformer(TransformerConfig(37000, 37000, 0, tie_embeddings="all")))
     assert stacks == {False: 44_138_496, True: 44_140_544}
     assert tied == 44_138_496 + 37000 * 512
@@ -49,17 +45,13 @@ def test_the_layers_of_a_model_are_made_of_what_it_is_given():
         assert nn.LayerNorm not in kinds
 
 
-@given(
-    sizes=st.tuples(st.integers(1, 3), st.integers(1, 6), st.integers(1, 6)),
-    start=st.integers(0, 5),
-    norm_first=st.booleans(),
-    tie=st.sampled_from(["none", "target", "all"]),
-    seed=st.integers(0, 999),
-)
-def test_logits_depend_on_earlier_target_tokens_and_on_no_later_one(sizes, start, norm_first, tie, seed):
+number = st.integers(1, 6)
+
+
+@given(st.integers(1, 3), number, number, number, st.booleans(), st.sampled_from(["none", "target", "all"]), number)
+def test_logits_depend_on_earlier_target_tokens_and_on_no_later_one(batch, n, m, start, norm_first, tie, seed):
     """With padding anywhere in the source. Without padding in the target, the two causal paths agree."""
     torch.manual_seed(seed)
-    batch, n, m = sizes
     model = small_model(norm_first=norm_first, tie_embeddings=tie, num_encoder_layers=1, num_decoder_layers=1)
     source, target, position = torch.randint(0, 13, (batch, n)), torch.randint(1, 13, (batch, m)), start % m
     logits = model(source, target)
@@ -143,20 +135,13 @@ def test_every_layer_gets_the_configured_probabilities():
 
 
 @ties
-@both_orders
-def test_tying_shares_the_matrix_and_nothing_else_is_shared(tie, norm_first):
-    """And every layer counts, which are as many as asked for and share nothing."""
-    sizes = {"num_encoder_layers": 3, "num_decoder_layers": 1}
-    model = Transformer(small_config(tie_embeddings=tie, norm_first=norm_first, **sizes))
+def test_tying_shares_the_matrix_and_layers_share_nothing(tie):
+    """How many parameters that leaves, test_cost.py counts."""
+    model = Transformer(small_config(tie_embeddings=tie))
     source, target = model.source_embedding.weight, model.target_embedding.weight
     assert (model.output_projection.weight is target) == (tie != "none")
     assert (source is target) == (tie == "all")
-    attention, feed_forward, norm = 4 * 144 + 48, 2 * 12 * 20 + 32, 24
-    encoder = 3 * (attention + feed_forward + 2 * norm) + norm * norm_first
-    decoder = 2 * attention + feed_forward + 3 * norm + norm * norm_first
-    assert (count(model.encoder), count(model.decoder)) == (encoder, decoder)
-    assert count(model) == {"none": 3, "target": 2, "all": 1}[tie] * 13 * 12 + encoder + decoder
-    first, second, _ = model.encoder.layers
+    first, second = model.encoder.layers
     assert not torch.equal(first.self_attention.in_projection.weight, second.self_attention.in_projection.weight)
 
 
@@ -184,12 +169,9 @@ SIZES = ("source_vocab_size", "target_vocab_size", "d_model", "num_heads", "d_ff
     *(({name: 0}, rf"{name} must be at least 1; got 0") for name in SIZES),
     ({"dropout": 1.0}, "dropout must be at least 0 and below 1; got 1.0"),
     ({"attention_dropout": float("nan")}, "attention_dropout must be at least 0 and below 1; got nan"),
-    ({"d_model": 12.0}, "d_model must be of type int; got 12.0"),
-    ({"d_model": True}, "d_model must be of type int; got True"),
-    ({"norm_first": 1}, "norm_first must be of type bool; got 1"),
-    ({"dropout": False}, "dropout must be of type float; got False"),
-    ({"tie_embeddings": None}, "tie_embeddings must be of type str; got None"),
-    ({"num_heads": 5}, "d_model must be a multiple of num_heads; got 12 and 5"),
+    ({"d_model": 12.0}, "d_model must be of type int; got 12.0"), ({"d_model": True}, "of type int; got True"),
+    ({"norm_first": 1}, "norm_first must be of type bool; got 1"), ({"dropout": False}, "of type float; got False"),
+    ({"tie_embeddings": None}, "of type str; got None"), ({"num_heads": 5}, "multiple of num_heads; got 12 and 5"),
     ({"pad_id": -1}, r"pad_id.*\(13, 13\).*got -1"),
     ({"pad_id": 12, "target_vocab_size": 12}, r"pad_id.*\(13, 12\).*got 12"),
     ({"tie_embeddings": "both"}, "'none', 'target' or 'all'; got 'both'"),

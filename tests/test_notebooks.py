@@ -72,11 +72,8 @@ def test_text(convert):
 
 def test_solutions_unfold_with_their_code(convert):
     answer = CODE("print(2)", outputs=[nbformat.v4.new_output("stream", text="2\n")])
-    before, solution, after = convert(
-        MARKDOWN("before\n```{solution-start} ex-02-1\n:class: dropdown\n```\nbecause"),
-        answer,
-        MARKDOWN("so\n```{solution-end}\n```\nafter"),
-    )
+    start = MARKDOWN("before\n```{solution-start} ex-02-1\n:class: dropdown\n```\nbecause")
+    before, solution, after = convert(start, answer, MARKDOWN("so\n```{solution-end}\n```\nafter"))
     code = "```python\nprint(2)\n```\n\n```text\n2\n```"
     assert (before, after) == ("before", "after")
     assert solution == f"<details>\n<summary>Solution</summary>\n\nbecause\n\n{code}\n\nso\n\n</details>"
@@ -84,10 +81,8 @@ def test_solutions_unfold_with_their_code(convert):
 
 def test_bookkeeping_goes_and_its_numbers_stay(convert):
     glued = [{"scrapbook": {"name": "share", "mime_prefix": "x"}}, {"scrapbook": {"name": "who", "mime_prefix": "x"}}]
-    outputs = [
-        nbformat.v4.new_output("display_data", {"text/plain": value}, metadata=metadata)
-        for value, metadata in zip(("0.256", "'nobody'"), glued)
-    ]
+    values = zip(({"text/plain": "0.256"}, {"text/plain": "'nobody'"}), glued)
+    outputs = [nbformat.v4.new_output("display_data", value, metadata=metadata) for value, metadata in values]
     source = 'from myst_nb import glue\nshare = 0.256\nfor x in "ab":\n    glue(x, 1)\nglue("share",\n     share)'
     assert convert(
         CODE("import os\nUNUSED = os.name", metadata={"tags": ["remove-cell"]}),
@@ -124,15 +119,11 @@ def installed(tmp_path_factory):
     return folder
 
 
-QUICK = (  # a few seconds each, and most of them draw; `make test-long` runs all
-    "00_preface 03a_forms 05_masks tour"
-).split()
+QUICK = "00_preface 03a_forms 05_masks tour".split()  # seconds each, most of them draw; `make test-long` runs all
 EVERY = sorted({path.stem for path in execute.ROOT.glob("book/*.ipynb")} - {"17d_recipes"})  # see test_one_click
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[] if name in QUICK else pytest.mark.long) for name in EVERY]
-)
+@pytest.mark.parametrize("name", [pytest.param(n, marks=[] if n in QUICK else pytest.mark.long) for n in EVERY])
 def test_runs_in_an_empty_folder(written, installed, tmp_path, name):
     """With nothing but the package: no other file of the repository, no style of the book's, no data."""
     notebook = nbformat.read(written / f"{name}.ipynb", as_version=4)

@@ -64,9 +64,8 @@ def test_a_run_whose_machine_is_taken_away_goes_on_elsewhere(tmp_path, monkeypat
         monkeypatch.setattr(shutil, "copyfile", full)
         capsys.readouterr()
         assert not notebook.keep(first, kept)
-        assert capsys.readouterr().out == (
-            f"not kept in {kept / 'run'}: No space left on device; free some space there. The training goes on.\n"
-        )
+        said = f"not kept in {kept / 'run'}: No space left on device; free some space there. The training goes on.\n"
+        assert capsys.readouterr().out == said
         monkeypatch.undo()
         second = tmp_path / f"found after {stopped}" / "run"
         notebook.bring_back(second, kept)
@@ -148,13 +147,13 @@ def test_the_plan_says_what_there_is_and_how_long_it_takes(tmp_path, monkeypatch
     assert (device, preset["training"]["steps"], run.parent == Path("runs")) == ("cpu", 240, False)
     assert capsys.readouterr().out == "cpu: a shortened training, a few minutes\n"
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch, "set_float32_matmul_precision", lambda _: None)  # it would stay for later tests
     for name, minutes in {"Tesla T4": 9, "NVIDIA H100 80GB HBM3": 7, "Another": 9}.items():
         monkeypatch.setattr(torch.cuda, "get_device_name", lambda name=name: name)
         device, preset, run = notebook.plan(data)
         assert (device, run) == ("cuda", Path("runs", "multi30k-library"))
         assert preset["training"]["patience"] == 10
-        said = f"{name}: the whole training, about {minutes} minutes (predicted)\n"
-        assert capsys.readouterr().out == said
+        assert capsys.readouterr().out == f"{name}: the whole training, about {minutes} minutes (predicted)\n"
     assert notebook.plan(data._replace(name="toy"))[1]["training"]["steps"] == 240
 
 
@@ -220,10 +219,7 @@ def course(folder):
 
 
 def test_it_runs_from_nothing(host, tmp_path, monkeypatch):
-    """In an environment of its own that has a PyTorch and no course, from an empty folder.
-
-    git is told that the address in the notebook is that of a folder here.
-    """
+    """In an environment that has a PyTorch and no course, from an empty folder; git takes a folder for the address."""
     monkeypatch.setattr(notebooks.address, "repository", lambda: "https://github.com/You/course")
     plain = notebooks.Page(ROOT / "book" / "17d_recipes.ipynb").notebook()
     url, sums = host

@@ -16,11 +16,11 @@ from pathlib import Path
 
 import course_zip
 import pytest
+from small import ROOT
 
 import transformer_lib
 
 PACKAGE = Path(transformer_lib.__file__).parent
-ROOT = Path(__file__).resolve().parent.parent
 SLOW = {"tokenizers", "sacrebleu", "matplotlib", "tqdm"}
 EXERCISES = {"transformer_lib.exercises"}
 CHECK = """
@@ -34,15 +34,11 @@ def build(vocab_size, pad_id):
 """
 
 
-@pytest.mark.parametrize(
-    ("code", "never"),
-    [
-        ("import transformer_lib", SLOW | EXERCISES | {"transformer_lib.checks"}),
-        ("import transformer_lib.checks", SLOW | EXERCISES),
-        (CHECK, SLOW - {"tqdm"} | EXERCISES | {"transformers", "datasets", "pandas", "scipy", "ctranslate2", "pytest"}),
-    ],
-    ids=["package", "checks", "check"],
-)
+@pytest.mark.parametrize(("code", "never"), [
+    ("import transformer_lib", SLOW | EXERCISES | {"transformer_lib.checks"}),
+    ("import transformer_lib.checks", SLOW | EXERCISES),
+    (CHECK, SLOW - {"tqdm"} | EXERCISES | {"transformers", "datasets", "pandas", "scipy", "ctranslate2", "pytest"}),
+], ids=["package", "checks", "check"])  # fmt: skip
 def test_nothing_slow_is_imported_that_is_not_needed(code, never, tmp_path):
     """What torch itself imports is not our doing: some versions bring tqdm."""
     (tmp_path / "mine.py").write_text(MINE, encoding="utf-8")
@@ -73,11 +69,6 @@ def test_every_public_name_has_a_docstring_of_its_own(name):
         for method, function in vars(thing).items():
             if inspect.isfunction(function) and not method.startswith("_"):
                 assert function.__doc__, f"{name}.{method}"
-
-
-def test_all_is_sorted_and_exists():
-    assert sorted(set(transformer_lib.__all__)) == list(transformer_lib.__all__)
-    assert all(hasattr(transformer_lib, name) for name in transformer_lib.__all__)
 
 
 def test_the_quick_tests_use_every_public_name():

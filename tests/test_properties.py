@@ -21,35 +21,21 @@ def problems(draw):
     """Sizes, with a seed set for everything that is random: a failing example can be repeated."""
     torch.manual_seed(draw(st.integers(0, 999), label="seed"))
     heads, width = draw(st.integers(1, 3)), draw(st.integers(2, 4))
-    return Sizes(
-        batch=draw(st.integers(1, 3)),
-        n=draw(st.integers(1, 6)),
-        m=draw(st.integers(1, 6)),
-        d_model=heads * width + heads * (heads == 1),  # a norm of two or three channels has little to say
-        heads=heads,
-        d_ff=draw(st.integers(1, 7)),
-        layers=draw(st.integers(1, 2)),
-    )
+    d_model = heads * width + heads * (heads == 1)  # a norm of two or three channels has little to say
+    batch, n, m, d_ff, layers = (draw(st.integers(1, most)) for most in (3, 6, 6, 7, 2))
+    return Sizes(batch=batch, n=n, m=m, d_model=d_model, heads=heads, d_ff=d_ff, layers=layers)
 
 
 problem = problems()
 densities = st.sampled_from([0.0, 0.3, 0.7, 1.0])  # of masks: nobody sees anything … everybody sees everything
-orders = st.booleans()
+orders, four = st.booleans(), st.tuples(*[st.booleans()] * 4)
 
 
 # --- attention ---------------------------------------------------------------------------------------------------
-
-
-@given(
-    s=problem,
-    lead=st.lists(st.integers(1, 3), max_size=2),
-    value_width=st.integers(1, 5),
-    density=densities,
-    ones=st.tuples(*[st.booleans()] * 4),
-)
-def test_attention_is_the_fused_kernel(s, lead, value_width, density, ones):
+@given(s=problem, lead=st.lists(st.integers(1, 3), max_size=2), width=st.integers(1, 5), density=densities, ones=four)
+def test_attention_is_the_fused_kernel(s, lead, width, density, ones):
     """Forward and backward, with every shape of mask that broadcasts, and with queries that see nothing."""
-    q, k, v = tokens(*lead, s.n, s.d_model), tokens(*lead, s.m, s.d_model), tokens(*lead, s.m, value_width)
+    q, k, v = tokens(*lead, s.n, s.d_model), tokens(*lead, s.m, s.d_model), tokens(*lead, s.m, width)
     shape = (*lead, s.n, s.m)
     mask = torch.rand([1 if one else size for one, size in zip(ones, shape)]) < density
     output, weights = scaled_dot_product_attention(q, k, v, mask)
@@ -65,8 +51,6 @@ def test_attention_is_the_fused_kernel(s, lead, value_width, density, ones):
 
 
 # --- everything that reads tokens --------------------------------------------------------------------------------
-
-
 def run(module, x, memory, mask=None, memory_mask=None, is_causal=False, need_weights=False):
     """Every kind with the same arguments; those without a memory ignore it."""
     if isinstance(module, MultiHeadAttention):
@@ -92,7 +76,7 @@ every_kind = pytest.mark.parametrize("kind", KINDS, ids=KINDS.get)
 decoders = pytest.mark.parametrize("kind", [MultiHeadAttention, DecoderLayer, Decoder], ids=KINDS.get)
 
 
-@given(s=problem, density=densities, is_causal=st.booleans(), ones=st.tuples(*[st.booleans()] * 4))
+@given(s=problem, density=densities, is_causal=st.booleans(), ones=four)
 def test_the_two_paths_of_multi_head_attention_agree(s, density, is_causal, ones):
     """Forward and backward; queries, keys and values differ, unless causality needs them equally many."""
     layer, shape = make(MultiHeadAttention, s, False), (s.batch, s.heads, s.n, s.n if is_causal else s.m)
@@ -118,10 +102,8 @@ def test_reordered_tokens_give_reordered_outputs_and_the_memory_has_no_order(kin
     module, x, memory = make(kind, s, norm_first), tokens(s.batch, s.n, s.d_model), tokens(s.batch, s.m, s.d_model)
     mask, memory_mask = torch.rand(s.batch, 1, s.n, s.n) < density, torch.rand(s.batch, 1, s.n, s.m) < density
     order, other = torch.randperm(s.n), torch.randperm(s.m)
-    got = run(
-        module, x[:, order], memory[:, other], mask[:, :, order][..., order], memory_mask[:, :, order][..., other]
-    )  # fmt: skip
-    equal(got, run(module, x, memory, mask, memory_mask)[:, order])
+    masks = mask[:, :, order][..., order], memory_mask[:, :, order][..., other]
+    equal(run(module, x[:, order], memory[:, other], *masks), run(module, x, memory, mask, memory_mask)[:, order])
 
 
 @every_kind
@@ -156,10 +138,8 @@ def test_padding_changes_no_real_position(kind, s, norm_first, extra, content):
     noise = content * torch.randn(s.batch, extra, s.d_model, dtype=torch.float64)
     real = torch.arange(s.n + extra) < s.n
     real_memory = torch.arange(s.m + extra) >= extra
-    longer = run(
-        module, torch.cat([x, noise], dim=1), torch.cat([noise, memory], dim=1),
-        real.expand(s.batch, 1, 1, -1), real_memory.expand(s.batch, 1, 1, -1),
-    )  # fmt: skip
+    masks = real.expand(s.batch, 1, 1, -1), real_memory.expand(s.batch, 1, 1, -1)
+    longer = run(module, torch.cat([x, noise], dim=1), torch.cat([noise, memory], dim=1), *masks)
     equal(longer[:, : s.n], run(module, x, memory))
 
 
@@ -179,8 +159,6 @@ def test_every_dtype_stays_and_is_as_good_as_its_digits(kind, need_weights, s, n
 
 
 # --- derivatives -------------------------------------------------------------------------------------------------
-
-
 def check(function, *inputs, twice=False):
     """Against differences of ± 1e-6: these are off by about 1e-12 from curvature and 1e-16 / 1e-6 from rounding."""
     inputs = [x.detach().requires_grad_() for x in inputs]

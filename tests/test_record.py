@@ -111,9 +111,8 @@ def test_weights_are_shipped_in_half_and_loaded_in_single_precision(tmp_path):
     for name, value in theirs.model.state_dict().items():
         assert value.dtype == torch.float32
         assert torch.equal(value, expected[name].half().float())
-    assert sorted(path.name for path in (tmp_path / "record").iterdir()) == [
-        "config.json", "log.jsonl", "model.safetensors", "tokenizer.json",
-    ]  # fmt: skip
+    names = ["config.json", "log.jsonl", "model.safetensors", "tokenizer.json"]
+    assert sorted(path.name for path in (tmp_path / "record").iterdir()) == names
 
 
 def test_the_untrained_model_is_the_one_that_train_begins_with(tmp_path, monkeypatch):
@@ -146,9 +145,8 @@ def test_the_record_says_what_the_other_files_say():
     where = {name: said[name] for name in tool.environment(said["commit"])}
     rebuilt = tool.metadata(FOLDER, said["command"], where, **given)
     environment = ("torch", "python", "sacremoses")
-    assert {name: said[name] for name in rebuilt if name not in environment} == {
-        name: value for name, value in rebuilt.items() if name not in environment
-    }
+    kept = {name: value for name, value in rebuilt.items() if name not in environment}
+    assert {name: said[name] for name in kept} == kept
     assert [row["step"] for row in log] == sorted({row["step"] for row in log})
     assert re.fullmatch(r"[0-9a-f]{40}", said["commit"])
     assert (FOLDER / "README.md").read_text(encoding="utf-8") == model_card(said, FOLDER.name)
@@ -161,10 +159,9 @@ def test_make_train_trains_what_is_recorded_and_stops_when_it_did():
     said, log, settings = record(), tool.log_of(FOLDER), PRESETS["small"]["training"]
     made = _commands.commands["train"].make_context("train", shlex.split(ours)[4:]).params
     assert made["steps"] > said["steps"]
-    given = {name: value for name, value in made.items() if value and name not in ("out", "steps")}
-    assert given == {name: said[name] for name in ("source", "target", "seed")} | {
-        "corpus": "multi30k", "device": made["device"], "precision": made["precision"],
-    }  # fmt: skip
+    free = ("out", "steps", "device", "precision")
+    given = {name: value for name, value in made.items() if value and name not in free}
+    assert given == {name: said[name] for name in ("source", "target", "seed")} | {"corpus": "multi30k"}
     config = TrainingConfig(**settings | {"steps": made["steps"]})
     assert [row["step"] for row in log] == [*range(60, said["steps"] + 1, config.evaluate_every)]
     assert all(row["learning_rate"] == config.learning_rate(row["step"]) for row in log)
@@ -183,17 +180,15 @@ def test_the_model_is_small():
     assert {"*.safetensors binary", "* text=auto eol=lf"} <= {*lines}  # with CRLF every page would count as changed
 
 
-def stored_and_here(split):
-    """A test set whose translations are recorded and whose sentences are on this machine; or the test is skipped."""
+def skip_unless_here(split):
     if split not in record()["scores"] or not all(corpora.find_multi30k(split, side) for side in ("en", "de")):
         pytest.skip(f"{split} is not recorded, or not on this machine")
-    return data(split)
 
 
 @with_data
 @pytest.mark.parametrize("split", [*tool.SPLITS, *tool.FURTHER])
 def test_the_stored_translations_have_the_recorded_scores(split):
-    stored_and_here(split)
+    skip_unless_here(split)
     found, said = tool.scores(lines(split), data(split).target, record()["target"]), record()["scores"][split]
     assert recorded_of(found, said) == as_recorded(said)
 
@@ -202,7 +197,7 @@ def test_the_stored_translations_have_the_recorded_scores(split):
 @pytest.mark.bad_input  # the shapes are checked elsewhere; here it would take half of the time
 @pytest.mark.parametrize("split", [TEST, *(pytest.param(s, marks=pytest.mark.long) for s in (VAL, *tool.FURTHER))])
 def test_the_shipped_weights_give_the_recorded_scores(split):
-    stored_and_here(split)
+    skip_unless_here(split)
     answers = Translator.from_pretrained(FOLDER).translate(data(split).source, **record()["decoding"])
     found, said = tool.scores(answers, data(split).target, record()["target"]), record()["scores"][split]
     for way in ("cased", "papers"):
@@ -215,10 +210,8 @@ def test_baselines_have_the_recorded_scores():
     said, target = record(), record()["target"]
     easy = said["baselines"]
     assert easy.keys() == {"copy the source", "untrained model", "word-by-word dictionary"}
-    for name, answers in {
-        "copy the source": data(TEST).source,
-        "word-by-word dictionary": tool.word_by_word(data("train"), data(TEST).source),
-    }.items():
+    by_words = tool.word_by_word(data("train"), data(TEST).source)
+    for name, answers in (("copy the source", data(TEST).source), ("word-by-word dictionary", by_words)):
         found = tool.scores(answers, data(TEST).target, target)
         assert recorded_of(found, easy[name]) == as_recorded(easy[name])
     assert easy["untrained model"]["papers"]["bleu"] < 0.5

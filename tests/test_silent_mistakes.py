@@ -1,8 +1,9 @@
 """What would be answered wrongly without a word: sentences by label, forms of letters, options given twice, copies."""
 
 import random
-import re
 import unicodedata
+from functools import partial
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -39,27 +40,17 @@ class Labelled:
         return [a + b for a, b in zip(self.values, other.values)]
 
 
-class Scalar:
+def scalar(text):
     """A text of pyarrow."""
-
-    def __init__(self, text):
-        self.text = text
-
-    def as_py(self):
-        return self.text
+    return SimpleNamespace(as_py=lambda: text)
 
 
 COLUMNS = {
-    "labels": lambda texts: Labelled(texts, [2, 0, 1]),
-    "other labels": lambda texts: Labelled(texts, ["x", "x", "y"]),
-    "generator": iter,
-    "tuple": tuple,
-    "keys": lambda texts: dict.fromkeys(texts).keys(),
-    "numpy": np.array,
-    "numpy objects": lambda texts: np.array(texts, dtype=object),
+    "labels": lambda texts: Labelled(texts, [2, 0, 1]), "other labels": lambda texts: Labelled(texts, ["x", "x", "y"]),
+    "generator": iter, "tuple": tuple, "keys": lambda texts: dict.fromkeys(texts).keys(), "numpy": np.array,
+    "numpy objects": partial(np.array, dtype=object), "pyarrow": lambda texts: [*map(scalar, texts)],
     "numpy bytes": lambda texts: np.array([text.encode() for text in texts]),
-    "pyarrow": lambda texts: [Scalar(text) for text in texts],
-}
+}  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -80,65 +71,36 @@ def test_sentences_are_taken_by_their_places(kind, speaker):
     assert speaker.tokenizer.encode_batch(column(GIVEN)) == speaker.tokenizer.encode_batch(GIVEN)
 
 
-class Table:
-    """A table of pandas, whose iteration gives the names of its columns."""
-
-    columns = ("en", "de")
-
-    def __iter__(self):
-        return iter(self.columns)
-
-
-class Arrow:
-    """A table of pyarrow or of Hugging Face's datasets."""
-
-    column_names = ("en",)
-
-    def __iter__(self):
-        return iter(["a dog"])
-
-
+# Tables of pandas, whose iteration gives the names of their columns, and those of pyarrow and Hugging Face.
+TABLE = type("Table", (), {"columns": ("en", "de"), "__iter__": lambda _: iter(("en", "de"))})()
+ARROW = type("Arrow", (), {"column_names": ("en",), "__iter__": lambda _: iter(["a dog"])})()
 NO_SENTENCES = [
-    ("a dog", "got one string, 'a dog': put it into a list"),
+    ("a dog", "got one string, 'a dog': put it into a list"), (b"a dog", "got one string, 'a dog'"),
     ("corpus.txt", r"got one string, 'corpus.txt': a file's lines are"),
-    (b"a dog", "got one string, 'a dog'"),
-    (Table(), "got a Table: give one column"),
-    (Arrow(), "got a Arrow: give one column"),
-    ({"en": "a dog"}, "got a dict: give one column"),
-    ({"a dog"}, "got a set, which has no order"),
-    (None, "got None"),
-    (float("nan"), "got nan"),
-    (np.array("a dog"), "got array"),
+    (TABLE, "got a Table: give one column"), (ARROW, "got a Arrow: give one column"),
+    ({"en": "a dog"}, "got a dict: give one column"), ({"a dog"}, "got a set, which has no order"),
+    (None, "got None"), (float("nan"), "got nan"), (np.array("a dog"), "got array"),
     (["a dog", None], "got None at place 1.*leave it out"),
     (["a dog", float("nan")], "got nan at place 1.*leave it out"),
-    ([Scalar("a dog"), Scalar(None)], "got None at place 1"),
-    (["a dog", 5], "got 5 at place 1"),
+    ([scalar("a dog"), scalar(None)], "got None at place 1"), (["a dog", 5], "got 5 at place 1"),
     ([b"\xff"], "expected UTF-8; got .* at place 0"),
     ([["a dog"]], r"got \['a dog'\] at place 0.*references\[0\]"),
     ([("a dog", "a cat")], "at place 0.*one flat list"),
     (np.array([["a dog"], ["a cat"]]), "at place 0.*one flat list"),
     ([np.array(["a\ndog", "b"])], "at place 0.*one flat list"),
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("given", "words"), NO_SENTENCES, ids=[str(n) for n in range(len(NO_SENTENCES))])
 def test_what_has_no_sentences_is_refused_in_one_line(given, words, speaker):
-    calls = {
-        "translate": lambda: speaker.translate(given),
-        "hypotheses": lambda: evaluate_bleu(given, GIVEN),
-        "references": lambda: evaluate_bleu(GIVEN, given),
-        "papers": lambda: papers_form(given, "en"),
-        "source": lambda: ParallelCorpus(given, GIVEN),
-        "target": lambda: ParallelCorpus(GIVEN, given),
-        "train": lambda: Tokenizer.train(given, 300),
-        "encode": lambda: speaker.tokenizer.encode_batch(given),
-    }
-    for name, call in calls.items():
-        with pytest.raises(TypeError) as caught:
-            call()
-        message = str(caught.value)
-        assert re.search(words, message), (name, message)
-        assert "\n" not in message, name
+    for function, *arguments in (
+        (speaker.translate, given), (speaker.tokenizer.encode_batch, given), (Tokenizer.train, given, 300),
+        (evaluate_bleu, given, GIVEN), (evaluate_bleu, GIVEN, given), (papers_form, given, "en"),
+        (ParallelCorpus, given, GIVEN), (ParallelCorpus, GIVEN, given),
+    ):  # fmt: skip
+        with pytest.raises(TypeError, match=words) as caught:
+            function(*arguments)
+        assert "\n" not in str(caught.value)
 
 
 def test_a_file_as_a_sentence_gets_a_hint(tmp_path, monkeypatch):
@@ -157,14 +119,7 @@ def test_a_file_as_a_sentence_gets_a_hint(tmp_path, monkeypatch):
 COMPOSED = {
     "German": ["Ein Mädchen läuft über die grüne Straße.", "Fünf Bären hören größere Vögel."],
     "Vietnamese": ["Một người đàn ông đang chơi đàn ghi ta.", "Hai phụ nữ đang ngồi trên ghế."],
-    "Bengali": [
-        "\u09b8\u09c7 \u09ac\u09be\u09dc\u09bf \u09af\u09be\u09df \u0964",
-        "\u09ae\u09c7\u09df\u09c7 \u0997\u09be\u09a8 \u0997\u09be\u09df \u0964",
-    ],
-    "Hindi": [
-        "\u0906\u0926\u092e\u0940 \u092a\u0945\u095d\u0924\u093e \u0939\u0948 \u0964",
-        "\u0935\u0939 \u0932\u095c\u0915\u0940 \u0939\u0948 \u0964",
-    ],
+    "Bengali": ["\u09b8\u09c7 \u09ac\u09be\u09dc\u09bf \u09af\u09be\u09df \u0964"],  # in a form that NFC lacks
     "Korean": ["한국어 문장 하나 더 있다", "또 다른 문장 이 있다"],
 }  # fmt: skip
 
@@ -199,11 +154,8 @@ TWICE = [
     ("train", "--source a --source b --target a --out r", "--source is given 2 times; expected once, put several"),
     ("train", "--corpus toy --out r --steps 1 --seed 1 --steps 1 --steps 2", "--steps is given 3 times"),
     ("train", "--corpus toy --out r --resume --resume", "--resume is given 2 times"),
-    ("evaluate", "--source a --target b --target c --model multi30k-en-de", "--target is given 2 times"),
     ("translate", "--model multi30k-en-de --beam 1 x --beam=5 y", "--beam is given 2 times"),
-    ("export", "--model a --to ctranslate2 --out b --out c", "--out is given 2 times"),
     ("check", "a:b --sizes 8 8 --sizes 9 9", "--sizes is given 2 times"),
-    ("start", "--solved-to 1 --solved-to 2", "--solved-to is given 2 times"),
     ("grade", "a.py --json b --json c", "--json is given 2 times"),
 ]
 

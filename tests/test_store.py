@@ -22,16 +22,6 @@ from transformer_lib.files import InputError
 MAX_LEN, VOCAB = 40, 300
 
 
-def write_many(folder, count):
-    """Sentences of 4 to 25 made-up words."""
-    rng = random.Random(0)
-    for name in "ab":
-        words = ["".join(rng.choices("etaoinshrdlu", k=rng.randint(2, 11))) for _ in range(3000)]
-        lines = (" ".join(rng.choices(words, k=rng.randint(4, 25))) + "\n" for _ in range(count))
-        (folder / name).write_text("".join(lines), encoding="utf-8")
-    return folder / "a", folder / "b"
-
-
 def write_texts(folder, count=600, seed=0):
     """Random words, with repeated, blank and overlong lines, a byte order mark and carriage returns."""
     rng, texts = random.Random(seed), []
@@ -238,9 +228,10 @@ def test_450_000_pairs_in_little_memory(tmp_path):
     """
     found = []
     for size in (45_000, 450_000):
-        folder = tmp_path / str(size)
-        folder.mkdir()
-        command = [sys.executable, "-c", program, *write_many(folder, size), folder / "store"]
+        texts = [tmp_path / f"{name}{size}" for name in "ab"]
+        for path in texts:
+            path.write_text("".join(f"{number} " * (4 + number % 22) + "\n" for number in range(size)))
+        command = [sys.executable, "-c", program, *texts, tmp_path / f"store{size}"]
         done = subprocess.run(command, capture_output=True, text=True, check=True)
         found.append([int(word) for word in done.stdout.split()])
     (_, few, small), (pairs, many, large) = found

@@ -22,25 +22,9 @@ def shown(url, page="book/02_attention", title="A page"):
     return context
 
 
-def test_once_there_is_a_repository_chapters_open_elsewhere_and_links_show_a_picture():
-    context = shown("https://github.com/Me/mine")
-    (group,) = context["header_buttons"]
-    assert [button["url"] for button in group["buttons"]] == [
-        "https://colab.research.google.com/github/Me/mine/blob/notebooks/02_attention.ipynb",
-        "https://mybinder.org/v2/gh/Me/mine/main?urlpath=lab/tree/notebooks/02_attention.ipynb",
-        "https://codespaces.new/Me/mine",
-    ]
-    assert '"og:image" content="https://me.github.io/mine/_static/card.png"' in context["metatags"]
-    assert '"og:url" content="https://me.github.io/mine/book/index.html"' in context["metatags"]
-    assert shown("https://github.com/Me/mine", "book/index")["header_buttons"] == []
-
-
-REMOTES = {
-    "https://github.com/me/mine": "https://github.com/me/mine",
-    "https://github.com/me/mine.git/": "https://github.com/me/mine",
-    "https://me:secret@github.com/me/mine.git": "https://github.com/me/mine",
-    "git@github.com:me/mine.git": "https://github.com/me/mine",
-    "ssh://git@github.com:22/me/mine": "https://github.com/me/mine",
+GITHUB = ("https://github.com/me/mine", "https://github.com/me/mine.git/", "git@github.com:me/mine.git",
+          "https://me:secret@github.com/me/mine.git", "ssh://git@github.com:22/me/mine")  # fmt: skip
+REMOTES = dict.fromkeys(GITHUB, "https://github.com/me/mine") | {
     "https://gitlab.example/me/group/mine": "https://gitlab.example/me/group/mine",
     "http://github.com/me/mine": "", "file:///mine": "", "/mine": "", "../mine": "", "C:/me/mine": "", "": "",
 }  # fmt: skip
@@ -55,7 +39,7 @@ def test_the_address_is_that_of_git_or_of_the_workflow_without_secrets(remote, m
     assert address.repository() == "https://github.com/Me/theirs"
 
 
-@pytest.mark.parametrize("url", ["", "https://gitlab.example/me/mine", "https://github.com/me/mine"])
+@pytest.mark.parametrize("url", ["", "https://gitlab.example/me/mine", "https://github.com/Me/mine"])
 def test_buttons_lead_to_a_repository_on_github_and_nowhere_without_one(url, monkeypatch):
     options = {"repository_branch": "dev", "use_edit_page_button": True}
     config = SimpleNamespace(html_theme_options=options, html_context={})
@@ -64,19 +48,25 @@ def test_buttons_lead_to_a_repository_on_github_and_nowhere_without_one(url, mon
     context, real = shown(url), "github.com" in url
     assert options["use_edit_page_button"] == bool(context["header_buttons"]) == real
     assert "og:title" in context["metatags"]
-    assert ("og:image" in context["metatags"]) == real
+    assert ('"og:image" content="https://me.github.io/mine/_static/card.png"' in context["metatags"]) == real
+    assert ('"og:url" content="https://me.github.io/mine/book/index.html"' in context["metatags"]) == real
     if real:
         template = config.html_context["edit_page_url_template"]
-        assert template.startswith("https://github.com/me/mine/edit/dev/{{ file_name if ")
+        assert template.startswith("https://github.com/Me/mine/edit/dev/{{ file_name if ")
         assert "replace('book/', 'chapters/')" in template
+        (group,) = context["header_buttons"]
+        assert [button["url"] for button in group["buttons"]] == [
+            "https://colab.research.google.com/github/Me/mine/blob/notebooks/02_attention.ipynb",
+            "https://mybinder.org/v2/gh/Me/mine/main?urlpath=lab/tree/notebooks/02_attention.ipynb",
+            "https://codespaces.new/Me/mine",
+        ]
+        assert shown(url, "book/index")["header_buttons"] == []
 
 
 def test_the_root_address_has_the_title_and_the_tags_of_the_front_page(tmp_path):
     tags = shown("https://github.com/Me/mine")["metatags"]
     (tmp_path / "book").mkdir()
-    page = (
-        f"<html><head>{tags}<title>Book</title><meta name='generator'></head><body><meta name='robots'></body></html>"
-    )
+    page = f"<html><head>{tags}<title>Book</title><meta name='generator'></head><meta name='robots'></html>"
     (tmp_path / "book/index.html").write_text(page, encoding="utf-8")
     config = SimpleNamespace(root_doc="book/index", html_title="Book")
     builder = SimpleNamespace(get_target_uri=lambda name: f"{name}.html")

@@ -17,17 +17,12 @@ GERMAN = "Ein Mann spielt auf der Straße Gitarre."
 SOLUTION = own_file.solution()
 INSIDE = [part.name for part in own_file.gaps() if part.chapter < 8]
 SPOILT = {
-    "scale": "Ein Mann spieltEine Straße auf der Straße.",
-    "heads": "Ein Mann spielt.",
-    "merge": "Ein Mann spielt auf einer Straße.",
-    "positions": "Ein schwarzer Hund jagt einen weißen Hund.",
-    "padding": "Eine Frau kocht in der Küche Wäter.",
-    "causal": "Ein alter Mann an einem sonnigen Tag wirft einen Ball.",
-    "residual": "einer einer einer",
-    "norm": "auf auf auf auf auf auf das das",
-    "shift": "der der der",  # a training: each style rounds otherwise
-    "slots": "Ein schwarz-weißer Hund schwimmt in klarem Wasser.",
-}
+    "scale": "Ein Mann spieltEine Straße auf der Straße.", "heads": "Ein Mann spielt.",
+    "merge": "Ein Mann spielt auf einer Straße.", "positions": "Ein schwarzer Hund jagt einen weißen Hund.",
+    "padding": "Eine Frau kocht in der Küche Wäter.", "residual": "einer einer einer",
+    "causal": "Ein alter Mann an einem sonnigen Tag wirft einen Ball.", "norm": "auf auf auf auf auf auf das das",
+    "shift": "der der der", "slots": "Ein schwarz-weißer Hund schwimmt in klarem Wasser.",  # shift: after a training
+}  # fmt: skip
 
 
 @pytest.fixture(autouse=True)
@@ -53,12 +48,8 @@ def test_without_a_file_the_course_stands_in(capsys):
 def test_all_parts_of_a_file_translate(solved, chapter):
     tried = try_parts(SENTENCE, chapter=chapter, file=solved)
     assert tried.translations[0] == GERMAN
-    asked = [
-        p.name
-        for p in own_file.gaps()
-        if p.chapter <= min(chapter, 7) or p.chapter in {9: [8, 9], 10: [10]}.get(chapter, [])
-    ]
-    assert tried.yours == asked
+    also = {9: [8, 9], 10: [10]}.get(chapter, [])
+    assert tried.yours == [p.name for p in own_file.gaps() if p.chapter <= min(chapter, 7) or p.chapter in also]
     if chapter == 3:
         for name, seen in every_attention(translator(), SENTENCE).items():
             torch.testing.assert_close(tried.attentions[name].weights, seen.weights, rtol=0, atol=1e-5)
@@ -116,10 +107,9 @@ def test_a_mistake_may_change_nothing():
     assert "no positions: unchanged for this sentence" in tried.text
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "lost"),
-    [("/ math.sqrt(q.size(-1))", "", "attention"), ("unbiased=False", "unbiased=True", "LayerNorm")],
-)
+@pytest.mark.parametrize(("old", "new", "lost"), [
+    ("/ math.sqrt(q.size(-1))", "", "attention"), ("unbiased=False", "unbiased=True", "LayerNorm"),
+])  # fmt: skip
 def test_one_wrong_part(old, new, lost):
     Path("my_transformer.py").write_text(SOLUTION.replace(old, new), "utf-8")
     tried = try_parts(chapter=7)
@@ -131,10 +121,8 @@ def test_one_wrong_part(old, new, lost):
 
 @pytest.mark.parametrize("raised", ["raise SystemExit", "raise ValueError('too wide')", "return torch.zeros(1)"])
 def test_a_part_that_fails_at_work_is_one_line(raised):
-    text = SOLUTION.replace(
-        "    return weights @ v, weights",
-        f"    if q.size(-1) == 32:\n        {raised}\n    return weights @ v, weights",
-    )
+    end = "    return weights @ v, weights"
+    text = SOLUTION.replace(end, f"    if q.size(-1) == 32:\n        {raised}\n{end}")
     Path("my_transformer.py").write_text(text, "utf-8")
     tried = try_parts()
     assert "attention" not in tried.yours
@@ -163,14 +151,6 @@ def test_what_is_not_there_is_named(capsys):
 def test_with_parts_joins_both(capsys):
     Path("my_transformer.py").write_text(own_file.template(5), "utf-8")
     module = own_file.with_parts()
-    assert module.yours == [
-        "attention",
-        "split_heads",
-        "merge_heads",
-        "MultiHeadAttention",
-        "sinusoidal_table",
-        "padding_mask",
-        "causal_mask",
-    ]
+    assert module.yours == INSIDE[: INSIDE.index("causal_mask") + 1]
     assert capsys.readouterr().out.startswith("Yours: attention, split_heads")
     assert module.Transformer(9, 9, 0, d_model=8, num_heads=2).forward.__globals__["attention"] is module.attention

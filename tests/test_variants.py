@@ -14,7 +14,6 @@ from torch import nn
 from transformer_lib.cache import KeyValueCache
 from transformer_lib.decoding import sample_decode
 from transformer_lib.decoding.search_state import SearchState
-from transformer_lib.files import InputError
 from transformer_lib.layers import EncoderLayer
 from transformer_lib.masks import causal_mask
 from transformer_lib.model import Encoder, Transformer
@@ -39,17 +38,10 @@ def make(kind, **options):
 
 
 # --- equal to Hugging Face's --------------------------------------------------------------------------------------
-
-
-def eager(config):
-    """Their readable attention; no dropout."""
+def random_theirs(kind, config, **options):
+    """Their model with their readable attention, in float64 with random weights, as `make` has them."""
     config._attn_implementation = "eager"
-    return config
-
-
-def random_theirs(model):
-    """Their model in float64 with random weights, as `make` has them."""
-    return randomise(model, 0.3).double().eval().requires_grad_(False)
+    return randomise(kind(config, **options), 0.3).double().eval().requires_grad_(False)
 
 
 def weights_and_biases(modules):
@@ -65,7 +57,7 @@ def test_encoder_only_is_hugging_faces_bert():
         vocab_size=V, hidden_size=16, num_hidden_layers=2, num_attention_heads=4, intermediate_size=20,
         hidden_act="relu", layer_norm_eps=1e-5, max_position_embeddings=32, pad_token_id=PAD,
     )  # fmt: skip
-    theirs = random_theirs(transformers.BertModel(eager(config), add_pooling_layer=False))
+    theirs = random_theirs(transformers.BertModel, config, add_pooling_layer=False)
     ours, embeddings = make(EncoderOnly), theirs.embeddings
     weights = {
         "embedding.weight": embeddings.word_embeddings.weight,
@@ -100,7 +92,7 @@ def test_decoder_only_is_hugging_faces_gpt_2():
     config = transformers.GPT2Config(
         vocab_size=V, n_positions=32, n_embd=16, n_layer=2, n_head=4, n_inner=20, activation_function="relu",
     )  # fmt: skip
-    theirs = random_theirs(transformers.GPT2LMHeadModel(eager(config)))
+    theirs = random_theirs(transformers.GPT2LMHeadModel, config)
     ours = make(DecoderOnly, norm_first=True, tie_embeddings="target")
     assert theirs.lm_head.weight is theirs.transformer.wte.weight
     weights = {"embedding.weight": theirs.transformer.wte.weight, "output_projection.weight": theirs.lm_head.weight}
@@ -128,7 +120,7 @@ def test_modern_decoder_only_is_hugging_faces_llama(groups):
         vocab_size=V, hidden_size=16, intermediate_size=20, num_hidden_layers=2, num_attention_heads=4,
         num_key_value_heads=groups, max_position_embeddings=32, rms_norm_eps=1e-6, tie_word_embeddings=False,
     )  # fmt: skip
-    theirs = random_theirs(transformers.LlamaForCausalLM(eager(config)))
+    theirs = random_theirs(transformers.LlamaForCausalLM, config)
     for module in theirs.modules():  # their frequencies are float32 until they are told otherwise
         if hasattr(module, "inv_freq"):
             module.inv_freq = 10000.0 ** (-torch.arange(0, 4, 2, dtype=torch.float64) / 4)
@@ -159,24 +151,6 @@ def test_modern_decoder_only_is_hugging_faces_llama(groups):
 
 
 # --- the encoder-only family --------------------------------------------------------------------------------------
-
-
-@both_orders
-@pytest.mark.parametrize("side", ["right", "left"])
-def test_encoder_only_sees_all_real_tokens_and_no_padding(norm_first, side):
-    model, tokens = make(EncoderOnly, norm_first=norm_first), padded_batch((7, 4), side)
-    real = tokens != PAD
-    before = model(tokens)
-    for position in real[1].nonzero().flatten().tolist():
-        changed = tokens.clone()
-        changed[1, position] = tokens[1, position] % (V - 1) + 1
-        moved = (model(changed) - before).abs().amax(dim=-1)
-        assert (moved[1][real[1]] > 1e-8).all()
-        assert (moved[0] < 1e-13).all()
-    model.embedding.weight[PAD] += 1.0
-    equal(model(tokens)[real], before[real])
-
-
 def test_ties_share_the_embedding_and_the_rest_does_not():
     for kind in (EncoderOnly, DecoderOnly):
         assert make(kind).output_projection.weight is not make(kind).embedding.weight
@@ -210,8 +184,6 @@ def test_all_that_takes_tokens_refuses_what_are_none(tokens):
 
 
 # --- masking tokens -----------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("pad", [0, 2, 4])
 def test_a_random_replacement_is_any_token_but_padding(pad):
     tokens = torch.full((200, 100), 1 if pad == 0 else 0)
@@ -223,9 +195,8 @@ def test_masking_repeats_with_its_generator_and_leaves_the_tokens_alone():
     tokens = torch.randint(1, 12, (5, 40))
     before = tokens.clone()
     options = {"mask_id": MASK, "pad_id": PAD, "vocab_size": V}
-    first, second, third = (
-        mask_tokens(tokens, generator=torch.Generator().manual_seed(seed), **options) for seed in (1, 1, 2)
-    )
+    generators = (torch.Generator().manual_seed(seed) for seed in (1, 1, 2))
+    first, second, third = (mask_tokens(tokens, generator=generator, **options) for generator in generators)
     assert torch.equal(first[0], second[0])
     assert not torch.equal(first[1], third[1])
     assert torch.equal(tokens, before)
@@ -238,8 +209,6 @@ def test_masking_refuses_other_rates(rate):
 
 
 # --- the decoder-only family --------------------------------------------------------------------------------------
-
-
 def test_beginnings_without_sources_are_rearranged_and_read_once():
     model, tokens, read = make(DecoderOnly, num_encoder_layers=1, num_decoder_layers=3), padded_batch((3, 3, 3)), []
     forward = model.forward
@@ -292,10 +261,8 @@ def test_one_seed_draws_the_tokens_of_sample_decode(monkeypatch):
     monkeypatch.setattr(SearchState, "logits", lambda self: logits[self.sentences])
     options = {"seed": 7, "temperature": 0.7, "top_k": 9, "top_p": 0.9}
     texts = DecoderOnly(small_config()).generate(torch.full((3, 1), 1), 6, **options)[:, 1:].tolist()
-    theirs = sample_decode(
-        Transformer(small_config()), padded_batch((2, 2, 2)), bos_id=1, eos_id=2, max_length=6, **options
-    )
-    assert texts == theirs
+    options |= {"bos_id": 1, "eos_id": 2, "max_length": 6}
+    assert texts == sample_decode(Transformer(small_config()), padded_batch((2, 2, 2)), **options)
     assert len({*map(tuple, texts)}) == 3  # each row draws for itself
 
 
@@ -306,11 +273,12 @@ def test_dropout_acts_while_training_only_and_what_was_written_can_be_trained_on
             prompt = padded_batch((3, 3))
             assert not torch.equal(model(prompt), model(prompt))
             written = model.generate(prompt, 9)
+            assert model.training
             assert torch.equal(model.generate(prompt, 9), written)
             model(written).sum().backward()
 
 
-def test_generation_refuses_padding_nothing_and_too_much():
+def test_generation_refuses_padding_nothing_too_much_and_damaged_weights():
     model = make(DecoderOnly)
     for prompt, got in ((padded_batch((3, 2)), "(2, 3), of which 1"), (torch.ones(2, 0).long(), "(2, 0), of which 0")):
         with pytest.raises(ValueError, match=re.escape(f"without padding; got shape {got} padding")):
@@ -323,16 +291,9 @@ def test_generation_refuses_padding_nothing_and_too_much():
             with pytest.raises(ValueError, match=f"max_length must be from 1 to 29, .*; got {length}$"):
                 model.generate(prompt, length)
     assert model.generate(prompt, 29).shape == (2, 32)
-
-
-@pytest.mark.parametrize("seed", [None, 0], ids=["best", "sample"])
-@pytest.mark.parametrize("value", [math.nan, math.inf])
-def test_generation_refuses_logits_that_are_not_finite(value, seed):
-    model = make(DecoderOnly).train()
-    nn.init.constant_(model.output_projection.weight, value)
-    with pytest.raises(InputError, match="infinite or not numbers"):
-        model.generate(padded_batch((3, 3)), 9, seed=seed)
-    assert model.training  # also after an error
+    nn.init.constant_(model.output_projection.weight, math.nan)
+    with pytest.raises(ValueError, match="infinite or not numbers"):
+        model.generate(prompt, 9)
 
 
 @both_orders
@@ -348,8 +309,6 @@ def test_encoder_layer_and_stack_are_causal_when_asked(norm_first):
 
 
 # --- components ---------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
 def test_rotary_keeps_its_type_and_its_digits_far_out(dtype):
     """Position 100,000 cannot even be written in float16; angles are float64."""
@@ -359,12 +318,8 @@ def test_rotary_keeps_its_type_and_its_digits_far_out(dtype):
     equal(got.double(), rotary(x, offset=100_000), 16 * torch.finfo(dtype).eps)
 
 
-def rotary_attention():
-    return GroupedQueryAttention(24, 6, bias=False, num_groups=2, positions=rotary)
-
-
 def test_the_kernel_reads_the_cache_itself_and_no_copy_for_each_head():
-    grouped, x = rotary_attention(), torch.randn(2, 1, 24)
+    grouped, x = GroupedQueryAttention(24, 6, num_groups=2, positions=rotary), torch.randn(2, 1, 24)
     cache = KeyValueCache(1).layers[0].self_attention
     with mock.patch.object(F, "scaled_dot_product_attention", wraps=F.scaled_dot_product_attention) as kernel:
         grouped(x, x, x, cache=cache)
@@ -389,7 +344,7 @@ def test_groups_and_positions_refuse_what_does_not_fit():
     for groups in (5, 4, 0):
         with pytest.raises(ValueError, match=f"multiple of num_groups; got 6 and {groups}"):
             GroupedQueryAttention(24, 6, num_groups=groups)
-    layer, x = rotary_attention(), torch.randn(2, 5, 24)
+    layer, x = GroupedQueryAttention(24, 6, num_groups=2, positions=rotary), torch.randn(2, 5, 24)
     with pytest.raises(ValueError, match="equal queries and keys"):
         layer(x, x + 1, x)
     equal(layer(x, x.clone(), x)[0], layer(x, x, x)[0], 1e-5)  # a wrapper may copy what it hands on
@@ -403,8 +358,6 @@ def test_groups_and_positions_refuse_what_does_not_fit():
 
 
 # --- several translators as one -----------------------------------------------------------------------------------
-
-
 def test_members_of_an_ensemble_have_the_same_tokens():
     for models in ([], [make(Transformer), make(Transformer, target_vocab_size=7)]):
         with pytest.raises(ValueError, match="expected models of the same vocabularies, pad_id and max_len"):

@@ -5,7 +5,6 @@ import json
 import multiprocessing
 import re
 import socket
-from pathlib import Path
 
 import pytest
 import torch
@@ -34,24 +33,20 @@ def test_the_front_page_shows_what_the_record_has():
     found = json.loads((ROOT / "records/zoo.json").read_text())["models"]["decoder roberta"]["seeds"]["0"]
     name = "generated tokens are the most probable"
     assert f"fail {name}: {found['failed'][name]}" in " ".join(shown.split())
-    counts = (
-        f"{found['passed'] + 1} pass, {len(found['failed'])} fail"  # the command asks one property more than `make zoo`
-    )
-    assert counts in shown
+    passed = found["passed"] + 1  # the command asks one property more than `make zoo`
+    assert f"{passed} pass, {len(found['failed'])} fail" in shown
 
 
 QUICK = {"LlamaConfig", "Gemma2Config", "BertConfig", "MarianConfig"}
+RUNS = [pytest.param(name, marks=[] if name in QUICK else pytest.mark.long) for name in RIGHT]
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[] if name in QUICK else pytest.mark.long) for name in RIGHT]
-)
+@pytest.mark.parametrize("name", RUNS)
 def test_a_dozen_right_models_pass(name):
     """Nothing is red, and what each family is about was asked, not excused."""
     findings, started = [], []
-    report = check_configuration(
-        name, family=RIGHT[name], **OPTIONS, on_start=started.append, on_finding=findings.append
-    )
+    told = {"on_start": started.append, "on_finding": findings.append}
+    report = check_configuration(name, family=RIGHT[name], **OPTIONS, **told)
     assert report.holds, report
     assert [finding.name for finding in findings] == started == [finding.name for finding in report.findings]
     passed = {finding.name for finding in findings if finding.verdict == "pass"}
@@ -115,7 +110,6 @@ def test_a_model_has_no_network(monkeypatch):
 
 
 # --- what is called a fault in records/zoo_judged.json, in torch and transformers alone ------------------------------
-
 MIXERS = {
     "mamba": {}, "falcon_mamba": {},
     "jamba": {"attn_layer_period": 2, "attn_layer_offset": 1, "num_key_value_heads": 2, "num_experts": 2},
@@ -199,7 +193,7 @@ def test_fsmt_is_not_causal_with_a_cache():
     assert apart(cached[:, :-1], without[:, :-1]) > 0.1
 
 
-REPORTS = Path(__file__).resolve().parent.parent / "records/reports"
+REPORTS = ROOT / "records/reports"
 
 
 @pytest.mark.parametrize("report", sorted(REPORTS.glob("*.md")), ids=lambda path: path.stem)
@@ -212,9 +206,7 @@ def test_a_report_shows_its_fault(report):
 
 def test_each_fault_is_reproduced_and_reported():
     """That each red line is judged, page F asserts."""
-    zoo, judged = (
-        json.loads((REPORTS.parent / name).read_text(encoding="utf-8")) for name in ("zoo.json", "zoo_judged.json")
-    )
+    zoo, judged = (json.loads((ROOT / f"records/{name}.json").read_text("utf-8")) for name in ("zoo", "zoo_judged"))
     for entry in judged:
         if entry["verdict"] == "true":
             known = entry.get("test") in globals() and "#" in entry["known"]
@@ -222,32 +214,23 @@ def test_each_fault_is_reproduced_and_reported():
     assert zoo["versions"]["transformers"] == transformers.__version__
 
 
-STRANGERS = REPORTS.parent / "strangers"
+STRANGERS = ROOT / "records/strangers"
 
 
 def test_every_red_line_of_a_public_repository_is_judged_and_each_fault_has_a_draft():
     """The repositories' files are not here: `make strangers` fetches them."""
-    listed, found, judged = (
-        json.loads((STRANGERS / f"{name}.json").read_text(encoding="utf-8"))
-        for name in ("repositories", "found", "judged")
-    )
+    names = "repositories", "found", "judged"
+    listed, found, judged = (json.loads((STRANGERS / f"{name}.json").read_text("utf-8")) for name in names)
+    models = found["models"]
     starred = {entry["repository"]: entry["starred"] for entry in listed.values()}
     assert len(starred) >= 40
     assert [*starred.values()].count("seldom") * 2 >= len(starred)
     adapters = ast.parse((STRANGERS / "adapters.py").read_text(encoding="utf-8"))
     names = {getattr(part, "name", "") for part in adapters.body}
     assert listed.keys() <= names | {part.targets[0].id for part in adapters.body if isinstance(part, ast.Assign)}
-    assert {run: entry["commit"] for run, entry in listed.items()} == {
-        run: entry["commit"] for run, entry in found["models"].items()
-    }
-
-    told = {
-        (run, line, verdict)
-        for run, entry in found["models"].items()
-        for verdict, names in entry.items()
-        if isinstance(names, list)
-        for line in names
-    }
+    assert {run: entry["commit"] for run, entry in listed.items()} == {run: models[run]["commit"] for run in models}
+    lists = [(run, verdict, lines) for run in models for verdict, lines in models[run].items() if type(lines) is list]
+    told = {(run, line, verdict) for run, verdict, lines in lists for line in lines}
     text = (STRANGERS / "reports.md").read_text(encoding="utf-8")
     drafts = dict(re.findall(r"^## ([^:\n]+): .+?```python\n(.*?)```", text, re.DOTALL | re.MULTILINE))
     for code in drafts.values():

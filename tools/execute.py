@@ -164,6 +164,8 @@ def main(arguments: list[str]) -> str:
         wanted = everything
     else:
         wanted = [Path(argument).resolve() for argument in arguments] or [each for each in everything if stale(each)]
+    if missing := [path.name for path in wanted if not path.is_file()]:
+        return f"there is no chapter {missing[0]}\n\n{__doc__}"
     if wanted and importlib.util.find_spec("transformers") is None:
         print("to run a page, what tests need has to be installed, too: make test-extras")
         sys.exit(3)

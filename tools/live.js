@@ -25,13 +25,12 @@ const ANSWERS = {
     return Array.from(translator.search(text, options), (hypotheses) =>
       hypotheses.map(({ tokens, score, finished }) => ({ tokens, score, finished: Boolean(finished) })));
   },
-  // Logits, as float32 in base64, and cross-attention weights at each token of a given translation. `whole` decodes
-  // it from its beginning for each of its tokens, without a cache.
-  follow({ text, tokens, settings, whole = false }) {
+  // Logits, as float32 in base64, and cross-attention weights at each token of a given translation.
+  follow({ text, tokens, settings }) {
     const model = new Model(translator.file, settings), memory = model.encode(translator.source(text));
     const logits = [], weights = [], own = [], cache = model.emptyCache();
     for (const [at, token] of [BOS, ...tokens].entries()) {
-      const step = model.settings.causal && !whole ? model.decode([token], memory, cache)
+      const step = model.settings.causal ? model.decode([token], memory, cache)
         : model.decode([BOS, ...tokens].slice(0, at + 1), memory, model.emptyCache());
       logits.push(Buffer.from(step.logits.buffer).toString("base64"));
       weights.push(plain(step.looked));

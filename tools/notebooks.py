@@ -12,6 +12,7 @@ by itself, in any folder.
 import ast
 import re
 import sys
+import unicodedata
 from collections import Counter
 from collections.abc import Collection
 from functools import cache
@@ -21,8 +22,6 @@ from typing import Any
 import nbformat
 from execute import FIGURES, notebook_path
 from export import PACKAGE, ROOT, chapters
-from pybtex.database import parse_file
-from pybtex.richtext import Text
 from reach import code_of
 
 sys.path.append(str(ROOT / "tools/sphinx"))
@@ -78,28 +77,34 @@ def targets() -> dict[str, tuple[str, str, str]]:
 
 
 @cache
-def sources() -> dict[str, Any]:
-    """The bibliography, by key."""
-    return dict(parse_file(ROOT / "book/references.bib").entries)
+def sources() -> dict[str, dict[str, str]]:
+    """The fields of each source by its key. `start` needs this, so no package reads the file, which is our own."""
+    text = (ROOT / "book/references.bib").read_text(encoding="utf-8")
+    entries = re.findall(r"^@\w+\{([^,]+),\n(.*?)^\}", text, re.MULTILINE | re.DOTALL)
+    return {key: dict(re.findall(r"^ *(\w+) *= *\{(.*)\},?$", fields, re.MULTILINE)) for key, fields in entries}
+
+
+ACCENTS = {"'": "\u0301", "`": "\u0300", '"': "\u0308", "^": "\u0302", "~": "\u0303", "v": "\u030c", "c": "\u0327"}
 
 
 def plain(latex: str) -> str:
     """A field of the bibliography without TeX."""
-    return str(Text.from_latex(latex))
+    text = re.sub(r"\\(['`\"^~]|[vc](?=\{)) *\{?\\?(\w)\}?", lambda found: found[2] + ACCENTS[found[1]], latex)
+    for tex, sign in (("{", ""), ("}", ""), (r"\L", "Ł"), (r"\&", "&"), ("--", "–"), ("``", "“"), ("''", "”")):
+        text = text.replace(tex, sign)
+    return unicodedata.normalize("NFC", text)
 
 
 def cited(key: str) -> tuple[str, str]:
     """Authors and year of a source."""
-    entry = sources()[key]
-    people = entry.persons.get("author") or entry.persons.get("editor") or []
-    names = [plain(" ".join([*person.prelast_names, *person.last_names])) for person in people]
-    who = names[0] + " et al." if len(names) > 2 else " and ".join(names)
-    return who or plain(entry.fields.get("title", key)), entry.fields.get("year", "")
+    fields = sources()[key]
+    names = [plain(name.partition(",")[0]) for name in fields["author"].split(" and ")]
+    return names[0] + " et al." if len(names) > 2 else " and ".join(names), fields["year"]
 
 
 def reference(key: str) -> str:
     """A line about a source."""
-    fields = sources()[key].fields
+    fields = sources()[key]
     where = fields.get("url") or ("doi" in fields and f"https://doi.org/{fields['doi']}") or fields.get("journal", "")
     return f"- {' ('.join(cited(key))}). *{plain(fields.get('title', key))}*. {plain(where)}"
 
