@@ -103,7 +103,8 @@ def grade_08c_2(answer: Answer) -> None:
                 return [n for n, value in enumerate(values) if sum(less < value for less in values) >= drop]
 
             right = without(gains)
-            known = {
+            known: dict[str, list[int]] = {
+                "no pair stays: [:-drop] is empty if drop is 0": [],
                 "the loss alone decides; what counts is how much it rises": without([-loss for loss in own]),
                 "those that gain most are dropped": without([-gain for gain in gains]),
                 "the numbers are in the order of the gains, not in that of the corpus": sorted(
