@@ -89,3 +89,27 @@ def grade_08c_1(answer: Answer) -> None:
             "what comes after the last newline is no line": [*wanted, ""],
         }
         expect("the list of lines", answer(text.encode()), wanted, known)
+
+
+def grade_08c_2(answer: Answer) -> None:
+    """A pair stays if at least `drop` pairs gain less."""
+    own = [3.0, 9.5, 2.0, 6.0, 4.0, 7.0]
+    for other in ([5.5, 14.0, 2.25, 6.5, 7.0, 8.0], [4.0, 9.0, 6.0, 9.0, 4.5, 12.0]):
+        gains = [b - a for a, b in zip(own, other)]
+        for drop in (2, 0, 1, 5, 6):
+
+            def without(values: list[float], drop: int = drop) -> list[int]:
+                """Those that have `drop` smaller values."""
+                return [n for n, value in enumerate(values) if sum(less < value for less in values) >= drop]
+
+            right = without(gains)
+            known: dict[str, list[int]] = {
+                "no pair stays: [:-drop] is empty if drop is 0": [],
+                "the loss alone decides; what counts is how much it rises": without([-loss for loss in own]),
+                "those that gain most are dropped": without([-gain for gain in gains]),
+                "the numbers are in the order of the gains, not in that of the corpus": sorted(
+                    right, key=lambda n: gains[n]
+                ),
+                "these are the pairs that are dropped": [n for n in range(len(own)) if n not in right],
+            }
+            expect("the list of numbers", answer(list(own), list(other), drop), right, known)
