@@ -159,41 +159,7 @@ class Gap(NamedTuple):
 
 
 GAPS: dict[str, Gap] = {}
-IN_PLACE = "a tensor is changed in place, as by x += y, and the caller's numbers with it: write x = x + y"
 DETACHED = "no gradient comes through: is there a detach, or a no_grad?"
-RAW = {  # what an error of Python or PyTorch says, and what it comes from; {} = the error itself
-    "before Module.__init__() call": "__init__ should begin with super().__init__()",
-    "view size is not compatible": "view cannot join axes that a transpose has moved: use flatten or reshape",
-    "tuple' object has no attribute": "a tuple stands where a tensor is needed: attention returns two, take the first",
-    "must be Tensor, not tuple": "a tuple stands where a tensor is needed: attention returns two, take the first",
-    "must be Tensor, not ReLU": "nn.ReLU(x) only makes a module: write torch.relu(x), or nn.ReLU()(x)",
-    "must be Tensor, not NoneType": "None stands where a tensor is needed: is an argument, or a return, missing?",
-    "'NoneType' object has no": "None stands where a tensor is needed: is a return missing? ({})",
-    "unary ~: 'NoneType'": "where the mask is None there is nothing to fill: ask `mask is None` first",
-    "Tensor with more than one value is ambiguous": "`if`, `not`, `and`, `or`, max and min want one truth value; write "
-    "`mask is None`, or for each number ~, &, |, torch.relu ({})",
-    "bool' object is not subscriptable": "`is` and `not` give one truth value, not one for each token: use != or ~",
-    "The shape of the mask": "scores[~mask] = … does not broadcast the mask; scores.masked_fill(~mask, …) does",
-    "must have the same dtype": "a layer or tensor is made in forward, or kept in a plain list: make it in __init__ as "
-    "an attribute (several in nn.ModuleList), or .double() and .to(device) do not reach it ({})",
-    "inplace operation": IN_PLACE,
-    "in-place operation": IN_PLACE,
-    "does not require grad": DETACHED,
-    "Dimension out of range": "an axis is counted from the front, where more may stand: -1 is the last one ({})",
-    "argument 'size' failed to unpack": "a size should be a whole number: / gives a float, // does not ({})",
-    "argument 'shape' failed to unpack": "a size should be a whole number: / gives a float, // does not ({})",
-    "positional argument: 'mask'": "without a mask it does not run: it should be None unless it is given, mask=None",
-    "cannot be converted to type": "a constant does not fit the scores' dtype: torch.finfo(scores.dtype).min does ({})",
-    "running_mean": "nn.BatchNorm norms over the batch; each token is normed by itself: LayerNorm ({})",
-    "The expanded size of the tensor": "what is written into a tensor is of another size than the place ({})",
-    "at non-singleton dimension": "two shapes do not fit; is a [:, None] missing, a keepdim=True, or a transpose? ({})",
-    "shapes cannot be multiplied": "two matrices do not fit, (m, n) times (n, p): is a transpose missing, or one "
-    "of them another than was meant? ({})",
-    "is invalid for input of size": "that shape does not hold as many numbers: take the sizes from x.shape ({})",
-    "' object has no attribute '": "something is used that is not there: is it made in __init__, as self.…? ({})",
-    "'function' object has no attribute": "it uses more of the model than model(source, tokens)",
-    "selected index k out of range": "topk asks for more tokens than there are: min(beam_size, log_probs.size(-1))",
-}
 
 
 def gap(chapter: int, name: str) -> Callable[[Callable[[ModuleType], None]], Callable[[ModuleType], None]]:
@@ -207,10 +173,10 @@ def gap(chapter: int, name: str) -> Callable[[Callable[[ModuleType], None]], Cal
 
 
 def in_words(error: BaseException, mine: ModuleType) -> str:
-    """What an error that a part raised comes from, if that is known, and the line of the file that raised it."""
+    """What an error that a part raised comes from, if that is known ({} = the error), and the line that raised it."""
     lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == mine.__file__]
     place = f" (line {lines[-1]})" if lines else ""
-    known = [words for raw, words in RAW.items() if raw in str(error)]
+    known = [words for raw, words in rows("errors.tsv") if raw in str(error)]
     return (known[0].replace("{}", one_line(error)) if known else f"it raised {one_line(error)}") + place
 
 
@@ -224,7 +190,7 @@ def changed(name: str, *changes: Sequence[str]) -> Any:
 
 
 def rows(table: str) -> list[list[str]]:
-    """Of a table of changes: the part, a text of the solution, the text in its place, and what is said of it."""
+    """The rows of a table: in most, a part, a text of the solution, the text in its place, and what is said of it."""
     lines = Path(__file__).with_name(table).read_text("utf-8").splitlines()[1:]
     return [line.replace("\\n", "\n").split("\t") for line in lines]
 

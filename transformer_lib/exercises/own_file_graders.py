@@ -3,12 +3,11 @@
 """The graders of the parts that the reader writes: what an answer should be, and which wrong one it is."""
 
 import inspect
-import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 from itertools import pairwise, product
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any, NamedTuple
 
 import torch
@@ -37,6 +36,7 @@ from transformer_lib.exercises.grading import (
     matrices,
     no_plain_list,
     random,
+    rows,
     same,
 )
 from transformer_lib.files import one_line
@@ -209,57 +209,36 @@ def grade_multi_head(mine: ModuleType) -> None:
             "tokens are mixed, as by a reshape without a transpose: what one gets depends on the queries of others"
         )
     every = torch.ones(2, 3, 4).bool()
-    mask = torch.tensor([[[1, 0, 0, 0], [1, 1, 0, 0], [1, 0, 1, 0]], [[1, 1, 1, 0], [1, 0, 0, 0], [1, 0, 1, 0]]])[
-        :, None
-    ].bool()
-    expect(
-        "who reads which value", reads(value), every, {"later keys are hidden; without a mask none is": every.tril()}
-    )
+    mask = torch.tensor([[[1, 0, 0, 0], [1, 1, 0, 0], [1, 0, 1, 0]], [[1, 1, 1, 0], [1, 0, 0, 0], [1, 0, 1, 0]]]).bool()
+    hidden = {"later keys are hidden; without a mask none is": every.tril()}
+    expect("who reads which value", reads(value), every, hidden)
     for training in (False, True):
         layer.train(training)
         try:
-            read = reads(value, mask)
+            read = reads(value, mask[:, None])
         except RuntimeError as error:
             raise Wrong(
                 f"it runs without a mask, but not with one: hand the mask to attention as it comes ({one_line(error)})"
             ) from error
         expect(
-            "who reads which value under a mask" + training * ", in training", read, mask[:, 0], {
+            "who reads which value under a mask" + training * ", in training", read, mask, {
                 "the mask is not used" + training * " in training": every,
-                "the mask means the opposite: True should mean may attend": ~mask[:, 0],
-                "the first mask of the batch is used for all": mask[:1, 0].expand(2, -1, -1),
-                "the mask of the first query is used for all": mask[:, 0, :1].expand(-1, 3, -1),
+                "the mask means the opposite: True should mean may attend": ~mask,
+                "the first mask of the batch is used for all": mask[:1].expand(2, -1, -1),
+                "the mask of the first query is used for all": mask[:, :1].expand(-1, 3, -1),
             },
         )  # fmt: skip
-    # Every projection now gives minus twice the mean of its input, in every channel, so answers are known.
-    layer = filled(mine.MultiHeadAttention(d_model, num_heads), -2 / d_model)
-    for sign in (1, -1):
-        said = "with weights that sum to -2 and values that are {}, the output"
-        known = {
-            "the query is added here to the output; the layer does that": 4.0 * sign + 1,
-            "the output, or the values, are projected twice": -8.0 * sign,
-            "what comes out has passed a ReLU; projections have none": 0.0,
-            "keys and values are swapped where attention is called; it takes q, k, v and the mask": 4.0,
-        }
-        expect(said.format(sign), layer(one, one, sign * one)[0, 0, 0].item(), 4.0 * sign, known)
     keys = torch.cat([one / 4, 0 * one], dim=1)
-    scale = (layer(one, keys, 4 * keys)[0, 0, 0] / 4).logit().item()
-    split = {
-        f"{d_model} channels are split into {h} heads, not into {num_heads}: is num_heads used?": math.sqrt(d_model / h)
-        for h in (2, 3, 4, 8, 12)
-    }
-    expect(
-        "the size of the scores inside the layer", scale, math.sqrt(d_k), {
-            "the scores are divided by the root of d_model; each head is d_k wide": d_k / math.sqrt(d_model),
-            "the scores of a head are not divided by the root of d_k": float(d_k),
-            "the heads are not split: one head looks at the whole width": math.sqrt(d_model),
-            "the heads are not split, only the scale is that of a head": d_model / math.sqrt(d_k),
-            "the scores are divided by the number of heads": d_k / num_heads,
-            "queries or keys have passed a ReLU; projections have none": 0.0,
-            "queries or keys are projected twice": -2 * math.sqrt(d_k),
-            **split,
-        },
-    )  # fmt: skip
+
+    def cases(kind: Any) -> Iterator[tuple[str, Any]]:
+        """Each projection gives minus twice the mean of its input, in every channel, so answers are plain numbers."""
+        layer = filled(kind(d_model, num_heads), -2 / d_model)
+        for sign in (1, -1):
+            said = f"with weights that sum to -2 and values that are {sign}, the output"
+            yield said, layer(one, one, sign * one)[0, 0, 0].item()
+        yield "the size of the scores inside the layer", (layer(one, keys, 4 * keys)[0, 0, 0] / 4).logit().item()
+
+    as_solved(mine, "MultiHeadAttention", cases)
     layer = mine.MultiHeadAttention(8, 2).double()
     layer(query, key, value).square().sum().backward()
     for name, parameter in layer.named_parameters():
@@ -527,11 +506,8 @@ def inputs_are_right(
             inverted = isinstance(mask, Tensor) and same(mask.logical_not(), masks[own], 0)
             found = "something else" if not inverted else "its opposite: True should mean may attend"
             found = "the mask of the other attention" if same(mask, masks[1 - own], 0) else found
-            raise Wrong(
-                f"{name} is not given {named}, so the mask is not used"
-                if mask is None
-                else f"{name} should be given {named} as it comes; it is given {found}"
-            )
+            told = f"should be given {named} as it comes; it is given {found}"
+            raise Wrong(f"{name} {told if mask is not None else f'is not given {named}, so the mask is not used'}")
     if len(given) == 2 and "must match the size" in str(result):
         raise Wrong(
             f"after {calls[-1].name}, numbers of x and of the memory are added: all outputs are added to x"
@@ -692,53 +668,35 @@ def grade_decoder_layer(mine: ModuleType) -> None:
 def enters(mine: ModuleType, found: Tensor, tables: list[Tensor], words: int, tokens: Tensor, what: str) -> Tensor:
     """What enters a stack must be rows of a table of so many rows times the root of the width, plus positions."""
     d = found.size(-1)
-    later = mine.sinusoidal_table(tokens.size(1) + 1, d).to(found)
-    p = later[:-1]
     if (found == 0).any():
         raise Wrong(
             "dropout does not heed its rate, or runs in evaluation mode: make an nn.Dropout(dropout), and call that"
         )
+
+    def embedded(table: Tensor, *change: Sequence[str]) -> Tensor:
+        """What the solution makes of the tokens, with a table, and perhaps with a mistake."""
+        embed = changed("Transformer", *change).embed
+        embed.__globals__["sinusoidal_table"] = mine.sinusoidal_table
+        return embed(SimpleNamespace(d_model=d, dropout=nn.Identity()), tokens, lambda ids: table[ids])
+
     for table in (table for table in tables if len(table) > tokens.max()):
-        rows, root = table[tokens], d**0.5
-        if same(found, rows * root + p, 1e-5):
+        if same(found, embedded(table), 1e-5):
             if len(table) == words:
                 return table
             told = f"this side's vocabulary has {words} (does embed use the embedding that it is given?)"
             raise Wrong(f"{what} are rows of a table with {len(table)} rows; {told}")
-        wrong = {
-            "the rows of the embedding are not multiplied by the root of d_model": rows + p,
-            "the positions are missing": rows * root,
-            "the positions and the root of d_model are missing": rows,
-            "the positions are multiplied by the root of d_model, too: only the rows are": (rows + p) * root,
-            "the rows are multiplied by d_model, not by its root": rows * d + p,
-            "the rows are divided by the root of d_model; multiply them": rows / root + p,
-            "the rows are multiplied by the root of 128; use d_model": rows * 128**0.5 + p,
-            "the rows are multiplied by the root of 512; use d_model": rows * 512**0.5 + p,
-            "the positions are added twice": rows * root + 2 * p,
-            "the positions are multiplied with the rows; add them": rows * root * p,
-            "positions begin with 1; the first one is 0": rows * root + later[1:],
-            "all tokens of a sentence get one position: count tokens.size(1), not tokens.size(0)": (
-                rows * root + later[: len(rows), None]
-            ),
-            "all tokens get the last position": rows * root + p[-1],
-            "all tokens get the first position": rows * root + p[0],
-            "the positions are counted from the end": rows * root + p.flip(0),
-            "the tokens are read in reverse order": rows.flip(1) * root + p,
-            "the last token is cut off: training_step does that, the model reads all": (rows * root + p)[:, :-1],
-            "the first token is cut off: the model reads all": (rows[:, 1:] * root + p[:-1]),
-        }
-        for sentence, value in wrong.items():
-            if same(found, value, 1e-5):
+        for name, *change, sentence in rows("mistakes.tsv"):
+            if name == "Transformer" and same(found, embedded(table, change), 1e-5):
                 raise Wrong(f"{sentence} ({what})")
     right = next(table for table in tables if len(table) == words)
-    rows = right[tokens]
-    factor = ((found - p) * rows).sum() / rows.square().sum() if found.shape == rows.shape else torch.tensor(0.0)
-    if factor and same(found, factor * rows + p, 1e-5):
+    plain, p = right[tokens], embedded(right * 0)
+    factor = ((found - p) * plain).sum() / plain.square().sum() if found.shape == p.shape else torch.tensor(0.0)
+    if factor and same(found, factor * plain + p, 1e-5):
         which = ", the root of the length" if abs(factor - tokens.size(1) ** 0.5) < 1e-4 else ""
         raise Wrong(
             f"{what}: the rows are multiplied by {factor:.4g}{which}; multiply by the root of d_model, {d**0.5:.4g}"
         )
-    expect(f"{what}, embedding(tokens) * sqrt(d_model) + positions", found, right[tokens] * d**0.5 + p, {}, 1e-5)
+    expect(f"{what}, embedding(tokens) * sqrt(d_model) + positions", found, embedded(right), {}, 1e-5)
     return right
 
 
@@ -1099,12 +1057,8 @@ def grade_training_step(mine: ModuleType) -> None:
                     raise Wrong(told)
                 yield "the rates of the optimiser's groups", [group["lr"] for group in optimizer.param_groups]
                 weights = torch.cat([model.table.flatten(), model.offset]).detach()
-                yield (
-                    "the weights after a step of SGD, weights - rate * gradient"
-                    if number == 1
-                    else "the weights after two steps",
-                    weights,
-                )
+                told = "a step of SGD, weights - rate * gradient" if number == 1 else "two steps"
+                yield f"the weights after {told}", weights
                 yield "the loss that is returned", loss
 
     as_solved(mine, "training_step", cases)
@@ -1190,10 +1144,8 @@ def grade_beam_search(mine: ModuleType) -> None:
         for last, row in chances.items():
             others = (1 - sum(row.values())) / (7 - len(row))
             model.table[:, last] = torch.tensor([row.get(token, others) for token in range(7)]).log()
-        yield (
-            "the translation by a test model whose best one begins badly",
-            listed(search(model, source.clone(), 5, 4, 6, 2, 1.0)),
-        )
+        found = listed(search(model, source.clone(), 5, 4, 6, 2, 1.0))
+        yield "the translation by a test model whose best one begins badly", found
 
     as_solved(mine, "beam_search", whole, "steps 1 and 2 are right; now step 3: ")
     goes_along(mine.beam_search, Bigrams(0, 1.0, source, 7, ""), source)
