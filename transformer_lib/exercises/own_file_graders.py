@@ -329,7 +329,7 @@ def grade_feed_forward(mine: ModuleType) -> None:
     def cases(kind: Any) -> Iterator[tuple[str, Any]]:
         network = kind(d, d_ff).double()
         yield f"where d_model is {d} and d_ff {d_ff}, the count of numbers in its matrices", matrices(network)
-        for w in (1.0, -1.0):
+        for w in (1.0, -1.0, 9.0):
             yield f"the result where all weights are {w:.0f} and all biases 0", filled(network, w)(x.clone())
 
     behaves(mine.FeedForward(d, d_ff).double(), x=x)
