@@ -12,8 +12,8 @@ import pytest
 import torch
 
 from transformer_lib import __main__ as command_line
-from transformer_lib.exercises import grade, own_file
-from transformer_lib.exercises.grading import mistakes
+from transformer_lib.exercises import grade, grading, own_file
+from transformer_lib.exercises.grading import rows, variants
 from transformer_lib.files import InputError
 from transformer_lib.own_model import architecture
 from transformer_lib.translation import Translator
@@ -55,17 +55,16 @@ def test_a_plausible_wrong_answer_is_told_what_it_did(tmp_path, name, old, new, 
     assert re.search(f"^failed: .*({words})", said), said
 
 
-@pytest.mark.parametrize("name", sorted({name for name, *_ in mistakes()}))
+@pytest.mark.parametrize("name", sorted({name for name, *_ in rows("mistakes.tsv")}))
 def test_known_mistakes_are_told_in_their_own_words(tmp_path, name):
     """Or in those of a mistake above them in the table, which gives the same."""
-    (own,) = [code for _, part, code in own_file.parts() if part == name]
     before = set()
-    for _, old, new, sentence in (row for row in mistakes() if row[0] == name):
+    for _, old, new, sentence in (row for row in rows("mistakes.tsv") if row[0] == name):
         before.add(sentence)
-        said = verdict(tmp_path, SOLUTION.replace(own, own.replace(old, new)), name)
+        said = verdict(tmp_path, own_file.planted(name, old, new), name)
         assert said.startswith("failed: "), (new, said)
-        told = [sentence for sentence in before if sentence in said]
-        assert told or "the model is " in said or "max_length" in said, (new, said)
+        seen = "the model is ", "max_length", "length of other", "who reads which value", "with 3 queries and 4 keys"
+        assert any(words in said for words in (*before, *seen)), (new, said)
 
 
 @pytest.mark.parametrize("solved", [True, False], ids=["solution", "another style"])
@@ -164,6 +163,31 @@ def test_ten_files_to_debug(tmp_path, monkeypatch, capsys):
     assert command_line.main(["grade", f"debug_{number:02}.py"]) == 1
     failed = [line.split()[1] for line in capsys.readouterr().out.splitlines() if " passed" not in line]
     assert failed == [names[number - 1]]
+
+
+@pytest.mark.parametrize("row", rows("variants.tsv"), ids=lambda row: row[0])
+def test_a_variant_holds_a_part_to_a_formula_of_its_own(tmp_path, monkeypatch, row):
+    """The usual answer, which is public, is told what is asked."""
+    name, *change = [text.replace("{n}", "3") for text in row]
+    for module in (grading, own_file):
+        monkeypatch.setattr(module, "variants", lambda seed: {name: change} if seed == 7 else {})
+    text = own_file.template(10, 7)
+    assert f"Your variant, whatever else is said here: {change[2]}." in " ".join(text.split())
+    assert verdict(tmp_path, text, name) == "passed"
+    said = verdict(tmp_path, f"VARIANT = 7\n{SOLUTION}", name)
+    assert re.fullmatch(rf"failed: this is (the usual {name}|pre-norm); variant 7: {re.escape(change[2])}", said)
+
+
+def test_a_file_of_variants_belongs_to_its_seed(tmp_path, monkeypatch, capsys):
+    """Parts that use one of them are graded with the usual one, which the course's translator needs, too."""
+    monkeypatch.chdir(tmp_path)
+    assert command_line.main(["start", "--variant", "17", "--solved-to", "10"]) == 0
+    assert command_line.main(["grade", "--variant", "17"]) == 0
+    assert capsys.readouterr().out.count(" passed\n") == len(own_file.gaps())
+    assert {*own_file.with_parts().yours} == {part.name for part in own_file.gaps()} - {*variants(17)}
+    assert command_line.main(["grade", "--variant", "18"]) == 2
+    assert "my_transformer.py has variant 17; expected 18" in capsys.readouterr().err
+    assert {len(variants(seed)) for seed in range(30)} == {2, 3, 4}
 
 
 def test_the_file_begins_once_and_grows_where_it_lacks_a_part(tmp_path):
@@ -331,7 +355,7 @@ def test_a_class_is_marked(tmp_path, capsys):
     files = {
         "anna/my_transformer.py": own_file.template(), "broken.py": "def attention(q",
         "complete.py": complete + "print('{}')\n", "exits.py": "import os; os._exit(0)",
-        "half.py": own_file.template(5), "loops.py": "while True: pass",
+        "half.py": own_file.template(5, 17), "loops.py": "while True: pass",
         "wrong.py": complete.replace(" / math.sqrt(q.size(-1))", ""),
     }  # fmt: skip
     for name, text in files.items():
@@ -341,11 +365,12 @@ def test_a_class_is_marked(tmp_path, capsys):
     page = (ROOT / "book/teaching.md").read_text(encoding="utf-8").partition("```text\n")[2].partition("```")[0]
     assert capsys.readouterr().out.replace(f"{tmp_path}/", "") == page
     with (tmp_path / "marks.csv").open(encoding="utf-8-sig", newline="") as file:
-        rows = {row["file"]: row for row in csv.DictReader(file)}
-    assert list(rows) == sorted(files)
-    counts = {name: [row[kind] for kind in own_file.KINDS] for name, row in rows.items()}
+        marked = {row["file"]: row for row in csv.DictReader(file)}
+    assert list(marked) == sorted(files)
+    counts = {name: [row[kind] for kind in own_file.KINDS] for name, row in marked.items()}
     assert counts["anna/my_transformer.py"] == ["0", "0", "0", "19"]
     assert (counts["complete.py"], counts["wrong.py"]) == (["19", "0", "0", "0"], ["18", "1", "0", "0"])
-    assert rows["wrong.py"]["attention"] == "failed: the scores are not divided by the root of d_k"
+    assert [name for name, row in marked.items() if row["variant"] == "17"] == ["half.py"]
+    assert marked["wrong.py"]["attention"] == "failed: the scores are not divided by the root of d_k"
     assert command_line.main(["grade", str(tmp_path / "nobody"), "--csv", "-"]) == 2
     assert "no files in" in capsys.readouterr().err

@@ -549,6 +549,7 @@ def _is_ours(error: BaseException) -> bool:
 @click.option("--solved-to", type=click.IntRange(0, 10), default=0, help="solve the gaps up to this chapter (0)")
 @click.option("--update", is_flag=True, help="add the gaps that the file there lacks; change nothing else")
 @click.option("--debug", type=int, metavar="SEED", help="write ten solved files instead, each with a fault to find")
+@click.option("--variant", type=int, metavar="SEED", help="let a few parts ask for another formula, drawn by the seed")
 def _start(folder: str, debug: int | None, **options: Any) -> None:
     """Write my_transformer.py into FOLDER, a gap for each part that you will write, and the notebooks beside it."""
     from transformer_lib.exercises import own_file  # here, as in all that is about exercises: `check` needs none
@@ -572,12 +573,13 @@ def _start(folder: str, debug: int | None, **options: Any) -> None:
     "--csv", "as_csv", type=_File(), metavar="FILE", help="mark all files of a folder, and write a table (- as above)"
 )
 @click.option("--only", type=_Name(), metavar="PART", help="grade one part, such as attention")
+@click.option("--variant", type=int, metavar="SEED", help="ask that the file is of this variant")
 @click.option(
     "--results", type=_File(), metavar="FILE", help="mark one file as --csv does, and write Gradescope's results.json"
 )
 @click.option("--seconds", default=300, type=click.IntRange(1), help="when marking, processor time of a file (300)")
 def _grade(
-    file: str, as_json: str | None, as_csv: str | None, only: str | None, results: str | None, seconds: int
+    file: str, as_json: str | None, as_csv: str | None, results: str | None, seconds: int, **options: Any
 ) -> int:
     """Say how the parts of my_transformer.py, or of FILE, fare: passed, failed and why, blocked, or not attempted.
 
@@ -588,10 +590,9 @@ def _grade(
     """
     from transformer_lib.exercises import classroom, own_file
 
-    if (marks := [name for name, value in (("--csv", as_csv), ("--results", results)) if value]) and (
-        only or marks[1:]
-    ):
-        raise InputError(f"{marks[0]} does not go with {marks[1] if marks[1:] else '--only'}: give one of them")
+    marks = [name for name, value in (("--csv", as_csv), ("--results", results)) if value]
+    if others := marks and [*marks[1:], *(f"--{name}" for name, value in options.items() if value is not None)]:
+        raise InputError(f"{marks[0]} does not go with {others[0]}: give one of them")
     if as_csv:
         return _mark(file, as_csv, seconds)
     if Path(file).is_dir():
@@ -603,7 +604,7 @@ def _grade(
         _put(classroom.results(classroom.mark(Path(file), seconds=seconds)), results)
         return 0
     with redirect_stdout(sys.stderr):  # what the file itself prints
-        chapters = own_file.grade_file(file, only=only)
+        chapters = own_file.grade_file(file, **options)
     rows = [(chapter, name, said) for chapter, parts in chapters.items() for name, said in parts.items()]
     kinds = [own_file.kind(said) for *_, said in rows]
     for chapter, name, said in rows:

@@ -83,19 +83,14 @@ def grade_01b_2(answer: Answer) -> None:
         return torch.stack(known).detach()
 
     for n in (1, 2, 3, 4, 5, 8, 13):
-        for shut in (False, True):
+        for shut, gates in enumerate(("open gates", "a gate that is shut")):
             a = torch.randint(1, 4, (n,), generator=generator).double() / 2
             x = torch.randint(-3, 4, (n,), generator=generator).double()
             if shut:
                 a[n // 2] = 0.0
             product = a.cumprod(dim=0)
             divided = {"a gate is shut, and the product of the gates is zero": product * (x / product).cumsum(dim=0)}
-            expect(
-                f"the states with {'a gate that is shut' if shut else 'open gates'}",
-                answer(a, x),
-                states(a, x),
-                divided,
-            )
+            expect(f"the states with {gates}", answer(a, x), states(a, x), divided)
     a, x = (torch.rand(256, generator=generator, dtype=torch.float64).requires_grad_() for _ in range(2))
     found = answer(a.clone(), x.clone())
     expect("the states at n = 256", found, states(a, x))
@@ -112,7 +107,6 @@ def grade_01b_3(answer: Answer) -> None:
                 new, again = new + b, again + b * step
             one = {"this is the number for one sentence, not for b": again // b}
             known = one | {"a step processes the sentence so far, not all n tokens": b * n * n}
-            expect(
-                "the positions if earlier ones are kept", answer(n, b, True), new, {"each of the b sentences counts": n}
-            )
+            each = {"each of the b sentences counts": n}
+            expect("the positions if earlier ones are kept", answer(n, b, True), new, each)
             expect("the positions if nothing is kept", answer(n, b, False), again, known)

@@ -34,13 +34,11 @@ def grade_03a_1(answer: Answer) -> None:
         d_model = h * d_k
         weights = torch.randint(-3, 4, (3, h, d_model, d_k), generator=generator).double()
         right = torch.cat([head.T for W in weights for head in W])
+        by_head = torch.cat([W.T for head in zip(*weights) for W in head])
+        formula = torch.cat([torch.cat(list(W), dim=1) for W in weights])
         known = {
-            "each head's query, key and value follow one another; all queries come first": torch.cat(
-                [W.T for head in zip(*weights) for W in head]
-            ),
-            "these are the matrices of the formula; nn.Linear stores them transposed": torch.cat(
-                [torch.cat(list(W), dim=1) for W in weights]
-            ),
+            "each head's query, key and value follow one another; all queries come first": by_head,
+            "these are the matrices of the formula; nn.Linear stores them transposed": formula,
             "a reshape does not transpose: the numbers stay in their order": weights.reshape(3 * d_model, d_model),
         }
         expect("the packed weight", answer(*weights), right, known)

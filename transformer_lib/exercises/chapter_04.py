@@ -15,13 +15,11 @@ def grade_04_2(answer: Answer) -> None:
     """The wavelength of a channel, sine or cosine."""
     for d_model in (2, 4, 7, 64, 512):
         for channel in range(d_model):
-            sine_of_one_step = sinusoidal_table(2, d_model)[1, channel - channel % 2].item()
-            speed = math.asin(sine_of_one_step)
+            speed = math.asin(sinusoidal_table(2, d_model)[1, channel - channel % 2].item())
+            share = channel / d_model
             known = {
-                "the channel is taken for 2i: a cosine has the wavelength of its sine": math.tau
-                * 10000 ** (channel / d_model),
-                "channel 2i belongs to clock i: here it is taken for clock 2i": math.tau
-                * 10000 ** (2 * channel / d_model),
+                "the channel is taken for 2i: a cosine has the wavelength of its sine": math.tau * 1e4**share,
+                "channel 2i belongs to clock i: here it is taken for clock 2i": math.tau * 1e4 ** (2 * share),
                 "this is the angle of one step; a turn is 2π": speed,
                 "this is how many positions one radian takes; a turn is 2π": 1 / speed,
             }
@@ -50,12 +48,11 @@ def grade_04c_1(answer: Answer) -> None:
             for p in (0, 1, 150, 299):
                 for shift in (distance, -distance):
                     if 0 <= p + shift:
+                        fast = round(math.remainder(shift, math.tau))
                         known = {
                             "the direction is lost": distance,
                             "the direction is the wrong one": -shift,
-                            "more than half a turn of this clock: it is too fast": round(
-                                math.remainder(shift, math.tau)
-                            ),
+                            "more than half a turn of this clock: it is too fast": fast,
                         }
                         found = answer(table[p], table[p + shift])
                         expect(f"the number of positions from row {p} to row {p + shift}", found, shift, known)
@@ -72,11 +69,10 @@ def grade_04c_2(answer: Answer) -> None:
             claim("no score is NaN or infinite", scores.isfinite().all())
             best = scores[back:].topk(2, dim=1)
             place = torch.arange(length - back)
+            ahead = scores[back:].argmax(dim=1) if best.indices[0, 0] == 2 * back else -place
             known = {
                 "each position has its largest score with itself": place + back,
-                "the positions look ahead, not back": scores[back:].argmax(dim=1)
-                if best.indices[0, 0] == 2 * back
-                else -place,
+                "the positions look ahead, not back": ahead,
             }
             expect(f"where positions {back} to {length - 1} have their largest score", best.indices[:, 0], place, known)
             claim("no second position has the same score", (best.values[:, 0] > best.values[:, 1]).all())

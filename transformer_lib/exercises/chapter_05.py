@@ -122,13 +122,12 @@ def grade_05c_2(answer: Answer) -> None:
     """Each token by itself: how many of its sentence stand before it."""
     for rows in (*_ROWS, [[2, 2, 1, 1, 1]], [[3, 0, 7, 7]]):
         numbers = torch.tensor(rows)
-        places = torch.tensor([[row[:i].count(row[i]) * (row[i] > 0) for i in range(len(row))] for row in rows])
+        counted = torch.tensor([[row[:i].count(row[i]) for i in range(len(row))] for row in rows])
+        places = counted * (numbers > 0)
         known = {
             "the positions run on through the row; each sentence begins at 0": ((numbers != 0).cumsum(-1) - 1).clamp(0),
             "each sentence begins at 1, not at 0": (places + 1) * (numbers != 0),
-            "padding is numbered, too; it should get 0": torch.tensor(
-                [[row[:i].count(row[i]) for i in range(len(row))] for row in rows]
-            ),
+            "padding is numbered, too; it should get 0": counted,
             "padding gets -1; it should get 0": places - (numbers == 0).long(),
         }
         found = answer(numbers.clone())

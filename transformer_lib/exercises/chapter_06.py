@@ -39,11 +39,10 @@ def grade_06a_1(answer: Answer) -> None:
         for beta in (torch.zeros_like(gamma), torch.randn(d, generator=generator, dtype=torch.float64)):
             weight, bias = answer(*(t.clone() for t in (gamma, beta, W, b)))
             expect("the shapes of W' and b'", [weight.shape, bias.shape], [W.shape, b.shape])
+            scaled = normalised @ (gamma[:, None] * W) + b
             known = {
-                "beta is forgotten: it goes through W into b'": normalised @ (gamma[:, None] * W) + b,
-                "beta goes through W, but not through gamma": normalised @ (gamma[:, None] * W)
-                + (gamma * beta) @ W
-                + b,
+                "beta is forgotten: it goes through W into b'": scaled,
+                "beta goes through W, but not through gamma": scaled + (gamma * beta) @ W,
                 "gamma is forgotten": normalised @ W + beta @ W + b,
             }
             if d == e:

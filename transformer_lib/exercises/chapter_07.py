@@ -41,15 +41,11 @@ def grade_07_2(answer: Answer) -> None:
         expected = [(gradient[0].abs().amax(dim=-1) > 0).tolist() for gradient in gradients]
         from_source, from_target = answer(source, target, i, pad_id)
         all_source = {"padding of the source is masked: it changes nothing": [True] * len(source)}
-        past = [j <= i for j in range(len(target))]
-        real = [token != pad_id for token in target]
+        past, real = [j <= i for j in range(len(target))], [token != pad_id for token in target]
+        others, both = [a and j != i for j, a in enumerate(expected[1])], [a and b for a, b in zip(past, real)]
         known = {
-            "a residual connection carries position i to its own logits": [
-                a and j != i for j, a in enumerate(expected[1])
-            ],
-            "position i is padding; a residual connection carries it past the mask": [
-                a and b for a, b in zip(past, real)
-            ],
+            "a residual connection carries position i to its own logits": others,
+            "position i is padding; a residual connection carries it past the mask": both,
             "padding of the target is masked": past,
             "positions behind i are masked": real,
         }
@@ -74,10 +70,8 @@ def grade_07a_1(answer: Answer) -> None:
 def grade_07a_2(answer: Answer) -> None:
     """Against the model itself, on a device that holds shapes only."""
     for words, (d_model, d_ff), depths in (
-        ((1, 1), (1, 1), (1, 1)),
-        ((5, 7), (4, 6), (1, 2)),
-        ((90, 99), (64, 9), (6, 3)),
-    ):
+        ((1, 1), (1, 1), (1, 1)), ((5, 7), (4, 6), (1, 2)), ((90, 99), (64, 9), (6, 3)),
+    ):  # fmt: skip
         for tie in ("none", "target"):
             for norm_first in (False, True):
                 config = TransformerConfig(

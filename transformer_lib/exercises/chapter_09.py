@@ -34,10 +34,9 @@ def grade_09_3(answer: Answer) -> None:
             q = torch.full((V,), epsilon / V, dtype=torch.float64)
             q[0] += 1 - epsilon
             lowest = F.cross_entropy(q.clamp(min=1e-300).log()[None], torch.tensor([0]), label_smoothing=epsilon)
-            a, b = torch.tensor([1 - epsilon, epsilon / (V - 1)]).double()
+            a, b = torch.special.entr(torch.tensor([1 - epsilon, epsilon / (V - 1)]).double())
             known = {
-                "epsilon is spread over the other words only; the right word gets its part": torch.special.entr(a)
-                + (V - 1) * torch.special.entr(b),
+                "epsilon is spread over the other words only; the right word gets its part": a + (V - 1) * b,
                 "this is the loss of the right word alone": -q[0].log(),
                 "a loss of 0 is reached only if epsilon is 0": 0.0,
                 "0 · ln 0 should count as 0; here it is NaN": math.nan,
@@ -63,17 +62,15 @@ def grade_09a_1(answer: Answer) -> None:
             last, (m, u) = m, (state["exp_avg"].clone(), state["exp_avg_sq"].clone())
             by_m, by_u = 1 - 0.9**k, 1 - 0.98**k
             corrected = "m and u are stored as they are; the corrections are for the step only"
-            penalty = {
-                "the decay goes into the running means; it belongs to theta": 0.9 * last + 0.1 * (g + 0.1 * before)
-            }
+            decayed = 0.9 * last + 0.1 * (g + 0.1 * before)
+            penalty = {"the decay goes into the running means; it belongs to theta": decayed}
             expect(f"m after step {k}", result[1], m, penalty | {corrected: m / by_m}, 1e-12)
             expect(f"u after step {k}", result[2], u, {corrected: u / by_u}, 1e-12)
-            kept = 0.99 * before
+            kept, step = 0.99 * before, 0.1 * m / by_m
             known = {
                 "the running means are not corrected for their start at zero": kept - 0.1 * m / (u.sqrt() + 1e-9),
-                "epsilon is missing: a weight without a gradient is divided by zero": kept
-                - 0.1 * (m / by_m) / (u / by_u).sqrt(),
-                "epsilon is inside the root": kept - 0.1 * (m / by_m) / (u / by_u + 1e-9).sqrt(),
+                "epsilon is missing: a weight without a gradient is divided by zero": kept - step / (u / by_u).sqrt(),
+                "epsilon is inside the root": kept - step / (u / by_u + 1e-9).sqrt(),
                 "the decay is missing": theta.detach() + 0.01 * before,
             }
             expect(f"theta after step {k}", result[0], theta.detach(), known)

@@ -25,9 +25,8 @@ def grade_10_2(answer: Answer) -> None:
         for layer in cache.layers:
             for part, length in ((layer.self_attention, target), (layer.cross_attention, source)):
                 part.update(torch.zeros(rows, heads, length, d_k), torch.zeros(rows, heads, length, d_k))
-        held = sum(
-            t.numel() for layer in cache.layers for part in layer for t in (part.key, part.value) if t is not None
-        )
+        stored = [t for layer in cache.layers for part in layer for t in (part.key, part.value) if t is not None]
+        held = sum(t.numel() for t in stored)
         known = {
             "this is the part that grows; cross-attention keeps the source": held * target // (target + source),
             "a position has a key and a value": held // 2,
@@ -52,13 +51,11 @@ def grade_10_3(answer: Answer) -> None:
     (best, words), (second, _) = every_sentence(by_last_word(table), 4)[:2]
     claim("one sentence is the most probable, and no other comes near it", best > second + 1e-6)
     source = torch.tensor([[3]])
-    for size, wanted in ((3, True), (2, False)):
+    for size, finds in ((3, "find"), (2, "miss")):
         options: dict[str, Any] = {"beam_size": size, "length_penalty": 0.0, "max_length": 4}
         ((found, *_),) = beam_search(TableModel(table), source, bos_id=1, eos_id=2, **options)  # type: ignore[arg-type]
         hit = found.finished and tuple(WORDS[token] for token in found.tokens) == words
-        claim(
-            f"{size} slots {'find' if wanted else 'miss'} the best sentence, {' '.join((*words, 'end'))}", hit == wanted
-        )
+        claim(f"{size} slots {finds} the best sentence, {' '.join((*words, 'end'))}", hit == (finds == "find"))
 
 
 def grade_10a_1(answer: Answer) -> None:

@@ -18,10 +18,9 @@ def grade_11_1(answer: Answer) -> None:
     cases += [([*words[:place], "x", *words[place + 1 :]], words, place) for place in range(10)]
     for said, right, expected in cases:
         pairs = [a == b for a, b in zip(said, right)]
+        first = pairs.index(False) if False in pairs else None
         known = {
-            "zip stops at the end of the shorter list, and what is missing is a mistake": [*pairs, False].index(False)
-            if False in pairs
-            else None,
+            "zip stops at the end of the shorter list, and what is missing is a mistake": first,
             "this is the number of equal pairs, also behind the first mistake": sum(pairs),
         }
         expect("the number of words", answer(list(said), list(right)), expected, known)

@@ -97,10 +97,9 @@ def grade_12a_1(answer: Answer) -> None:
         query, key = (torch.randn(rows, d, generator=generator, dtype=torch.float64) for rows in (n, m))
         for scale, axis in ((d**-0.5, 1), (1.0, 1), (-0.3, 1), (0.5, 0)):
             weights, attention = _attention(scale, axis)
+            formula = (query @ key.T / d**0.5).softmax(dim=1)
             known = {
-                "these are the weights of the formula, not those of the given function": (
-                    query @ key.T / d**0.5
-                ).softmax(dim=1),
+                "these are the weights of the formula, not those of the given function": formula,
                 "these are the weights with queries and keys exchanged: rows are queries": weights(query, key).T,
             }
             found = answer(attention, query, key)

@@ -37,11 +37,9 @@ def grade_13_1(answer: Answer) -> None:
     """Two honest losses, and four that padding gets into."""
     honest = ("the mean of real tokens", "the sum of real tokens")
     others = (
-        "the mean of all positions",
-        "the mean of all positions but columns of padding",
-        "real tokens, divided by all positions",
-        "a penalty on all logits",
-    )
+        "the mean of all positions", "the mean of all positions but columns of padding",
+        "real tokens, divided by all positions", "a penalty on all logits",
+    )  # fmt: skip
     for kind in (*honest, *others, *honest):
         expect(f"the answer for {kind}", answer(_loss(kind)), kind not in honest)
 

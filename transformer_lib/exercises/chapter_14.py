@@ -21,10 +21,9 @@ def grade_14_1(answer: Answer) -> None:
         products = (Product(1, batch, d, c) for batch in range(1, 5000))
         fits = (p.rows for p in products if p.flops * bandwidth >= itemsize * p.numbers * peak)
         expected = next(fits, None)
+        by_weights = -(-itemsize * peak // (2 * bandwidth))
         known = {
-            "only the traffic of the weights is counted; tokens are read and written, too": -(
-                -itemsize * peak // (2 * bandwidth)
-            ),
+            "only the traffic of the weights is counted; tokens are read and written, too": by_weights,
             "no batch is large enough: None": 0,
         }
         expect("the smallest batch", answer(d, c, itemsize, peak, bandwidth), expected, known)
@@ -62,23 +61,14 @@ def _peak(layers: int, between: int, inside: int, k: int) -> int:
 def grade_14b_2(answer: Answer) -> None:
     """Every segment length is tried."""
     for layers, between, inside in (
-        (1, 1, 1),
-        (2, 1, 0),
-        (2, 1, 1),
-        (4, 4, 0),
-        (6, 1, 0),
-        (9, 1, 0),
-        (6, 1, 13),
-        (16, 3, 1),
-        (96, 1, 13),
-    ):
+        (1, 1, 1), (2, 1, 0), (2, 1, 1), (4, 4, 0), (6, 1, 0), (9, 1, 0), (6, 1, 13), (16, 3, 1), (96, 1, 13),
+    ):  # fmt: skip
         peaks = {k: _peak(layers, between, inside, k) for k in range(1, layers + 1)}
         best = min(peaks, key=lambda k: peaks[k])
+        largest = max(k for k in peaks if peaks[k] == peaks[best])
         known = {
             "the root of the number of layers is right only if inputs are all that is kept": math.isqrt(layers),
-            "this is the largest of the best: of equal ones take the smallest": max(
-                k for k in peaks if peaks[k] == peaks[best]
-            ),
+            "this is the largest of the best: of equal ones take the smallest": largest,
         }
         expect(f"the best segment (its peak is {peaks[best]})", answer(layers, between, inside), best, known)
 

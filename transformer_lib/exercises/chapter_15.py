@@ -51,9 +51,8 @@ def grade_15_2(answer: Answer) -> None:
     for hidden in (list(flags) for n in range(1, 6) for flags in product([True, False], repeat=n)):
         tokens, sentinels = list(range(7, 7 + len(hidden))), list(range(100, 110))
         result = answer(list(tokens), list(hidden), list(sentinels))
-        claim(
-            "it returns two lists", isinstance(result, tuple | list) and [type(part) for part in result] == [list] * 2
-        )
+        lists = isinstance(result, tuple | list) and [type(part) for part in result] == [list] * 2
+        claim("it returns two lists", lists)
         source: list[int] = []
         target: list[int] = []
         names = iter(sentinels)
@@ -65,10 +64,9 @@ def grade_15_2(answer: Answer) -> None:
             else:
                 source = source + part
         each = iter(sentinels)
+        every = [next(each) if gone else token for token, gone in zip(tokens, hidden)]
         known = {
-            "there is a sentinel for each hidden token; a span has one": [
-                next(each) if gone else token for token, gone in zip(tokens, hidden)
-            ],
+            "there is a sentinel for each hidden token; a span has one": every,
             "a span leaves no sentinel in the source": [token for token, gone in zip(tokens, hidden) if not gone],
         }
         expect("the source", result[0], source, known)
@@ -81,12 +79,10 @@ def grade_15a_1(answer: Answer) -> None:
     for d_k in (2, 4, 6, 16):
         weight = random(d_k, 3)
         order = [j + half for j in range(d_k // 2) for half in (0, d_k // 2)]
+        turned = weight[order].unflatten(0, (-1, 2)).flip(1).flatten(0, 1)
         known = {
             "even rows first, then odd ones: this turns our order into theirs": torch.cat([weight[0::2], weight[1::2]]),
-            "the pairs stand in our order, but each the other way round": weight[order]
-            .unflatten(0, (-1, 2))
-            .flip(1)
-            .flatten(0, 1),
+            "the pairs stand in our order, but each the other way round": turned,
             "the order of the rows has not changed": weight,
         }
         expect("the reordered weight", answer(weight.clone()), weight[order], known)
@@ -122,11 +118,7 @@ def grade_15c_1(answer: Answer) -> None:
         expect("the output before training", module(x), was, {"the bias is lost": was - before[1]}, 1e-5)
         learned = [parameter for parameter in module.parameters() if parameter.requires_grad]
         shapes = sorted(tuple(parameter.shape) for parameter in learned)
-        frozen = {
-            "the weight of the linear map is learned, too": sorted(
-                [*map(tuple, ((rank, wide), (tall, rank), (tall, wide)))]
-            )
-        }
+        frozen = {"the weight of the linear map is learned, too": sorted([(rank, wide), (tall, rank), (tall, wide)])}
         expect("the list of the shapes that are learned", shapes, sorted([(rank, wide), (tall, rank)]), frozen)
         for _ in range(2):
             module.zero_grad()
@@ -159,21 +151,17 @@ def grade_15d_1(answer: Answer) -> None:
             total = torch.stack([sum(group, torch.zeros(()).double()) for group in groups])
             right = torch.where(count > 1, rewards - (total - rewards) / (count - 1).clamp(min=1), 0.0)
             spread = torch.stack([torch.stack(group).std(unbiased=False) for group in groups])
-            own = total / count
+            own, rest = total / count, (rewards.sum() - rewards) / (len(rewards) - 1)
+            ordered, lone = right[question.argsort(stable=True)], torch.where(count > 1, right, torch.nan)
             known = {
                 "an answer stands in its own baseline: leave it out": rewards - own,
-                "the baseline is the mean of all other answers: take those to the same question": rewards
-                - (rewards.sum() - rewards) / (len(rewards) - 1),
+                "the baseline is the mean of all other answers: take those to the same question": rewards - rest,
                 "the baseline is the mean of all answers: take the others to the same question": rewards
                 - rewards.mean(),
                 "the sign is wrong: the reward minus the baseline": -right,
                 "it is divided by the standard deviation of the group": (rewards - own) / (spread + 1e-4),
-                "the advantages are in the order of the questions, not in that of the answers": right[
-                    question.argsort(stable=True)
-                ],
+                "the advantages are in the order of the questions, not in that of the answers": ordered,
                 "an answer without others keeps its reward; it should get 0": torch.where(count > 1, right, rewards),
-                "an answer without others gives NaN: divide by its number of others only if there are any": torch.where(
-                    count > 1, right, torch.nan
-                ),
+                "an answer without others gives NaN: divide by its number of others only if there are any": lone,
             }
             expect(f"the advantages for groups of {sizes}", answer(rewards.clone(), question.clone()), right, known)

@@ -53,11 +53,10 @@ def grade_16_2(answer: Answer) -> None:
         tasks.append([(tuple(i), tuple(t)) for i, t in zip(inputs, targets)])
     for examples in tasks:
         error = _least_squares(examples, lambda token, inputs: (token, tuple(sorted(inputs))))
+        ordered = _least_squares(examples, lambda token, inputs: (token, inputs))
         known = {
             "an encoder sees the other tokens of a sentence": _least_squares(examples, lambda token, inputs: token),
-            "this encoder has positions: it sees the order": _least_squares(
-                examples, lambda token, inputs: (token, inputs)
-            ),
+            "this encoder has positions: it sees the order": ordered,
             "the sum is over all examples; this is their mean": error / len(examples),
         }
         expect("the smallest error", answer(list(examples)), error, known)

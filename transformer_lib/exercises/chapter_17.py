@@ -43,27 +43,18 @@ def grade_17_2(answer: Answer) -> None:
     """By hand, then lists of different lengths, then by the definition."""
     generator = random.Random(3)
     cases: list[tuple[list[float], list[float], float, float]] = [
-        ([2.0, 2.0], [2.0, 2.0], 0.0, 0.0),
-        ([1.0, 3.0], [5.0, 5.0, 5.0], 3.0, 1.0),
-        ([1.0, 3.0], [2.0, 4.0], 1.0, 2**0.5),
-        ([1.0, 2.0, 3.0], [0.0, 4.0], 0.0, (1 / 3 + 4) ** 0.5),
-    ]
+        ([2.0, 2.0], [2.0, 2.0], 0.0, 0.0), ([1.0, 3.0], [5.0, 5.0, 5.0], 3.0, 1.0),
+        ([1.0, 3.0], [2.0, 4.0], 1.0, 2**0.5), ([1.0, 2.0, 3.0], [0.0, 4.0], 0.0, (1 / 3 + 4) ** 0.5),
+    ]  # fmt: skip
     plain, changed = ([generator.gauss(1.6, 0.1) for _ in range(n)] for n in (5, 8))
     means = [sum(losses) / len(losses) for losses in (plain, changed)]
-    squared = sum(
-        sum((loss - mean) ** 2 for loss in losses) / (len(losses) - 1) / len(losses)
-        for losses, mean in zip((plain, changed), means)
-    )
+    squared = sum(variance(losses) / len(losses) for losses in (plain, changed))
     cases += [(plain, changed, means[1] - means[0], squared**0.5)]
     for first, second, difference, error in cases:
         found = answer(list(first), list(second))
         claim("it returns a pair", isinstance(found, tuple | list) and len(found) == 2)
-        expect(
-            "the difference",
-            found[0],
-            difference,
-            {"the sign is the other way round: changed minus plain": -difference},
-        )
+        backwards = {"the sign is the other way round: changed minus plain": -difference}
+        expect("the difference", found[0], difference, backwards)
         known = {
             "the variance divides by n - 1, not by n": (pvariance(first) / len(first) + pvariance(second) / len(second))
             ** 0.5,
@@ -89,11 +80,9 @@ def grade_17a_1(answer: Answer) -> None:
             if inside:
                 gaps.append(abs(sum(right[n] - confidence[n] for n in inside)) / len(inside))
                 expected += len(inside) / len(right) * gaps[-1]
+        each = sum(abs(r - c) for r, c in zip(right, confidence)) / len(right)
         known = {
-            "each guess is compared with its own outcome; compare the means of a bin": sum(
-                abs(r - c) for r, c in zip(right, confidence)
-            )
-            / len(right),
+            "each guess is compared with its own outcome; compare the means of a bin": each,
             "every bin weighs the same; one with more guesses weighs more": sum(gaps) / len(gaps),
             "all guesses are in one bin": abs(sum(right) - sum(confidence)) / len(right),
         }
@@ -113,23 +102,18 @@ def grade_17c_1(answer: Answer) -> None:
         patched = corrupted + random_numbers(pairs, seed=2)
         draws = torch.randint(pairs, (4, pairs), generator=torch.Generator().manual_seed(pairs)).tolist()
         gained, possible = patched - corrupted, clean - corrupted
-        right, ratios = over(draws, gained, possible), gained / possible
+        right, ratios, from_clean = over(draws, gained, possible), gained / possible, clean - patched
+        drawn = torch.stack([gained[draw].sum() for draw in draws]) / possible.sum()
         known = {
             "it should be a ratio of sums, not a mean of ratios": over(draws, ratios, torch.ones_like(ratios)),
             "it is measured from the clean run: at 0, the patch should change nothing": over(
-                draws, clean - patched, possible
+                draws, from_clean, possible
             ),
             "the corrupted run's D is subtracted above and below": over(draws, patched, clean),
             "the corrupted run's D is subtracted below, too": over(draws, gained, clean),
             "the corrupted run's D is subtracted above, too": over(draws, patched, possible),
             "pairs are drawn below, too: both sums are of the same pairs": torch.stack(
-                [
-                    right[0],
-                    *(
-                        f(torch.stack([gained[draw].sum() for draw in draws])) / possible.sum()
-                        for f in (torch.min, torch.max)
-                    ),
-                ]
+                [right[0], drawn.min(), drawn.max()]
             ),
         }
         found = answer(clean.clone(), corrupted.clone(), patched.clone(), [list(draw) for draw in draws])

@@ -20,7 +20,7 @@ from typing import Any
 
 import torch
 
-from transformer_lib.exercises.own_file import KINDS, NAME, gaps, grade_file, kind
+from transformer_lib.exercises.own_file import KINDS, NAME, gaps, grade_file, kind, variant_of
 from transformer_lib.files import InputError, printable
 
 KEPT = ("PATH", "SYSTEMROOT", "LANG", "LD_LIBRARY_PATH")  # of the environment
@@ -49,6 +49,7 @@ def report(path: bytes, verdicts: str, environment: dict[str, str], seconds: int
         resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
     try:
         found = {name: said for parts in grade_file(os.fsdecode(path)).values() for name, said in parts.items()}
+        found |= {"variant": str(seed)} if (seed := variant_of(os.fsdecode(path))) is not None else {}
     except InputError as error:
         found = {"error": printable(str(error))}
     Path(verdicts).write_text(json.dumps(found), encoding="utf-8")
@@ -182,14 +183,14 @@ def cell(text: str) -> str:
 
 
 def table(marked: Iterable[tuple[str, dict[str, str]]]) -> str:
-    """The verdicts as CSV, as Excel opens it: a line for each file, with counts, then what is said of each part."""
+    """The verdicts as CSV, as Excel opens it: for each file, counts, what is said of each part, and its variant."""
     parts, text = [part.name for part in gaps()], io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["file", *KINDS, "error", *parts])
+    writer.writerow(["file", *KINDS, "error", *parts, "variant"])
     for name, verdicts in marked:
         kinds = [kind(verdict) for part, verdict in verdicts.items() if part in parts]
         counts = [kinds.count(each) for each in KINDS]
-        said = [verdicts.get(part, "") for part in ("error", *parts)]
+        said = [verdicts.get(part, "") for part in ("error", *parts, "variant")]
         writer.writerow([cell(name), *counts, *map(cell, said)])
     return "\ufeff" + text.getvalue()
 

@@ -5,10 +5,12 @@
 import inspect
 import math
 import traceback
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from copy import deepcopy
 from itertools import permutations
 from numbers import Real
 from pathlib import Path
+from random import Random
 from types import ModuleType
 from typing import Any, NamedTuple
 
@@ -157,41 +159,7 @@ class Gap(NamedTuple):
 
 
 GAPS: dict[str, Gap] = {}
-IN_PLACE = "a tensor is changed in place, as by x += y, and the caller's numbers with it: write x = x + y"
 DETACHED = "no gradient comes through: is there a detach, or a no_grad?"
-RAW = {  # what an error of Python or PyTorch says, and what it comes from; {} = the error itself
-    "before Module.__init__() call": "__init__ should begin with super().__init__()",
-    "view size is not compatible": "view cannot join axes that a transpose has moved: use flatten or reshape",
-    "tuple' object has no attribute": "a tuple stands where a tensor is needed: attention returns two, take the first",
-    "must be Tensor, not tuple": "a tuple stands where a tensor is needed: attention returns two, take the first",
-    "must be Tensor, not ReLU": "nn.ReLU(x) only makes a module: write torch.relu(x), or nn.ReLU()(x)",
-    "must be Tensor, not NoneType": "None stands where a tensor is needed: is an argument, or a return, missing?",
-    "'NoneType' object has no": "None stands where a tensor is needed: is a return missing? ({})",
-    "unary ~: 'NoneType'": "where the mask is None there is nothing to fill: ask `mask is None` first",
-    "Tensor with more than one value is ambiguous": "`if`, `not`, `and`, `or`, max and min want one truth value; write "
-    "`mask is None`, or for each number ~, &, |, torch.relu ({})",
-    "bool' object is not subscriptable": "`is` and `not` give one truth value, not one for each token: use != or ~",
-    "The shape of the mask": "scores[~mask] = … does not broadcast the mask; scores.masked_fill(~mask, …) does",
-    "must have the same dtype": "a layer or tensor is made in forward, or kept in a plain list: make it in __init__ as "
-    "an attribute (several in nn.ModuleList), or .double() and .to(device) do not reach it ({})",
-    "inplace operation": IN_PLACE,
-    "in-place operation": IN_PLACE,
-    "does not require grad": DETACHED,
-    "Dimension out of range": "an axis is counted from the front, where more may stand: -1 is the last one ({})",
-    "argument 'size' failed to unpack": "a size should be a whole number: / gives a float, // does not ({})",
-    "argument 'shape' failed to unpack": "a size should be a whole number: / gives a float, // does not ({})",
-    "positional argument: 'mask'": "without a mask it does not run: it should be None unless it is given, mask=None",
-    "cannot be converted to type": "a constant does not fit the scores' dtype: torch.finfo(scores.dtype).min does ({})",
-    "running_mean": "nn.BatchNorm norms over the batch; each token is normed by itself: LayerNorm ({})",
-    "The expanded size of the tensor": "what is written into a tensor is of another size than the place ({})",
-    "at non-singleton dimension": "two shapes do not fit; is a [:, None] missing, a keepdim=True, or a transpose? ({})",
-    "shapes cannot be multiplied": "two matrices do not fit, (m, n) times (n, p): is a transpose missing, or one "
-    "of them another than was meant? ({})",
-    "is invalid for input of size": "that shape does not hold as many numbers: take the sizes from x.shape ({})",
-    "' object has no attribute '": "something is used that is not there: is it made in __init__, as self.…? ({})",
-    "'function' object has no attribute": "it uses more of the model than model(source, tokens)",
-    "selected index k out of range": "topk asks for more tokens than there are: min(beam_size, log_probs.size(-1))",
-}
 
 
 def gap(chapter: int, name: str) -> Callable[[Callable[[ModuleType], None]], Callable[[ModuleType], None]]:
@@ -205,50 +173,76 @@ def gap(chapter: int, name: str) -> Callable[[Callable[[ModuleType], None]], Cal
 
 
 def in_words(error: BaseException, mine: ModuleType) -> str:
-    """What an error that a part raised comes from, if that is known, and the line of the file that raised it."""
+    """What an error that a part raised comes from, if that is known ({} = the error), and the line that raised it."""
     lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == mine.__file__]
     place = f" (line {lines[-1]})" if lines else ""
-    known = [words for raw, words in RAW.items() if raw in str(error)]
+    known = [words for raw, words in rows("errors.tsv") if raw in str(error)]
     return (known[0].replace("{}", one_line(error)) if known else f"it raised {one_line(error)}") + place
 
 
-def variant(name: str, old: str, new: str) -> Any:
-    """A part of the solution, with one text in the place of another."""
+def changed(name: str, *changes: Sequence[str]) -> Any:
+    """A part of the solution, each time with one text in the place of another."""
     code, space = inspect.getsource(getattr(solved, name)), dict(vars(solved))
-    if old not in code:
-        raise ValueError(f"the solution's {name} should contain {old}")
-    exec(code.replace(old, new), space)
+    for old, new, *_ in changes:
+        code = code.replace(old, new)
+    exec(code, space)
     return space[name]
+
+
+def rows(table: str) -> list[list[str]]:
+    """The rows of a table: in most, a part, a text of the solution, the text in its place, and what is said of it."""
+    lines = Path(__file__).with_name(table).read_text("utf-8").splitlines()[1:]
+    return [line.replace("\\n", "\n").split("\t") for line in lines]
+
+
+def variants(seed: object) -> dict[str, list[str]]:
+    """Of two to four parts, which a seed draws, the change that it asks for; without a seed, none."""
+    if seed is None:
+        return {}
+    draw, every = Random(str(seed)), dict[str, list[list[str]]]()
+    for name, *change in rows("variants.tsv"):
+        every.setdefault(name, []).append(change)
+    names, n = draw.sample(list(every), draw.randint(2, 4)), str(draw.randint(2, 5))
+    return {name: [text.replace("{n}", n) for text in draw.choice(every[name])] for name in names}
 
 
 Cases = Callable[[Any], Iterator[tuple[str, Any]]]  # of a function: the names and values of what it gives
 
 
-def gives(function: Any, cases: Cases, found: list[tuple[str, Any]], raised: Exception | None) -> bool:
+def case(what: str, *given: Any, place: int | None = None) -> Cases:
+    """What a part gives for copies of these, or what stands at one place of that."""
+    return lambda part: iter([(what, found if place is None else found[place]) for found in [part(*deepcopy(given))]])
+
+
+def asked_of(mine: ModuleType, name: str) -> list[list[str]]:
+    """The change that the variant of a file asks of a part, if there is one."""
+    return [change for part, change in variants(vars(mine).get("VARIANT")).items() if part == name]
+
+
+def gives(
+    function: Any, cases: Cases, found: list[tuple[str, Any]], raised: Exception | None, tolerance: float = 1e-9
+) -> bool:
     """Whether a function gives these values, and then this error, if any."""
     rest = iter(found)
     try:
         for _, value in cases(function):
             have = next(rest, None)
-            if have is None or not same(have[1], value, 1e-9):
+            if have is None or not same(have[1], value, tolerance):
                 return False
     except Exception as error:
         return next(rest, None) is None and repr(error) == repr(raised)
     return raised is None
 
 
-def mistakes() -> list[list[str]]:
-    """Known mistakes: the part, a text of the solution, the text that makes the mistake, and a sentence about it."""
-    rows = Path(__file__).with_name("mistakes.tsv").read_text("utf-8").splitlines()[1:]
-    return [row.replace("\\n", "\n").split("\t") for row in rows]
+def as_solved(
+    mine: ModuleType, name: str, cases: Cases, step: str = "", tolerance: float = 1e-9, others: Mapping[str, Any] = {}
+) -> None:
+    """Raise `Wrong` unless a part of the reader's gives what the solution's gives, in the variant that the file names.
 
-
-def as_solved(mine: ModuleType, name: str, cases: Cases, step: str = "") -> None:
-    """Raise `Wrong` unless a function of the reader's gives what the solution's gives.
-
-    The sentence is that of the first known mistake with which the solution gives all that the reader's function gives,
-    or the same error. step: how the sentence begins.
+    The sentence is that of the first known mistake with which the solution gives all that the reader's part gives, or
+    the same error. step: how the sentence begins. others: sentences of values that have no text in that table.
     """
+    asked = asked_of(mine, name)
     found: list[tuple[str, Any]] = []
     raised = None
     try:
@@ -257,18 +251,19 @@ def as_solved(mine: ModuleType, name: str, cases: Cases, step: str = "") -> None
         raise
     except Exception as error:
         raised = error
-    right = list(cases(getattr(solved, name)))
-    if raised is None and gives(getattr(solved, name), cases, found, None):
+    if gives(changed(name, *asked), cases, found, raised, tolerance):
         return
-    for part, old, new, sentence in mistakes():
-        if part == name and gives(variant(name, old, new), cases, found, raised):
+    if asked and gives(getattr(solved, name), cases, found, raised, tolerance):
+        raise Wrong(f"{step}this is the usual {name}")
+    for part, *change, sentence in rows("mistakes.tsv"):
+        if part == name and gives(changed(name, *asked, change), cases, found, raised, tolerance):
             raise Wrong(step + sentence)
     if raised is not None:
         raise raised
-    for (what, have), (_, value) in zip(found, right):
+    for (what, have), (_, value) in zip(found, cases(changed(name, *asked))):
         if isinstance(have, list) and have and have != value and have[: len(value) or 1] == value[: len(have)]:
             raise Wrong(f"{step}{what} ends after {len(have)} tokens; it should end after {len(value)}")
-        expect(step + what, have, value)
+        expect(step + what, have, value, others, tolerance)
 
 
 def random(*shape: int, seed: int = 0) -> Tensor:

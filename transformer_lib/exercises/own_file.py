@@ -15,16 +15,16 @@ import traceback
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import redirect_stdout
 from functools import cache
-from importlib import resources
 from pathlib import Path
 from random import Random
+from textwrap import fill, indent
 from types import ModuleType
 from typing import Any
 
 import torch
 from torch import nn
 
-from transformer_lib.exercises.grading import GAPS, Gap, Unfinished, Wrong, in_words
+from transformer_lib.exercises.grading import GAPS, Gap, Unfinished, Wrong, asked_of, in_words, rows, variants
 from transformer_lib.files import InputError, atomic_write, printable
 from transformer_lib.loading import NAME, as_before, load, read
 
@@ -35,11 +35,7 @@ Graded = dict[str, tuple[str, list[str]]]  # of each part: its verdict, and in p
 
 def solution() -> str:
     """The whole file, solved, as the chapters have it."""
-    return _stored("solved.py").partition("\n")[2].lstrip()
-
-
-def _stored(name: str) -> str:
-    return resources.files("transformer_lib.exercises").joinpath(name).read_text(encoding="utf-8")
+    return Path(__file__).with_name("solved.py").read_text(encoding="utf-8").partition("\n")[2].lstrip()
 
 
 def parts() -> list[tuple[int, str, str]]:
@@ -70,22 +66,42 @@ def emptied(chapter: int, name: str, code: str) -> str:
     return "".join(lines)
 
 
-def template(solved_to: int = 0) -> str:
+def begun(chapter: int, name: str, code: str, solved_to: int, seed: int | None) -> str:
+    """A part as `start` writes it: solved up to a chapter, and in the variant of a seed, which its docstring asks."""
+    if name in (asked := variants(seed)):
+        old, new, sentence = asked[name]
+        head, doc, rest = code.split('"""', 2)
+        told = fill(f"Your variant, whatever else is said here: {sentence}.", 116)
+        code = f'{head}"""{doc.rstrip()}\n\n{indent(told, "    ")}\n    """{rest.replace(old, new)}'
+    return code if chapter <= solved_to else emptied(chapter, name, code)
+
+
+def template(solved_to: int = 0, variant: int | None = None) -> str:
     """The file as `start` writes it: its gaps up to this chapter solved, the others empty."""
     text = solution()
+    if variant is not None:
+        text = text.replace(
+            "from torch import nn\n", f"from torch import nn\n\nVARIANT = {variant}  # let it stand\n", 1
+        )
     for chapter, name, code in parts():
-        if chapter > solved_to:
-            text = text.replace(code, emptied(chapter, name, code))
+        text = text.replace(code, begun(chapter, name, code, solved_to, variant))
     return text
 
 
-def start(folder: str | Path = ".", *, solved_to: int = 0, update: bool = False) -> Path:
+def variant_of(path: str | Path) -> int | None:
+    """The seed in the line `VARIANT = SEED` of a file, if it has one."""
+    found = re.search(rb"^VARIANT = (-?\d+)", read(path).data, re.MULTILINE)
+    return int(found[1]) if found else None
+
+
+def start(folder: str | Path = ".", *, solved_to: int = 0, update: bool = False, variant: int | None = None) -> Path:
     """Write my_transformer.py into a folder.
 
     Args:
         folder: it is made if it is missing.
         solved_to: the gaps up to this chapter come solved.
         update: add the gaps that the file there lacks, at its end; what it has stays as it is.
+        variant: a seed that draws two to four parts, and what is other in them; with `update`, that of the file.
 
     Returns:
         The file.
@@ -95,17 +111,13 @@ def start(folder: str | Path = ".", *, solved_to: int = 0, update: bool = False)
     """
     path = Path(folder) / NAME
     if not path.exists():
-        atomic_write(path, template(solved_to))
+        atomic_write(path, template(solved_to, variant))
     elif not update:
         raise InputError(f"{path} exists, and stays as it is: give another folder, or --update to add gaps it lacks")
     else:
         source = read(path)
         have = {getattr(node, "name", "") for node in source.tree.body}
-        missing = [
-            (code if chapter <= solved_to else emptied(chapter, name, code))
-            for chapter, name, code in parts()
-            if name not in have
-        ]
+        missing = [begun(*part, solved_to, variant_of(path)) for part in parts() if part[1] not in have]
         if missing:
             added = "".join(f"\n\n\n{part.rstrip()}\n" for part in missing).encode("ascii")
             added = added.replace(b"\n", b"\r\n") if b"\r\n" in source.data else added
@@ -116,8 +128,7 @@ def start(folder: str | Path = ".", *, solved_to: int = 0, update: bool = False)
 def faults() -> dict[str, list[list[str]]]:
     """Of each part, faults that it may have: what of the solution is replaced, by what, and what the verdict says."""
     found: dict[str, list[list[str]]] = {}
-    for line in _stored("wrong.tsv").splitlines()[1:]:
-        name, *fault = (field.replace("\\n", "\n") for field in line.split("\t"))
+    for name, *fault in rows("wrong.tsv"):
         found.setdefault(name, []).append(fault)
     return found
 
@@ -209,7 +220,7 @@ def _used() -> dict[str, list[str]]:
 def _grade(path: str | Path, asked: Iterable[Gap], known: Graded) -> Graded:
     """Add the verdicts on parts of a file, and on the parts that those use, to the known ones.
 
-    In the place of a part that has not passed, the solution's is used by the others.
+    In the place of a part that has not passed, or is a variant, the solution's is used by the others.
 
     Raises:
         InputError: the file cannot be read or run.
@@ -218,6 +229,7 @@ def _grade(path: str | Path, asked: Iterable[Gap], known: Graded) -> Graded:
     with as_before(needed=True):
         with as_before():
             mine = load(path)
+        vars(mine)["VARIANT"] = seed = variant_of(path)
 
         def of(part: Gap) -> tuple[str, list[str]]:
             if part.name not in known:
@@ -225,7 +237,7 @@ def _grade(path: str | Path, asked: Iterable[Gap], known: Graded) -> Graded:
                 for name in _used().get(part.name, ()):
                     if name in every:
                         said, others = of(every[name])
-                        lent += others if said == "passed" else [name]
+                        lent += others if said == "passed" and name not in variants(seed) else [name]
                 lent = list(dict.fromkeys(lent))
                 known[part.name] = _with_lent(part, mine, tree, lent, [n for n in lent if _written(known[n][0])])
             return known[part.name]
@@ -282,7 +294,8 @@ def _grade_part(part: Gap, mine: ModuleType, tree: ast.Module) -> tuple[str, boo
         said, raised = printable(in_words(error, mine)), True
     else:
         return "passed", False
-    return f"failed: {said}{twice and '; '}{twice}", raised
+    asked = "".join(f"; variant {mine.VARIANT}: {sentence}" for *_, sentence in asked_of(mine, part.name))
+    return f"failed: {said}{twice and '; '}{twice}{asked}", raised
 
 
 def _body(node: Any) -> list[ast.stmt]:
@@ -336,7 +349,9 @@ def of_chapter(chapter: int) -> str:
     return "; ".join(f"{name}: {verdicts[name]}" for name in verdicts if name in (*written, *following))
 
 
-def grade_file(path: str | Path, chapter: int | None = None, *, only: str | None = None) -> dict[int, dict[str, str]]:
+def grade_file(
+    path: str | Path, chapter: int | None = None, *, only: str | None = None, variant: int | None = None
+) -> dict[int, dict[str, str]]:
     """The verdict on each part of a file, by chapter.
 
     A part that uses one that has not passed is graded with the solution's in its place.
@@ -345,10 +360,13 @@ def grade_file(path: str | Path, chapter: int | None = None, *, only: str | None
         path: a file like my_transformer.py.
         chapter: the parts of this one. None = of all.
         only: the part of this name. None = all.
+        variant: the seed that the file should name. None = any, or none.
 
     Raises:
-        InputError: the file cannot be read or run, or there is no part of that name.
+        InputError: the file cannot be read or run, there is no part of that name, or the variant is another one.
     """
+    if variant not in (None, have := variant_of(path)):
+        raise InputError(f"{path} has {'no variant' if have is None else f'variant {have}'}; expected {variant}")
     names = [part.name for part in gaps()]
     if only not in (None, *names):
         raise InputError(f"there is no part {only}: expected one of {', '.join(names)}")
@@ -373,7 +391,8 @@ def graded(path: str | Path, chapter: int = 10) -> dict[str, str]:
     if any(part.name not in known for part in asked):
         with redirect_stdout(io.StringIO()):  # what it prints, it printed before
             _grade(path, asked, known)
-    return {part.name: known[part.name][0] for part in asked}
+    others = variants(variant_of(path))  # the course's translator has weights of the usual parts
+    return {part.name: "not attempted" if part.name in others else known[part.name][0] for part in asked}
 
 
 def passed(verdicts: Mapping[str, str]) -> tuple[list[str], list[str]]:

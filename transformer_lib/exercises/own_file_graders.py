@@ -3,12 +3,11 @@
 """The graders of the parts that the reader writes: what an answer should be, and which wrong one it is."""
 
 import inspect
-import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 from itertools import pairwise, product
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any, NamedTuple
 
 import torch
@@ -24,7 +23,10 @@ from transformer_lib.exercises.grading import (
     Wrong,
     all_used,
     as_solved,
+    asked_of,
     behaves,
+    case,
+    changed,
     elsewhere,
     expect,
     filled,
@@ -34,11 +36,10 @@ from transformer_lib.exercises.grading import (
     matrices,
     no_plain_list,
     random,
+    rows,
     same,
-    variant,
 )
 from transformer_lib.files import one_line
-from transformer_lib.positions import sinusoidal_table
 
 
 @gap(2, "attention")
@@ -58,61 +59,21 @@ def grade_attention(mine: ModuleType) -> None:
     if all(isinstance(z, Tensor) for z in answer) and [z.size(-1) for z in answer] == [5, 7]:
         raise Wrong("the two results are the wrong way round: the output comes first")
     behaves(mine.attention, q=q, k=k, v=v)
-    root, dots = math.sqrt(10), q @ k.transpose(-2, -1)
-    scores = dots / root
-    right = scores.softmax(dim=-1)
-    causal = torch.ones(4, 5).tril().bool()
-    wrong = {
-        "the softmax runs over axis 1; it should run over the keys, the last axis": scores.softmax(dim=1),
-        "the softmax runs over axis 0, the batch; it should run over the keys, the last axis": scores.softmax(dim=0),
-        "the softmax runs over the queries; it should run over the keys, the last axis": scores.softmax(dim=-2),
-        "the weights of all queries together sum to one; those of each query should": scores.exp() / scores.exp().sum(),
-        "there is no softmax: the weights are the scores": scores,
-        "there is no softmax: a sigmoid does not make the weights of a query sum to one": scores.sigmoid(),
-        "there is no softmax: exponentials are not divided by their sum": scores.exp(),
-        "they are the logarithms of the weights: softmax, not log_softmax": scores.log_softmax(dim=-1),
-        "the softmax is taken twice": right.softmax(dim=-1),
-        "later keys are hidden; without a mask a query reads all": scores.masked_fill(~causal, -math.inf).softmax(-1),
-        "the softmax is taken first and divided by the root of d_k afterwards": dots.softmax(dim=-1) / root,
-        "the weights are divided by the root of d_k once more, after the softmax": right / root,
-    }  # fmt: skip
-    if isinstance(answer[1], Tensor) and answer[1].shape == right.shape and not same(answer[1], right, 1e-9):
+    dots, others = q @ k.transpose(-2, -1), {}
+    if isinstance(answer[1], Tensor) and answer[1].shape == dots.shape:
         logs, spread = answer[1].double().log(), dots - dots.mean(dim=-1, keepdim=True)
         factor = ((logs * spread).sum() / spread.square().sum()).item()
-        if same(answer[1], (factor * dots).softmax(dim=-1), 1e-9):
-            known = {
-                1: "the scores are not divided by the root of d_k",
-                1 / 10: "the scores are divided by d_k, not by its root",
-                root: "the scores are multiplied by the root of d_k; divide by it",
-                1 / 4**0.5: "the scores are divided by the root of the number of queries, not of d_k",
-                1 / 5**0.5: "the scores are divided by the root of the number of keys, not of d_k",
-                1 / 7**0.5: "the scores are divided by the root of the values' width, not of d_k",
-                1 / 8: "the scores are divided by 8, which is the root of d_k only where d_k is 64",
-                1 / 3: "the scores are divided by a root that is rounded to 3; leave it as it is",
-            }  # fmt: skip
-            for value, sentence in known.items():
-                if math.isclose(value, factor, rel_tol=1e-6):
-                    raise Wrong(sentence)
-            raise Wrong(
-                f"where d_k is 10, the scores are divided by {1 / factor:.4g}, not by the root of 10, {root:.4g}"
-            )
-    expect("the weights without a mask", answer[1], right, wrong)
-    expect(
-        "the output without a mask",
-        answer[0],
-        right @ v,
-        {
-            "the output is the plain mean of the values: multiply weights and values": v.mean(2, True).expand(
-                -1, -1, 4, -1
-            )
-        },
-    )
+        if factor:
+            told = f"where d_k is 10, the scores are divided by {1 / factor:.4g}, not by the root of 10, 3.162"
+            others = {told: (factor * dots).softmax(dim=-1)}
+    as_solved(mine, "attention", case("the weights without a mask", q, k, v, place=1), others=others)
+    as_solved(mine, "attention", case("the output without a mask", q, k, v, place=0))
     if not mine.attention(1000 * q, k, v)[1].isfinite().all():
         raise Wrong(
             "large scores give NaN, as exp overflows: softmax, or first subtract the largest score of the query"
         )
     try:
-        expect("the output without batch and heads", mine.attention(q[0, 0], k[0, 0], v[0, 0])[0], (right @ v)[0, 0])
+        as_solved(mine, "attention", case("the output without batch and heads", q[0, 0], k[0, 0], v[0, 0], place=0))
     except (RuntimeError, IndexError) as error:
         told = "it should run for (length, width), too: in einsum write …, and count axes from the end"
         raise Wrong(f"it runs with a batch and heads in front only; {told}") from error
@@ -126,38 +87,20 @@ def grade_attention(mine: ModuleType) -> None:
 
 def grade_masked_attention(mine: ModuleType, q: Tensor, k: Tensor, v: Tensor) -> None:
     """The second step: a mask, and a query that may attend to nothing."""
-    scores = q @ k.transpose(-2, -1) / math.sqrt(10)
     mask = torch.rand(2, 1, 4, 5, generator=torch.Generator().manual_seed(3)) < 0.6
     mask[..., 0], mask[..., 4] = True, False
     mask = mask if q.dim() == 4 else mask[0, 0]
-    low, plain = scores.masked_fill(~mask, -math.inf), scores.softmax(dim=-1)
-    output, weights = mine.attention(q.clone(), k.clone(), v.clone(), mask.clone())
-    own = isinstance(weights, Tensor) and weights.shape == plain.shape
-    leak = weights if own and weights.masked_fill(mask, 0.0).any() else plain
-    short = weights if own and not same(weights.sum(-1), plain.sum(-1), 1e-9) else plain
-    expect(
-        "the weights under a mask", weights, low.softmax(dim=-1), {
-            "the mask means the opposite: True should mean may attend": scores.masked_fill(mask, -math.inf).softmax(-1),
-            "the mask is not used": plain,
-            "one of two fills of the mask means the opposite: is a ~ missing, or a low number high?":
-                scores.masked_fill(mask, -math.inf).softmax(dim=-1).masked_fill(~mask, 0.0),
-            "weights are set to zero after the softmax, so a row no longer sums to one: before it, forbidden scores "
-            "should be low (masked_fill returns a new tensor: scores = …)": plain * mask,
-            "forbidden scores are set to 0, which is not low: exp(0) is 1": scores.masked_fill(~mask, 0.0).softmax(-1),
-            "forbidden scores are 0 in the softmax, which is not low: exp(0) is 1":
-                scores.masked_fill(~mask, 0.0).softmax(dim=-1).masked_fill(~mask, 0.0),
-            "the mask is added, so allowed scores grow by 1; fill the forbidden ones": (scores + mask).softmax(dim=-1),
-            "forbidden keys still get weights; their scores should be as low as a number can be": leak,
-            "the weights of a query do not sum to one: before the softmax, the forbidden scores are not low enough":
-                short,
-        }, tolerance=1e-12,
-    )  # fmt: skip
-    expect(
-        "the output under a mask",
-        output,
-        low.softmax(dim=-1) @ v,
-        {"the mask is in the weights that are returned, but the output is made without it": plain @ v},
-    )
+    weights = mine.attention(q.clone(), k.clone(), v.clone(), mask.clone())[1]
+    one = torch.ones(q.shape[:-1]).double()
+    own = isinstance(weights, Tensor) and weights.shape == (*one.shape, 5)
+    others = {
+        "forbidden keys still get weights; their scores should be as low as a number can be":
+            weights if own and weights.masked_fill(mask, 0.0).any() else None,
+        "the weights of a query do not sum to one: before the softmax, the forbidden scores are not low enough":
+            weights if own and not same(weights.sum(-1), one, 1e-9) else None,
+    }  # fmt: skip
+    as_solved(mine, "attention", case("the weights under a mask", q, k, v, mask, place=1), "", 1e-12, others)
+    as_solved(mine, "attention", case("the output under a mask", q, k, v, mask, place=0))
     mask[..., 1, :] = False
     q = q.clone().requires_grad_()
     output, weights = mine.attention(q, k, v, mask)
@@ -165,9 +108,9 @@ def grade_masked_attention(mine: ModuleType, q: Tensor, k: Tensor, v: Tensor) ->
         raise Wrong(
             "a query that may attend to nothing gets NaN: its scores are minus infinity, or its exponentials sum to 0"
         )
-    mean, nothing = torch.full_like(plain[..., 1, :], 0.2), torch.zeros_like(plain[..., 1, :])
-    same_score = {"a query that may attend to nothing gets the mean of all values": mean}
-    expect("what a query gets that may attend to nothing", weights[..., 1, :], nothing, same_score)
+    row = weights[..., 1, :]
+    same_score = {"a query that may attend to nothing gets the mean of all values": torch.full_like(row, 0.2)}
+    expect("what a query gets that may attend to nothing", row, torch.zeros_like(row), same_score)
     (gradient,) = torch.autograd.grad(output.sum(), q)
     if not gradient.isfinite().all():
         raise Wrong(
@@ -186,59 +129,21 @@ def grade_masked_attention(mine: ModuleType, q: Tensor, k: Tensor, v: Tensor) ->
 def grade_split_heads(mine: ModuleType) -> None:
     """Each head has its own block of every token's numbers."""
     x = random(2, 12, 24)
-    for heads in (3, 4):
-        d_k = 24 // heads
-        cut = x.view(2, 12, heads, d_k)
-        wrong = {
-            "tokens are mixed: cut each token's vector first, then move the heads to the front":
-                x.view(2, heads, 12, d_k),
-            "tokens are mixed: view or reshape does not move axes; cut each token, then transpose":
-                x.view(2, heads, d_k, 12).transpose(2, 3),
-            "the heads stand behind the tokens: expected (batch, heads, length, d_k)": cut,
-            f"the first head has every {'third' if heads == 3 else 'fourth'} number of a token instead of the first "
-            f"{d_k}": x.view(2, 12, d_k, heads).permute(0, 3, 1, 2),
-            "the last two axes are the wrong way round: expected (batch, heads, length, d_k)": cut.permute(0, 2, 3, 1),
-            "the heads stand before the batch": cut.permute(2, 0, 1, 3),
-            "each head has the whole token; cut it into parts": x[:, None].expand(-1, heads, -1, -1),
-            f"each head is num_heads wide; its width is d_model / num_heads, here {d_k}": torch.stack(
-                [x[..., h * heads : (h + 1) * heads] for h in range(heads)], dim=1
-            ),
-            "it makes d_k heads, each num_heads wide: the other way round": x.view(2, 12, d_k, heads).transpose(1, 2),
-            "the sentence is cut into parts; cut each token's vector": x.view(2, heads, -1, 24),
-            "the heads stand in the opposite order": cut.transpose(1, 2).flip(1),
-            "heads and batch are one axis; they should stay two": cut.transpose(1, 2).flatten(0, 1),
-        }  # fmt: skip
-        expect(
-            f"what split_heads returns for {heads} heads",
-            mine.split_heads(x.clone(), heads),
-            cut.transpose(1, 2),
-            wrong,
-        )
+
+    def cases(split: Any) -> Iterator[tuple[str, Any]]:
+        for heads in (3, 4):
+            yield f"what split_heads returns for {heads} heads", split(x.clone(), heads)
+
+    as_solved(mine, "split_heads", cases)
     behaves(mine.split_heads, x=x, num_heads=4)
 
 
 @gap(3, "merge_heads")
 def grade_merge_heads(mine: ModuleType) -> None:
     """The opposite of splitting."""
-    x = random(2, 3, 4, 5)  # three heads, four tokens
-    right = x.transpose(1, 2).flatten(2)
-    wrong = {
-        "tokens are mixed: move the heads behind the tokens before you join them": x.reshape(2, 4, 15),
-        "tokens are mixed: reshape joins neighbours, so heads and d_k should stand last":
-            x.transpose(2, 3).reshape(2, 4, 15),
-        "the numbers of the heads alternate; those of one head should stand together": x.permute(0, 2, 3, 1).flatten(2),
-        "the heads are still apart: join the last two axes": x.transpose(1, 2),
-        "the heads are added instead of set side by side": x.sum(dim=1),
-        "the heads are averaged instead of set side by side": x.mean(dim=1),
-        "the heads stand in the opposite order": x.flip(1).transpose(1, 2).flatten(2),
-        "the heads stand one below the other; set them side by side, in each token": x.flatten(1, 2),
-        "it returns one head alone": x[:, 0],
-        "heads and tokens have not changed places: move the heads behind the tokens first": x.flatten(2),
-        "the tokens are joined as well: only heads and d_k become one axis": right.flatten(1),
-    }  # fmt: skip
-    expect("what merge_heads returns", mine.merge_heads(x.clone()), right, wrong)
-    other = random(3, 2, 5, 4)
-    expect("merge_heads of two heads", mine.merge_heads(other.clone()), other.transpose(1, 2).flatten(2))
+    x, other = random(2, 3, 4, 5), random(3, 2, 5, 4)  # three heads, four tokens; two heads, five tokens
+    as_solved(mine, "merge_heads", case("what merge_heads returns", x))
+    as_solved(mine, "merge_heads", case("merge_heads of two heads", other))
     behaves(mine.merge_heads, x=x)
 
 
@@ -304,57 +209,36 @@ def grade_multi_head(mine: ModuleType) -> None:
             "tokens are mixed, as by a reshape without a transpose: what one gets depends on the queries of others"
         )
     every = torch.ones(2, 3, 4).bool()
-    mask = torch.tensor([[[1, 0, 0, 0], [1, 1, 0, 0], [1, 0, 1, 0]], [[1, 1, 1, 0], [1, 0, 0, 0], [1, 0, 1, 0]]])[
-        :, None
-    ].bool()
-    expect(
-        "who reads which value", reads(value), every, {"later keys are hidden; without a mask none is": every.tril()}
-    )
+    mask = torch.tensor([[[1, 0, 0, 0], [1, 1, 0, 0], [1, 0, 1, 0]], [[1, 1, 1, 0], [1, 0, 0, 0], [1, 0, 1, 0]]]).bool()
+    hidden = {"later keys are hidden; without a mask none is": every.tril()}
+    expect("who reads which value", reads(value), every, hidden)
     for training in (False, True):
         layer.train(training)
         try:
-            read = reads(value, mask)
+            read = reads(value, mask[:, None])
         except RuntimeError as error:
             raise Wrong(
                 f"it runs without a mask, but not with one: hand the mask to attention as it comes ({one_line(error)})"
             ) from error
         expect(
-            "who reads which value under a mask" + training * ", in training", read, mask[:, 0], {
+            "who reads which value under a mask" + training * ", in training", read, mask, {
                 "the mask is not used" + training * " in training": every,
-                "the mask means the opposite: True should mean may attend": ~mask[:, 0],
-                "the first mask of the batch is used for all": mask[:1, 0].expand(2, -1, -1),
-                "the mask of the first query is used for all": mask[:, 0, :1].expand(-1, 3, -1),
+                "the mask means the opposite: True should mean may attend": ~mask,
+                "the first mask of the batch is used for all": mask[:1].expand(2, -1, -1),
+                "the mask of the first query is used for all": mask[:, :1].expand(-1, 3, -1),
             },
         )  # fmt: skip
-    # Every projection now gives minus twice the mean of its input, in every channel, so answers are known.
-    layer = filled(mine.MultiHeadAttention(d_model, num_heads), -2 / d_model)
-    for sign in (1, -1):
-        said = "with weights that sum to -2 and values that are {}, the output"
-        known = {
-            "the query is added here to the output; the layer does that": 4.0 * sign + 1,
-            "the output, or the values, are projected twice": -8.0 * sign,
-            "what comes out has passed a ReLU; projections have none": 0.0,
-            "keys and values are swapped where attention is called; it takes q, k, v and the mask": 4.0,
-        }
-        expect(said.format(sign), layer(one, one, sign * one)[0, 0, 0].item(), 4.0 * sign, known)
     keys = torch.cat([one / 4, 0 * one], dim=1)
-    scale = (layer(one, keys, 4 * keys)[0, 0, 0] / 4).logit().item()
-    split = {
-        f"{d_model} channels are split into {h} heads, not into {num_heads}: is num_heads used?": math.sqrt(d_model / h)
-        for h in (2, 3, 4, 8, 12)
-    }
-    expect(
-        "the size of the scores inside the layer", scale, math.sqrt(d_k), {
-            "the scores are divided by the root of d_model; each head is d_k wide": d_k / math.sqrt(d_model),
-            "the scores of a head are not divided by the root of d_k": float(d_k),
-            "the heads are not split: one head looks at the whole width": math.sqrt(d_model),
-            "the heads are not split, only the scale is that of a head": d_model / math.sqrt(d_k),
-            "the scores are divided by the number of heads": d_k / num_heads,
-            "queries or keys have passed a ReLU; projections have none": 0.0,
-            "queries or keys are projected twice": -2 * math.sqrt(d_k),
-            **split,
-        },
-    )  # fmt: skip
+
+    def cases(kind: Any) -> Iterator[tuple[str, Any]]:
+        """Each projection gives minus twice the mean of its input, in every channel, so answers are plain numbers."""
+        layer = filled(kind(d_model, num_heads), -2 / d_model)
+        for sign in (1, -1):
+            said = f"with weights that sum to -2 and values that are {sign}, the output"
+            yield said, layer(one, one, sign * one)[0, 0, 0].item()
+        yield "the size of the scores inside the layer", (layer(one, keys, 4 * keys)[0, 0, 0] / 4).logit().item()
+
+    as_solved(mine, "MultiHeadAttention", cases)
     layer = mine.MultiHeadAttention(8, 2).double()
     layer(query, key, value).square().sum().backward()
     for name, parameter in layer.named_parameters():
@@ -367,71 +251,21 @@ def grade_multi_head(mine: ModuleType) -> None:
 @gap(4, "sinusoidal_table")
 def grade_sinusoidal_table(mine: ModuleType) -> None:
     """Sines in even channels, cosines in odd ones, and the speeds of the paper."""
-    n, d = 4, 6
-    right = sinusoidal_table(n, d)
-    position, channel, pair = (
-        torch.arange(n).double()[:, None],
-        torch.arange(d).double(),
-        torch.arange(0, d, 2).double(),
-    )
-
-    def turns(angle: Tensor) -> Tensor:
-        """A sine and a cosine of each of three angles, or of each one's own channel of six."""
-        three = angle.size(1) == 3
-        return torch.stack(
-            [angle.sin() if three else angle.sin()[:, ::2], angle.cos() if three else angle.cos()[:, 1::2]], dim=-1
-        ).flatten(1)
-
-    def speeds(exponent: Tensor, base: float = 10000.0) -> Tensor:
-        return turns(position * base**exponent)
-
-    angle = position * 10000.0 ** (-pair / d)
-    table = mine.sinusoidal_table(n, d)
-    wrong = {
-        "sines stand in the first half and cosines in the second: they should alternate":
-            torch.cat([angle.sin(), angle.cos()], 1),
-        "sines and cosines are swapped: the sine comes first": right.view(n, -1, 2).flip(-1).flatten(1),
-        "all channels are sines; the odd ones (1, 3, …) are cosines": angle.sin().repeat_interleave(2, 1),
-        "all channels are cosines; the even ones (0, 2, …) are sines": angle.cos().repeat_interleave(2, 1),
-        "a sine and its cosine have different speeds: both channels of a pair take 2i": speeds(-channel / d),
-        "each channel has a speed of its own, and the exponent is twice as large: both channels of a pair take "
-        "2i / d_model": speeds(-2 * channel / d),
-        "positions count from 1: the first one is 0": sinusoidal_table(n, d, start=1),
-        "the positions are divided by the length; they are 0, 1, 2, …": turns(angle / n),
-        "the positions run from 0 to 1; they are 0, 1, 2, …": turns(angle / (n - 1)),
-        "the positions run backwards": right.flip(0),
-        "the angles are multiplied by 10000^(2i/d); divide by it": speeds(pair / d),
-        "the exponent is twice what it should be: channel 2i takes 2i / d_model": speeds(-2 * pair / d),
-        "the exponent is half of what it should be: channel 2i takes 2i / d_model": speeds(-pair / 2 / d),
-        "the exponents begin with 1 / d_model; with 0 / d_model they should": speeds(-(pair + 1) / d),
-        "the exponent is divided by something else than d_model, by 512": speeds(-pair / 512),
-        "the last pair should not reach 10000: the exponent is 2i / d_model, not i / (d_model / 2 - 1)":
-            speeds(-pair / (d - 2)),
-        "// makes whole numbers, so all channels have the same speed: the exponent is 2i / d_model": speeds(0 * pair),
-        "// makes whole numbers, so exponents are rounded down to -1: / divides": speeds(torch.floor(-pair / d)),
-        "only the base has the exponent, the division by d_model comes after it: brackets":
-            turns(position * 10000.0**-pair / d),
-        "the speed is added to the position; multiply them": turns(position + 10000.0 ** (-pair / d)),
-        "the speed is multiplied with the sine; it belongs inside, sin(position * speed)":
-            (10000.0 ** (-pair / d)).repeat_interleave(2) * turns(position.expand(-1, 3)),
-        "the angles are taken for degrees": turns(torch.deg2rad(angle)),
-        "the angles are multiplied by 2 pi": turns(2 * math.pi * angle),
-        "log10 is not the logarithm to e that exp needs": speeds(-pair / d, math.exp(4)),
-        **{f"the base is {base:.6g}; it should be 10000": speeds(-pair / d, base)
-           for base in (math.e, 100, 1000, 100000, 1000000)},
-    }  # fmt: skip
+    table, right = mine.sinusoidal_table(4, 6), changed("sinusoidal_table", *asked_of(mine, "sinusoidal_table"))(4, 6)
+    others = {}
     if isinstance(table, Tensor) and table.shape == right.shape:
         good = [same(table[:, i::2], right[:, i::2], 5e-4) for i in (0, 1)]
-        wrong["the sines are right; the cosines (channels 1, 3, …) are not"] = table if good[0] else right
-        wrong["the cosines are right; the sines (channels 0, 2, …) are not"] = table if good[1] else right
-    expect("the table", table, right, wrong, tolerance=5e-4)
+        others = {
+            "the sines are right; the cosines (channels 1, 3, …) are not": table if good[0] else None,
+            "the cosines are right; the sines (channels 0, 2, …) are not": table if good[1] else None,
+        }
+
+    def small(make: Any) -> Iterator[tuple[str, Any]]:
+        yield "the table", table if make is mine.sinusoidal_table else make(4, 6)
+
+    as_solved(mine, "sinusoidal_table", small, "", 5e-4, others)
     for n, d in (3, 2), (200, 8):
-        expect(
-            f"the table of {n} positions and {d} channels",
-            mine.sinusoidal_table(n, d),
-            sinusoidal_table(n, d),
-            tolerance=1e-4,
-        )
+        as_solved(mine, "sinusoidal_table", case(f"the table of {n} positions and {d} channels", n, d), "", 1e-4)
     behaves(mine.sinusoidal_table, length=4, d_model=6)
     if table.requires_grad:
         raise Wrong("the table is made of constants; nothing in it is learned, so no nn.Parameter")
@@ -441,29 +275,7 @@ def grade_sinusoidal_table(mine: ModuleType) -> None:
 def grade_padding_mask(mine: ModuleType) -> None:
     """True at real tokens, on the axis of the keys."""
     tokens = torch.tensor([[5, 2, 3, 3], [3, 1, 0, 1]])
-    real = tokens != 3
-
-    def keys(mask: Tensor) -> Tensor:
-        return mask[:, None, None, :]
-
-    expect(
-        "the padding mask", mine.padding_mask(tokens.clone(), 3), keys(real), {
-            "it means the opposite: True should mean a real token": keys(~real),
-            "it stands on the axis of the queries; the keys are the last axis": real[:, None, :, None],
-            "it lacks the axes of heads and queries: expected (batch, 1, 1, length)": real,
-            "it lacks one axis: expected (batch, 1, 1, length)": real[:, None, :],
-            "the batch does not stand first: expected (batch, 1, 1, length)": real[None, None],
-            "it hides token 0, not the token pad_id": keys(tokens != 0),
-            "it hides token 1, not the token pad_id": keys(tokens != 1),
-            "it hides the tokens that are smaller than pad_id as well": keys(tokens > 3),
-            "it hides the tokens that are greater than pad_id as well": keys(tokens < 3),
-            "it hides all tokens like the last one, not the token pad_id": keys(tokens != tokens[:, -1:]),
-            "it hides nothing": keys(tokens == tokens),
-            "it hides as many tokens at the end as are padding: compare each token with pad_id, wherever it stands":
-                keys(torch.arange(4) < real.sum(dim=1)[:, None]),
-            "it also hides the queries that are padding: only keys are hidden": real[:, None, :, None] & keys(real),
-        },
-    )  # fmt: skip
+    as_solved(mine, "padding_mask", case("the padding mask", tokens, 3))
     behaves(mine.padding_mask, tokens=tokens, pad_id=3)
     elsewhere(lambda moved: mine.padding_mask(moved, 3), tokens)
 
@@ -471,23 +283,15 @@ def grade_padding_mask(mine: ModuleType) -> None:
 @gap(5, "causal_mask")
 def grade_causal_mask(mine: ModuleType) -> None:
     """True on and below the diagonal."""
-    for n in (4, 1):
-        full = torch.ones(1, 1, n, n, dtype=torch.bool)
-        found = mine.causal_mask(n)
-        if isinstance(found, Tensor) and found.shape in ((n, n), (1, n, n)):
-            found = found.expand(1, 1, n, n)  # it fits as well
-        expect(
-            "the causal mask", found, full.tril(), {
-                "it means the opposite: True should mean may attend": ~full.tril(),
-                "it hides the past and shows the future: True belongs on and below the diagonal": full.triu(),
-                "a position may not attend to itself: the diagonal should be True": full.tril(-1),
-                "a position sees one token of the future": full.tril(1),
-                "it hides nothing": full,
-                "it hides everything": ~full,
-                "a position may attend to itself only; the past should be True as well": full.tril().triu(),
-                "a position sees only the token before it; all earlier ones should be True": full.tril().triu(-1),
-            },
-        )  # fmt: skip
+
+    def cases(mask: Any) -> Iterator[tuple[str, Any]]:
+        for n in (4, 1, 7):
+            found = mask(n)
+            if isinstance(found, Tensor) and found.shape in ((n, n), (1, n, n)):
+                found = found.expand(1, 1, n, n)  # it fits as well
+            yield "the causal mask", found
+
+    as_solved(mine, "causal_mask", cases)
     behaves(mine.causal_mask, length=3)
 
 
@@ -495,120 +299,41 @@ def grade_causal_mask(mine: ModuleType) -> None:
 def grade_layer_norm(mine: ModuleType) -> None:
     """Each token by itself, with the variance of all its numbers, and both learned vectors."""
     d, x = 6, 0.02 * random(2, 3, 6) + 1
-    norm = mine.LayerNorm(d).double()
-    parameters = [p for p in norm.parameters() if p.numel() == d]
-    factors, offsets = ([p for p in parameters if bool((p == start).all())] for start in (1, 0))
-    if len(factors) != 1 or len(offsets) != 1 or len([*norm.parameters()]) != 2:
-        made = ", ".join(f"{name} of shape {tuple(p.shape)}" for name, p in norm.named_parameters())
-        raise Wrong(
-            "one nn.Parameter should begin as ones, the factors, and another as zeros, the offsets, each d_model long "
-            f"(here d_model is {d}; it has {made or 'none'})"
-        )
-    w, b = random(d, seed=1), random(d, seed=2)
-    with torch.no_grad():
-        factors[0].copy_(w.view_as(factors[0]))
-        offsets[0].copy_(b.view_as(offsets[0]))
-    mean, variance = x.mean(-1, True), x.var(-1, keepdim=True, unbiased=False)
-    centred, size, square = x - mean, torch.sqrt(variance + 1e-5), x.square().mean(-1, True)
-    normed, token = centred / size, "all tokens of a sentence; each token has its own"
-    every, axis = (
-        "everything, the whole batch; each token has its own: dim=-1",
-        "the tokens, not over the numbers of a token",
-    )
 
-    def over(*axes: int) -> Tensor:
-        """Mean and variance over other axes than the last one."""
-        return (x - x.mean(axes, True)) / torch.sqrt(x.var(axes, keepdim=True, unbiased=False) + 1e-5)
+    def learned(kind: Any) -> nn.Module:
+        """A norm whose factors and offsets are random."""
+        norm = kind(d).double()
+        parameters = [p for p in norm.parameters() if p.numel() == d]
+        factors, offsets = ([p for p in parameters if bool((p == start).all())] for start in (1, 0))
+        if len(factors) != 1 or len(offsets) != 1 or len([*norm.parameters()]) != 2:
+            made = ", ".join(f"{name} of shape {tuple(p.shape)}" for name, p in norm.named_parameters())
+            raise Wrong(
+                "one nn.Parameter should begin as ones, the factors, and another as zeros, the offsets, each d_model "
+                f"long (here d_model is {d}; it has {made or 'none'})"
+            )
+        with torch.no_grad():
+            for seed, vector in enumerate((*factors, *offsets), start=1):
+                vector.copy_(random(d, seed=seed).view_as(vector))
+        return norm
 
-    wrong = {
-        "the variance is divided by d - 1: give unbiased=False": centred / torch.sqrt(x.var(-1, keepdim=True) + 1e-5),
-        "1e-5 is added to the root of the variance, not to the variance": centred / (variance.sqrt() + 1e-5),
-        "the variance is divided by d - 1 (give unbiased=False), and 1e-5 is added to its root":
-            centred / (x.std(-1, keepdim=True) + 1e-5),
-        "it divides by the variance, not by its root": centred / (variance + 1e-5),
-        "it divides by the square of the variance; by its root it should": centred / (variance + 1e-5) ** 2,
-        "it multiplies by the root of the variance; divide by it": centred * size,
-        "the mean is not subtracted": x / size,
-        "only the mean is divided: are brackets missing?": x - mean / size,
-        "the mean is subtracted after the division: are brackets missing?": x / size - mean,
-        "it divides by the root of the mean square; subtract the mean first": x / torch.sqrt(square + 1e-5),
-        "the mean square is not the variance: it is taken of x - mean": centred / torch.sqrt(square + 1e-5),
-        "it divides by the mean distance from the mean, not by the root of the variance":
-            centred / centred.abs().mean(-1, True),
-        "the mean is subtracted, but nothing is divided": centred,
-        "1e-5 is left out": centred / variance.sqrt(),
-        **{f"the mean runs over {of}": (x - x.mean(a, True)) / size
-           for of, a in ((token, (1, 2)), (every, (0, 1, 2)), (axis, 1))},
-        **{f"the variance runs over {of}": centred / torch.sqrt(x.var(a, keepdim=True, unbiased=False) + 1e-5)
-           for of, a in ((token, (1, 2)), (every, (0, 1, 2)), (axis, 1))},
-        f"mean and variance run over {token}": over(1, 2),
-        f"mean and variance run over {every}": over(0, 1, 2),
-        f"mean and variance run over {axis}": over(1),
-        "mean and variance run over the sentences of the batch": over(0),
-        **{f"{e:.0e} is added to the variance; it should be 1e-5": centred / torch.sqrt(variance + e)
-           for e in (1e-3, 1e-4, 1e-6, 1e-7, 1e-8, 1e-12)},
-    }  # fmt: skip
-    learned = {
-        "the factors are used before the division only in part: first subtract and divide, then multiply":
-            (x * w - mean) / size + b,
-        "the offsets are added before the factors multiply; multiply first": (normed + b) * w,
-        "the factors multiply the offsets, not what is normed": normed + b * w,
-        "factors and offsets are swapped": normed * b + w,
-        "the offsets are subtracted; add them": normed * w - b,
-        "1 is added to the factors, which begin as 1 already": normed * (1 + w) + b,
-        "the factors are used twice": normed * w * w + b,
-        "the factors are not used": normed + b,
-        "the offsets are not used": normed * w,
-    }  # fmt: skip
-    behaves(norm, x=x)
-    expect("the result", norm(x.clone()), normed * w + b, {name: z * w + b for name, z in wrong.items()} | learned)
+    behaves(learned(mine.LayerNorm), x=x)
+    as_solved(mine, "LayerNorm", lambda kind: iter([("the result", learned(kind)(x.clone()))]))
 
 
 @gap(6, "FeedForward")
 def grade_feed_forward(mine: ModuleType) -> None:
     """Two matrices, a ReLU between them, each token by itself."""
     d, d_ff = 4, 6
-    network = mine.FeedForward(d, d_ff).double()
     x = random(2, 3, d) + 0.3
-    network(x.clone())
-    what = f"where d_model is {d} and d_ff {d_ff}, the count of numbers in its matrices"
-    narrow = f"the width between the two maps is d_model, {d}; it should be d_ff, {d_ff}"
-    expect(what, matrices(network), 2 * d * d_ff, {narrow: 2 * d * d})
-    behaves(network, x=x)
 
-    def first(z: Tensor) -> Tensor:
-        """The first linear map, if all weights are w and all biases 0; the second is alike."""
-        return w * z.sum(-1, keepdim=True).expand(*z.shape[:-1], d_ff)
+    def cases(kind: Any) -> Iterator[tuple[str, Any]]:
+        network = kind(d, d_ff).double()
+        yield f"where d_model is {d} and d_ff {d_ff}, the count of numbers in its matrices", matrices(network)
+        for w in (1.0, -1.0, 9.0):
+            yield f"the result where all weights are {w:.0f} and all biases 0", filled(network, w)(x.clone())
 
-    def second(z: Tensor) -> Tensor:
-        return w * z.sum(-1, keepdim=True).expand(*z.shape[:-1], d)
-
-    for w in (1.0, -1.0):
-        hidden = first(x)
-        right = second(hidden.relu())
-        wrong = {
-            "there is no ReLU between the two linear maps": second(hidden),
-            "the ReLU comes last, after the second linear map": second(hidden).relu(),
-            "there is a second ReLU, after the second linear map": right.relu(),
-            "the ReLU comes first, before the first linear map": second(first(x.relu())),
-            "there are two ReLUs, the first before the first linear map": second(first(x.relu()).relu()),
-            "it keeps the negative numbers; a ReLU keeps the positive ones": second(-(-hidden).relu()),
-            "x is added here; the layer does that": x + right,
-            "a softmax stands at the end; nothing follows the second linear map": right.softmax(dim=-1),
-            "x is normed here; the layer does that": second(first(F.layer_norm(x, (d,))).relu()),
-            "the result is normed here; the layer does that": F.layer_norm(right, (d,)),
-            **{f"between the linear maps stands {name}; it should be a ReLU": second(f(hidden))
-               for name, f in (("a GELU", F.gelu), ("a sigmoid", torch.sigmoid), ("a tanh", torch.tanh),
-               ("a leaky ReLU", F.leaky_relu), ("an absolute value", torch.abs), ("a softplus", F.softplus),
-               ("a SiLU", F.silu), ("a softmax", lambda z: z.softmax(-1)), ("an ELU", F.elu), ("a ReLU6", F.relu6),
-               ("a square", torch.square))},
-            **{f"tokens are mixed: {name}; each goes through the maps by itself": second(first(z).relu())
-               for name, z in (("x is averaged over them", x.mean(1, True).expand_as(x)), ("x is added up along them",
-               x.cumsum(1)), ("x is averaged over the batch", x.mean(0, True).expand_as(x)))},
-        }  # fmt: skip
-        expect(
-            f"the result where all weights are {w:.0f} and all biases 0", filled(network, w)(x.clone()), right, wrong
-        )
+    behaves(mine.FeedForward(d, d_ff).double(), x=x)
+    as_solved(mine, "FeedForward", cases)
 
 
 class Call(NamedTuple):
@@ -781,11 +506,8 @@ def inputs_are_right(
             inverted = isinstance(mask, Tensor) and same(mask.logical_not(), masks[own], 0)
             found = "something else" if not inverted else "its opposite: True should mean may attend"
             found = "the mask of the other attention" if same(mask, masks[1 - own], 0) else found
-            raise Wrong(
-                f"{name} is not given {named}, so the mask is not used"
-                if mask is None
-                else f"{name} should be given {named} as it comes; it is given {found}"
-            )
+            told = f"should be given {named} as it comes; it is given {found}"
+            raise Wrong(f"{name} {told if mask is not None else f'is not given {named}, so the mask is not used'}")
     if len(given) == 2 and "must match the size" in str(result):
         raise Wrong(
             f"after {calls[-1].name}, numbers of x and of the memory are added: all outputs are added to x"
@@ -838,6 +560,8 @@ def as_in_the_formula(
             raise Wrong(order.format(name=call.name, before=before.name))
     if len(set(best.orders)) > 1:
         raise Wrong("one norm stands before its sub-layer, another after the sum: choose one order for all")
+    if best.orders[0] == "pre" and asked_of(mine, type(layer).__name__):
+        raise Wrong("this is pre-norm")
     used = [norms[norm] for norm in best.norms]
     if again := [name for name in used if used.count(name) > 1]:
         raise Wrong(f"{again[0]} serves more than one sub-layer; each has a norm of its own")
@@ -944,53 +668,35 @@ def grade_decoder_layer(mine: ModuleType) -> None:
 def enters(mine: ModuleType, found: Tensor, tables: list[Tensor], words: int, tokens: Tensor, what: str) -> Tensor:
     """What enters a stack must be rows of a table of so many rows times the root of the width, plus positions."""
     d = found.size(-1)
-    later = mine.sinusoidal_table(tokens.size(1) + 1, d).to(found)
-    p = later[:-1]
     if (found == 0).any():
         raise Wrong(
             "dropout does not heed its rate, or runs in evaluation mode: make an nn.Dropout(dropout), and call that"
         )
+
+    def embedded(table: Tensor, *change: Sequence[str]) -> Tensor:
+        """What the solution makes of the tokens, with a table, and perhaps with a mistake."""
+        embed = changed("Transformer", *change).embed
+        embed.__globals__["sinusoidal_table"] = mine.sinusoidal_table
+        return embed(SimpleNamespace(d_model=d, dropout=nn.Identity()), tokens, lambda ids: table[ids])
+
     for table in (table for table in tables if len(table) > tokens.max()):
-        rows, root = table[tokens], d**0.5
-        if same(found, rows * root + p, 1e-5):
+        if same(found, embedded(table), 1e-5):
             if len(table) == words:
                 return table
             told = f"this side's vocabulary has {words} (does embed use the embedding that it is given?)"
             raise Wrong(f"{what} are rows of a table with {len(table)} rows; {told}")
-        wrong = {
-            "the rows of the embedding are not multiplied by the root of d_model": rows + p,
-            "the positions are missing": rows * root,
-            "the positions and the root of d_model are missing": rows,
-            "the positions are multiplied by the root of d_model, too: only the rows are": (rows + p) * root,
-            "the rows are multiplied by d_model, not by its root": rows * d + p,
-            "the rows are divided by the root of d_model; multiply them": rows / root + p,
-            "the rows are multiplied by the root of 128; use d_model": rows * 128**0.5 + p,
-            "the rows are multiplied by the root of 512; use d_model": rows * 512**0.5 + p,
-            "the positions are added twice": rows * root + 2 * p,
-            "the positions are multiplied with the rows; add them": rows * root * p,
-            "positions begin with 1; the first one is 0": rows * root + later[1:],
-            "all tokens of a sentence get one position: count tokens.size(1), not tokens.size(0)": (
-                rows * root + later[: len(rows), None]
-            ),
-            "all tokens get the last position": rows * root + p[-1],
-            "all tokens get the first position": rows * root + p[0],
-            "the positions are counted from the end": rows * root + p.flip(0),
-            "the tokens are read in reverse order": rows.flip(1) * root + p,
-            "the last token is cut off: training_step does that, the model reads all": (rows * root + p)[:, :-1],
-            "the first token is cut off: the model reads all": (rows[:, 1:] * root + p[:-1]),
-        }
-        for sentence, value in wrong.items():
-            if same(found, value, 1e-5):
+        for name, *change, sentence in rows("mistakes.tsv"):
+            if name == "Transformer" and same(found, embedded(table, change), 1e-5):
                 raise Wrong(f"{sentence} ({what})")
     right = next(table for table in tables if len(table) == words)
-    rows = right[tokens]
-    factor = ((found - p) * rows).sum() / rows.square().sum() if found.shape == rows.shape else torch.tensor(0.0)
-    if factor and same(found, factor * rows + p, 1e-5):
+    plain, p = right[tokens], embedded(right * 0)
+    factor = ((found - p) * plain).sum() / plain.square().sum() if found.shape == p.shape else torch.tensor(0.0)
+    if factor and same(found, factor * plain + p, 1e-5):
         which = ", the root of the length" if abs(factor - tokens.size(1) ** 0.5) < 1e-4 else ""
         raise Wrong(
             f"{what}: the rows are multiplied by {factor:.4g}{which}; multiply by the root of d_model, {d**0.5:.4g}"
         )
-    expect(f"{what}, embedding(tokens) * sqrt(d_model) + positions", found, right[tokens] * d**0.5 + p, {}, 1e-5)
+    expect(f"{what}, embedding(tokens) * sqrt(d_model) + positions", found, embedded(right), {}, 1e-5)
     return right
 
 
@@ -1351,12 +1057,8 @@ def grade_training_step(mine: ModuleType) -> None:
                     raise Wrong(told)
                 yield "the rates of the optimiser's groups", [group["lr"] for group in optimizer.param_groups]
                 weights = torch.cat([model.table.flatten(), model.offset]).detach()
-                yield (
-                    "the weights after a step of SGD, weights - rate * gradient"
-                    if number == 1
-                    else "the weights after two steps",
-                    weights,
-                )
+                told = "a step of SGD, weights - rate * gradient" if number == 1 else "two steps"
+                yield f"the weights after {told}", weights
                 yield "the loss that is returned", loss
 
     as_solved(mine, "training_step", cases)
@@ -1425,7 +1127,7 @@ def grade_beam_search(mine: ModuleType) -> None:
 
     as_solved(mine, "beam_search", searches(range(4), 15, [(2, 0.0), (1, 0.0), (3, 0.0)]), "step 1: ")
     slots_only = searches(range(15), 6, [(2, 0.0), (3, 0.0), (5, 0.0)])
-    endless = variant("beam_search", "if tokens[-1] == eos_id:", "if False:")
+    endless = changed("beam_search", ("if tokens[-1] == eos_id:", "if False:"))
     found: list[tuple[str, Any]] = []
     with suppress(Exception):
         found.extend(slots_only(mine.beam_search))
@@ -1442,10 +1144,8 @@ def grade_beam_search(mine: ModuleType) -> None:
         for last, row in chances.items():
             others = (1 - sum(row.values())) / (7 - len(row))
             model.table[:, last] = torch.tensor([row.get(token, others) for token in range(7)]).log()
-        yield (
-            "the translation by a test model whose best one begins badly",
-            listed(search(model, source.clone(), 5, 4, 6, 2, 1.0)),
-        )
+        found = listed(search(model, source.clone(), 5, 4, 6, 2, 1.0))
+        yield "the translation by a test model whose best one begins badly", found
 
     as_solved(mine, "beam_search", whole, "steps 1 and 2 are right; now step 3: ")
     goes_along(mine.beam_search, Bigrams(0, 1.0, source, 7, ""), source)
