@@ -48,6 +48,7 @@ FOLLOWS = {  # a failure of the first may follow from a failure of one of the ot
     "cache with padding in front": "a mask hides what it should, cache one by one, "
     "cache after a prefill, cache in chunks",
     "generated tokens are the most probable": "cache one by one, cache after a prefill",
+    "its loss is the cross entropy of its logits": "deterministic in evaluation",
     "generated in a batch as alone": "padding in front, generated tokens are the most probable, "
     "cache with padding in front",
     "beams are as probable as they say": "cache one by one, cache after a prefill, cache reordered, "

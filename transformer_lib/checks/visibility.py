@@ -49,9 +49,10 @@ def _few(length: int) -> Iterable[int]:
     return range(length) if length <= LONGEST else (length // 2, length - 1)
 
 
-@register_property(
-    SIGHT, "the causal mask is missing, inverted or shifted; a norm runs over positions", "causal", needs="causal"
-)
+LEAK = "the causal mask is missing, inverted, shifted or not -inf; or a norm, sum, roll or choice runs over positions"
+
+
+@register_property(SIGHT, LEAK, "causal", needs="causal")
 def causality(model: ModelUnderTest) -> Outcome:
     """Logits at position i do not change when a target token after i does, in evaluation and in training mode.
 
@@ -81,7 +82,7 @@ def causality(model: ModelUnderTest) -> Outcome:
     return model.at_most_rounding(worst, words)
 
 
-HIDDEN = "the mask hides the past, or what attention reads is overwritten"
+HIDDEN = "the mask hides the past, what attention reads is overwritten, or it runs among the heads of each token"
 
 
 @register_property(SIGHT, HIDDEN, "stale", needs="causal")
