@@ -1002,7 +1002,7 @@ LOSS = "its loss is the cross entropy of its logits"
     (decoders.stored(lambda k, v: (k[:1].expand_as(k), v)), "cache one by one", "with a cache only the first sentence"),
     (decoder(loss=functools.partial(decoders.loss, shift=2)), LOSS, "labels are shifted once too often"),
     (decoder(loss=functools.partial(decoders.loss, reduction="sum")), LOSS, "the loss is a sum"),
-    (decoder(loss=lambda m, x, y: decoders.loss(m, x, y, reduction="sum") / y[:, 1:].numel()), LOSS, "the mean is taken over all"),
+    (decoder(loss=lambda m, x, y: decoders.loss(m, x, y, reduction="sum") / y[:, 1:].numel()), LOSS, "the mean is"),
 ])  # fmt: skip
 def test_the_cause_that_the_numbers_show_is_named(factory, name, cause):
     assert decoder_findings(factory, name)[name].cause.startswith(cause)
