@@ -26,7 +26,7 @@ FOLLOWS = {  # a failure of the first may follow from a failure of one of the ot
     "tokens are told apart": "source sensitivity, present seen",
     "batch independence": "deterministic in evaluation",
     "training without dropout is evaluation": "deterministic in evaluation, causality, batch independence",
-    "sizes and padding are those asked for": "deterministic in evaluation",
+    "sizes and padding are those asked for": "deterministic in evaluation, batch independence",
     "positions matter": "source sensitivity, present seen",
     "layers have residual connections": "source sensitivity, present seen",
     "empty sentences": "deterministic in evaluation, batch independence",

@@ -154,7 +154,10 @@ def the_past_is_seen(model: ModelUnderTest) -> Outcome:
 
 
 @register_property(
-    SIGHT, "the padding mask is inverted, or cross-attention does not reach the memory", "blind", needs="whole"
+    SIGHT,
+    "the padding mask is inverted, tokens are dropped, or cross-attention does not reach the memory",
+    "blind",
+    needs="whole",
 )
 def source_sensitivity(model: ModelUnderTest) -> Outcome:
     """Each real source token has an effect on each target position, in a batch with padding.
@@ -181,7 +184,8 @@ def source_sensitivity(model: ModelUnderTest) -> Outcome:
         "the least that one real source token moves the logits of a position is",
         "some source token changes nothing",
     )
-    deaf = "some target positions do not hear all of the source: a causal mask on cross-attention"
+    where = "on cross-attention" if model.has("both") else "in an encoder, or attention runs over the batch"
+    deaf = f"some positions do not hear all of the source: a causal mask {where}"
     short = rows[:15]  # those of the first two lengths
     return outcome if min(map(max, short)) <= model.tolerance else (*outcome[:2], deaf)
 
@@ -249,7 +253,7 @@ def tokens_are_told_apart(model: ModelUnderTest) -> Outcome:
     )
 
 
-MIXED = "sentences are mixed: a wrong reshape, a mask of the wrong rank, a batch norm, positions along the batch axis"
+MIXED = "sentences are mixed: a wrong reshape, a mask of the wrong rank, positions, a norm or a choice along the batch"
 
 
 @register_property(SIGHT, MIXED, "batch")
