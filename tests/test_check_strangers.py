@@ -796,13 +796,15 @@ def test_a_wrong_model_fails_with_the_cause_that_its_evidence_shows(name):
         assert ", ".join(name for name, finding in found.items() if finding.verdict == "fail") == failing
 
 
-@pytest.mark.parametrize("forward", [
-    lambda m, s, t: R.forward(m, s, t) / (s.size(1) <= 7),
-    lambda m, s, t: R.forward(m, s, t) / (m.target_mask(t)[0, 0].diagonal().any() & False),
+@pytest.mark.parametrize(("name", "forward"), [
+    ("finite answers", lambda m, s, t: R.forward(m, s, t) / (s.size(1) <= 7)),
+    ("finite answers", lambda m, s, t: R.forward(m, s, t) / (m.target_mask(t)[0, 0].diagonal().any() & False)),
+    ("state dict is complete", lambda m, s, t: m.hidden[0](R.forward(m, s, t))),
 ])  # fmt: skip
-def test_a_model_that_answers_nan_without_padding_is_told_only_that(forward):
-    report = check_transformer(spoilt(forward=forward), training=False)
-    assert report.failed == [finding.name for finding in report.findings] == ["finite answers"]
+def test_where_no_property_would_say_more_only_that_is_told(name, forward):
+    hides = spoilt(forward=forward, built=lambda m: setattr(m, "hidden", [nn.Linear(29, 29)]))
+    report = check_transformer(hides, training=False)
+    assert report.failed == [finding.name for finding in report.findings] == [name]
 
 
 @pytest.mark.parametrize("square", [False, True])
@@ -846,11 +848,25 @@ def test_a_model_of_one_vocabulary_is_not_blamed_for_having_one():
     assert [[finding.pad_id for finding in each] for each in told] == [[0, None], [None, None]]
 
 
-def test_what_follows_from_a_fault_is_found_with_it():
-    leaky = spoilt(target_mask=lambda m, target: torch.ones_like(R.target_mask(m, target)))
-    report = check_transformer(leaky, training=False)
-    assert report.failed == ["causality", "a prefix is enough", "target padding on the right"]
-    assert [f.follows_from for f in report.findings if f.verdict == "fail"] == ["", "causality", "causality"]
+class GoesRound(decoders.Decoder):
+    """A convolution, rightly, whose channels come first; and behind it the last token comes before the first."""
+
+    def __init__(self, *sizes):
+        super().__init__(*sizes)
+        self.reads = nn.Conv1d(16, 16, 3)
+
+    def embed(self, tokens, positions):
+        x = self.reads(F.pad(super().embed(tokens, positions).mT, (2, 0))).mT
+        return x + x.roll(1, 1)
+
+
+@pytest.mark.parametrize(("factory", "family"), [
+    (spoilt(target_mask=lambda m, target: torch.ones_like(R.target_mask(m, target))), "encoder-decoder"),
+    (GoesRound, "decoder"),
+])  # fmt: skip
+def test_what_follows_from_a_fault_is_found_with_it(factory, family):
+    (names,) = check_transformer(factory, family=family, training=False).faults.values()
+    assert names.replace("target ", "") == "a prefix is enough, padding on the right"
 
 
 def mixed_and_deaf(m, x):
@@ -970,13 +986,25 @@ def from_1(model, tokens, cache=None):
     return model(tokens, None, model.numbers(model.past(cache) + 1, tokens.size(1), tokens.device), cache), cache
 
 
+LOSS = "its loss is the cross entropy of its logits"
+
+
 @pytest.mark.parametrize(("factory", "name", "cause"), [
     (decoder(extend=from_1), "cache one by one",
         "with a cache positions are 1, 2, 3, 4 …, in one call 0, 1, 2, 3 …: they start at 1"),
     (decoder(counted=lambda m, mask: decoders.Decoder.counted(m, mask) + 1), "generated tokens are the most probable",
         "already the first call inside `generate` gives other logits"),
+    (decoder(generate=sampled), "generated tokens are the most probable", "already the first new token"),
+    (decoder(generate=lambda m, tokens, steps: torch.cat([tokens, torch.randint(4, 29, (len(tokens), steps))], 1)),
+        "generated tokens are the most probable", "two calls of `generate` differ"),
+    (decoder(generate=lambda m, tokens, steps: m.generate(tokens, steps)[:, -steps:]),
+        "generated tokens are the most probable", "it returns tokens (1, 8), and not (1, 17)"),
+    (decoders.stored(lambda k, v: (k[:1].expand_as(k), v)), "cache one by one", "with a cache only the first sentence"),
+    (decoder(loss=functools.partial(decoders.loss, shift=2)), LOSS, "labels are shifted once too often"),
+    (decoder(loss=functools.partial(decoders.loss, reduction="sum")), LOSS, "the loss is a sum"),
+    (decoder(loss=lambda m, x, y: decoders.loss(m, x, y, reduction="sum") / y[:, 1:].numel()), LOSS, "the mean is"),
 ])  # fmt: skip
-def test_positions_that_start_at_1_are_named(factory, name, cause):
+def test_the_cause_that_the_numbers_show_is_named(factory, name, cause):
     assert decoder_findings(factory, name)[name].cause.startswith(cause)
 
 

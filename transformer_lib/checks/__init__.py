@@ -8,6 +8,7 @@ from contextlib import suppress
 from typing import Any
 
 import torch
+from torch.nn.modules.module import register_module_forward_pre_hook
 
 from transformer_lib.checks.components import (
     check_attention,
@@ -88,17 +89,22 @@ def check_transformer(
         raise TypeError(
             f"expected a function that builds a model; got a model: write def build(*sizes): return {name}(…)"
         )
+
+    def alone(*words: str) -> Report:
+        """A report of one finding, where no property would say more."""
+        on_finding(finding := Finding(*words))
+        return Report((finding,))
+
     asked = source_vocab_size, target_vocab_size, pad_id
     threads = torch.get_num_threads()
     with warnings.catch_warnings(), shown_once():
         warnings.simplefilter("ignore")  # what the model's library has to say is not the question
         torch.set_num_threads(1)  # in models this small further threads only wait for each other
         try:
-            model, logits = _first_call(factory, asked, max_len=max_len, seed=seed, family=family)
-            model.pad_given = pad_id is not None
+            options = {"pad_given": pad_id is not None, "max_len": max_len, "seed": seed, "family": family}
+            model, logits = _first_call(factory, asked, **options)
             if isinstance(logits, str):
-                on_finding(finding := Finding("batch independence", "fail", logits, UNSQUEEZED))
-                return Report((finding,))
+                return alone("batch independence", "fail", logits, UNSQUEEZED)
             first, second = model.build(), model.build()
             if first is second or {*map(id, first.parameters())} & {*map(id, second.parameters())}:
                 raise ValueError("the factory must build anew at each call; got modules that share their parameters")
@@ -112,17 +118,21 @@ def check_transformer(
                 raise ValueError(f"expected names of properties in `only`; got {', '.join(sorted(unknown))}")
             properties = [entry for entry in properties if not only or not names[entry].isdisjoint(only)]
             properties = [entry for entry in properties if model.has(entry.needs)]
-            with suppress(Exception):  # a longer sentence may be refused
+            own, called = {*model.module.modules()}, list[torch.nn.Module]()
+            with suppress(Exception), register_module_forward_pre_hook(lambda part, _: called.append(part)):
+                # a longer sentence may be refused
                 logits = torch.cat([logits.flatten(), model(*model.inputs(1, LONGEST, LONGEST)).flatten()])
-            if not logits.isfinite().all():  # then no property would say more
+            if strange := [type(part).__name__ for part in called if part not in own and [*part.parameters()]]:
+                evidence = f"it calls modules that are no part of it, such as {strange[0]}: parameters() lacks them"
+                cause = "modules in a plain list, where nn.ModuleList would register them, or made in forward"
+                return alone("state dict is complete", "fail", evidence, cause)
+            if not logits.isfinite().all():
                 evidence = "short sentences without any padding get logits that are NaN or infinite"
                 cause = "a mask that forbids everything, such as a padding mask in the opposite convention"
-                on_finding(finding := Finding("finite answers", "fail", evidence, cause))
-                return Report((finding,))
+                return alone("finite answers", "fail", evidence, cause)
             if missing := _missing_on_a_cpu(model, first):
                 evidence = f"most properties need gradients, and check runs on a CPU, which has none here: {missing}"
-                on_finding(finding := Finding(NO_GRADIENTS, "not applicable", evidence))
-                return Report((finding,))
+                return alone(NO_GRADIENTS, "not applicable", evidence)
             _ = model.lengths  # drawn before any property begins
             return examine(model, properties, on_finding, FOLLOWS, on_start)
         finally:

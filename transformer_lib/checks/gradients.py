@@ -76,13 +76,14 @@ def gradient_reaches_everything(model: ModelUnderTest) -> Outcome:
 
 def _random_and_frozen(model: ModelUnderTest, longest: int) -> list[str]:
     """The frozen parameters that another seed draws otherwise, if those other numbers change the logits."""
-    module, other, found = model.build(), dict(model.build(model.seed + 1).named_parameters()), []
-    for name, parameter in module.named_parameters():
-        if not parameter.requires_grad and not torch.equal(parameter, other[name]):
-            inputs = model.inputs(16, longest, longest)
-            before, parameter.data = model.logits(module, *inputs), other[name].data
-            if not torch.equal(model.logits(module, *inputs), before):
-                found.append(name)
+    module, other, found = model.build(), dict(model.build(model.seed + 1).named_parameters()), list[str]()
+    frozen = {name: p for name, p in module.named_parameters() if not (p.requires_grad or torch.equal(p, other[name]))}
+    inputs = model.inputs(16, longest, longest) if frozen else ()
+    before = model.logits(module, *inputs) if frozen else torch.empty(0)
+    for name, parameter in frozen.items():
+        parameter.data, last = other[name].data, before
+        before = model.logits(module, *inputs)
+        found += [name] * (not torch.equal(before, last))
     return found
 
 

@@ -20,7 +20,7 @@ PADDING: list[Property] = []
 
 
 @register_property(
-    PADDING, "attention reaches padded source positions", "source-padding", needs="whole", refusable=True
+    PADDING, "attention, or a mean, reaches padded source positions", "source-padding", needs="whole", refusable=True
 )
 def source_padding_on_the_right(model: ModelUnderTest) -> Outcome:
     """More padding at the end of the source changes no logits.

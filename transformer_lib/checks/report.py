@@ -219,7 +219,10 @@ def examine(
             found.append(_finding(thing, entry))
         on_finding(found[-1])
     found = _with_a_common_cause(found)
-    follows = {thing.words(name): thing.words(others) for name, others in follows.items()}
+    parents_of: dict[str, str] = {}  # where there is one side, those of the source and of the target
+    for name, others in follows.items():
+        name = thing.words(name)
+        parents_of[name] = f"{parents_of.get(name, '')}, {thing.words(others)}"
     failed = {finding.name: finding for finding in found if finding.verdict == "fail"}
 
     def parent(finding: Finding) -> str:
@@ -231,7 +234,7 @@ def examine(
         same.sort(key=lambda f: bool(f.traceback))  # one that says more than that it raised
         if same and same[0] is not finding:
             return same[0].name
-        for name in () if finding.traceback else follows.get(finding.name, "").split(", "):
+        for name in () if finding.traceback else parents_of.get(finding.name, "").split(", "):
             if (other := failed.get(name)) and not (other.traceback or other.evidence.startswith(KEEPS_A_GRAPH)):
                 shared = finding.module == other.module or finding.place == other.place != ""  # all layers share a line
                 if not finding.module or shared or name in EVERYWHERE:

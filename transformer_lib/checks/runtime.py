@@ -203,27 +203,40 @@ def _factors(
     return found
 
 
-@register_property(
-    USAGE, "labels are shifted twice, those to be ignored count, or the mean is taken over all tokens", needs="loss"
-)
+@register_property(USAGE, "labels to be ignored count, or it is another loss than the mean cross-entropy", needs="loss")
 def its_loss_is_the_cross_entropy_of_its_logits(model: ModelUnderTest) -> Outcome:
     """The loss that a model computes itself is the mean cross-entropy of its logits, where a label is asked for.
 
-    Proves: so for labels of the same position, or, if the model is causal alone, of the next one; the evidence says
-    which. Cannot: judge what is added to the loss in training.
+    Proves: so for labels of the same position, or, if the model is causal alone, of the next one; the evidence asks
+    whether whoever calls it knows that. Cannot: judge what is added to the loss in training.
     """
     loss, inputs = model.part("loss"), model.inputs()
     labels = model.tokens(*inputs[-1].shape, side=-1)
     labels[0, 2:4] = labels[1, -1] = -100
     with model.all_float64():
         logits, found = model(*inputs), loss(*inputs, labels)
-    shifts = {"same": (logits, labels)}
-    if not model.has("whole"):
-        shifts["next"] = logits[:, :-1], labels[:, 1:]
-    moves = {which: abs(found - F.cross_entropy(x.flatten(0, 1), y.flatten())) for which, (x, y) in shifts.items()}
+
+    def off(shift: int, reduction: str = "mean", parts: int = 1) -> float:
+        """How far the loss is off a part of the cross-entropy of labels so many places further on."""
+        x, y = logits[:, : logits.size(1) - shift].flatten(0, 1), labels[:, shift:].flatten()
+        return abs(found - F.cross_entropy(x, y, reduction=reduction) / parts).item()
+
+    asked = {"same": "the model does not shift labels: does whoever calls it?"}
+    asked |= {} if model.has("whole") else {"next": "the model shifts labels: are they handed over unshifted?"}
+    moves = {which: off(shift) for shift, which in enumerate(asked)}
     which = min(moves, key=lambda key: moves[key])
     words = f"with labels of the {which} token, the loss differs from the cross-entropy by"
-    return model.at_most_rounding(moves[which].item(), words)
+    holds, evidence = model.at_most_rounding(moves[which], words)
+    if holds:
+        return True, evidence if model.has("whole") else f"{evidence}; {asked[which]}"
+    everywhere = min(off(shift, "sum", labels[:, shift:].numel()) for shift in range(len(asked)))
+    others = {
+        "labels are shifted once too often": off(len(asked)),
+        "the loss is a sum, and no mean": min(off(shift, "sum") for shift in range(len(asked))),
+        "the mean is taken over all labels, those to be ignored, too": everywhere,
+    }
+    cause = next((why for why, moved in others.items() if moved <= model.tolerance), "")
+    return (holds, evidence, cause) if cause else (holds, evidence)
 
 
 class InRange(TorchFunctionMode):
@@ -262,8 +275,7 @@ def every_dtype(model: ModelUnderTest) -> Outcome:
         tokens[0, -2:] = model.pad_id
     with LowerPrecision() as lower:
         references = [model.logits(single, *inputs) for inputs in batches]
-    _ = model.module
-    usual = {part for part, error in model.errors.items() if error is None}
+    usual = {part for part, error in model.uses(single).items() if error is None}
     if half := ", ".join(str(dtype) for dtype in lower.found if dtype.itemsize < 4):
         return False, f"in float32, some of it is computed in {half}", "a cast to half precision"
     for dtype, allowed in ((torch.float64, 2e-5), (torch.bfloat16, 0.3), (torch.float16, 0.05), (None, 0.3)):

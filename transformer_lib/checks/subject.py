@@ -240,6 +240,7 @@ class ModelUnderTest(UnderTest):
         source_vocab_size: number of source tokens, at least 8.
         target_vocab_size: number of target tokens, at least 8; the same number lets a model tie its tables.
         pad_id: the padding token of both vocabularies.
+        pad_given: whether somebody asked for this padding token: then the model need run with no other.
         max_len: the longest sequence that the model says it accepts, if it says so; at least 12.
         seed: of the weights and of all inputs.
         family: "encoder-decoder", "decoder" or "encoder".
@@ -255,6 +256,7 @@ class ModelUnderTest(UnderTest):
         source_vocab_size: int = 31,
         target_vocab_size: int = 29,
         pad_id: int = 3,
+        pad_given: bool = False,
         max_len: int | None = None,
         seed: int = 0,
         family: str = "encoder-decoder",
@@ -270,11 +272,9 @@ class ModelUnderTest(UnderTest):
         if max_len is not None and max_len < LONGEST:
             raise ValueError(f"max_len must be at least {LONGEST}, the longest sentence used; got {max_len}")
         self.factory, self.pad_id, self.max_len, self.family = factory, pad_id, max_len, family
-        self.pad_given = False  # whether somebody asked for this padding token: then the model need run with no other
+        self.pad_given = pad_given
         self.adapter: Adapted | None = None  # what was built last, if it is one
         self.wide: set[nn.Module] = set()  # the modules that are called inside `Float64`
-        self.errors: dict[str, Exception | None] = {}  # what `uses` says of the module
-        self.last_only = False  # whether `extend` gives the logits of the last of several new tokens alone
         self.recent: list[tuple[Tensor, ...]] = []  # the inputs of the last two calls, or of two that are apart
         self.refused = ""  # what the model says of a sentence of one token, if it refuses it
         self.again = WeakTensorKeyDictionary()  # for logits: the module, the call that gives them again, its inputs
@@ -373,18 +373,15 @@ class ModelUnderTest(UnderTest):
 
         With its cache, too, and with `generate`: a cache may stay in float32 beside a module in float64.
         """
-        self.errors = self.uses(self.build())
-        usual = {name for name, error in self.errors.items() if error is None}
+        usual = {name for name, error in self.uses(self.build()).items() if error is None}
         for block in (nullcontext, Float64):
             with suppress(Exception), block():
                 module = self.build().double()
                 with LowerPrecision() as lower:
                     logits = self.logits(module, *self.inputs())
                 used = self.uses(module)
-                if any(used[name] is not None for name in usual):
-                    continue
-                if not lower.found and logits.isfinite().all():
-                    self.wide, self.errors = {module} if block is Float64 else set(), used
+                if all(used[name] is None for name in usual) and not lower.found and logits.isfinite().all():
+                    self.wide = {module} if block is Float64 else set()
                     return module
         return None
 
@@ -405,8 +402,7 @@ class ModelUnderTest(UnderTest):
                 with LowerPrecision() if wide else nullcontext() as lower:
                     for size in sizes:
                         new = contiguous([*others, tokens[:, start : start + size]])
-                        logits, cache = module.extend(module.model, *new, cache=cache)
-                        self.last_only |= size > 1 and getattr(logits, "shape", ())[1:2] == (1,)
+                        _, cache = module.extend(module.model, *new, cache=cache)
                         start += size
                 if lower and torch.float32 in lower.found:
                     error = InFloat32()
@@ -465,12 +461,13 @@ class ModelUnderTest(UnderTest):
     @cached_property
     def one_by_one(self) -> str:
         """Why `extend` can be given single new tokens only: it refuses several, or answers the last; else empty."""
-        _ = self.module  # which has tried it
-        error = self.errors.get("extend in pieces of 3, 1, 1")
-        if error is not None and self.errors["extend in pieces of 1, 1, 1"] is None and is_refusal(error):
-            return f"it refuses several new tokens: {one_line(error)}"
+        extend = self.part("extend")
+        try:
+            logits, _ = extend(*self.inputs(2, 7, 3), cache=None)
+        except Exception as error:
+            return f"it refuses several new tokens: {one_line(error)}" if is_refusal(error) else ""
         words = "`extend` gives the last new token's logits only; to have this judged, return those of all new tokens"
-        return f"{words}, (batch, new tokens, vocabulary)" if self.last_only else ""
+        return f"{words}, (batch, new tokens, vocabulary)" if getattr(logits, "shape", ())[1:2] == (1,) else ""
 
     @cached_property
     def shortest(self) -> int:
@@ -738,11 +735,14 @@ class ModelUnderTest(UnderTest):
         """Note the first module whose vectors differ between two calls, and who called it; see `apart`."""
 
         def vectors(output: Tensor, logits: Tensor, places: slice) -> Tensor:
-            """(rows, places, channels), whether rows or places come first; nothing where that cannot be told."""
+            """(rows, places, channels), whatever comes first; nothing where that cannot be told."""
             rows, length = logits.shape[:2]
+            if len(output) == rows and output.size(1) != length == output.size(2):
+                output = output.mT  # a convolution's
             rows_first = len(output) == rows or (len(output), output.size(1)) == (1, length)
             output = output if rows_first else output.transpose(0, 1)
             told = len(output) in (1, rows) and (rows != length or rows == 1)
+            told &= len(self.sides) > 1 or output.size(1) == length
             return output[: told * rows, places if output.size(1) == length else source].expand(told * rows, -1, -1)
 
         def moved(one: Tensor, other: Tensor) -> float:

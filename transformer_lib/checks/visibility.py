@@ -49,9 +49,10 @@ def _few(length: int) -> Iterable[int]:
     return range(length) if length <= LONGEST else (length // 2, length - 1)
 
 
-@register_property(
-    SIGHT, "the causal mask is missing, inverted or shifted; a norm runs over positions", "causal", needs="causal"
-)
+LEAK = "the causal mask is missing, inverted, shifted or not -inf; or a norm, sum, roll or choice runs over positions"
+
+
+@register_property(SIGHT, LEAK, "causal", needs="causal")
 def causality(model: ModelUnderTest) -> Outcome:
     """Logits at position i do not change when a target token after i does, in evaluation and in training mode.
 
@@ -81,7 +82,7 @@ def causality(model: ModelUnderTest) -> Outcome:
     return model.at_most_rounding(worst, words)
 
 
-HIDDEN = "the mask hides the past, or what attention reads is overwritten"
+HIDDEN = "the mask hides the past, what attention reads is overwritten, or it runs among the heads of each token"
 
 
 @register_property(SIGHT, HIDDEN, "stale", needs="causal")
@@ -153,7 +154,10 @@ def the_past_is_seen(model: ModelUnderTest) -> Outcome:
 
 
 @register_property(
-    SIGHT, "the padding mask is inverted, or cross-attention does not reach the memory", "blind", needs="whole"
+    SIGHT,
+    "the padding mask is inverted, tokens are dropped, or cross-attention does not reach the memory",
+    "blind",
+    needs="whole",
 )
 def source_sensitivity(model: ModelUnderTest) -> Outcome:
     """Each real source token has an effect on each target position, in a batch with padding.
@@ -180,7 +184,8 @@ def source_sensitivity(model: ModelUnderTest) -> Outcome:
         "the least that one real source token moves the logits of a position is",
         "some source token changes nothing",
     )
-    deaf = "some target positions do not hear all of the source: a causal mask on cross-attention"
+    where = "on cross-attention" if model.has("both") else "in an encoder, or attention runs over the batch"
+    deaf = f"some positions do not hear all of the source: a causal mask {where}"
     short = rows[:15]  # those of the first two lengths
     return outcome if min(map(max, short)) <= model.tolerance else (*outcome[:2], deaf)
 
@@ -248,7 +253,7 @@ def tokens_are_told_apart(model: ModelUnderTest) -> Outcome:
     )
 
 
-MIXED = "sentences are mixed: a wrong reshape, a mask of the wrong rank, a batch norm, positions along the batch axis"
+MIXED = "sentences are mixed: a wrong reshape, a mask of the wrong rank, a norm, positions along the batch axis"
 
 
 @register_property(SIGHT, MIXED, "batch")
