@@ -87,6 +87,7 @@ def main() -> None:
 
     chosen = best(64, True, 0, -6)
     compare(TRIED, 0)
+    loss(256, False, chosen, SHORT, 0)  # what comes of taking the narrower model's rate
     grow(*STEPS[:-1])
     compare((16, 64), 1)
     compare((16, 64), 2)
