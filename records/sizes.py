@@ -80,20 +80,21 @@ def main() -> None:
         for width, mup in product(widths, (True, False)):
             best(width, mup, seed, chosen if mup else chosen + {16: 2, 64: 0, 256: -2}[width])
 
-    def grow(*amounts: int) -> None:
-        """Train all six widths for these numbers of steps."""
-        for steps, width in product(amounts, WIDTHS):
+    def grow(widths: tuple[int, ...], amounts: tuple[int, ...]) -> None:
+        """Train these widths for these numbers of steps."""
+        for steps, width in product(amounts, widths):
             loss(width, True, chosen, steps, 0)
 
     chosen = best(64, True, 0, -6)
     compare(TRIED, 0)
     loss(256, False, chosen, SHORT, 0)  # what comes of taking the narrower model's rate
-    grow(*STEPS[:-1])
+    grow(WIDTHS[:-1], STEPS)
+    grow(WIDTHS, STEPS[:-1])
     compare((16, 64), 1)
     compare((16, 64), 2)
-    grow(STEPS[-1])
     for power in (chosen - 1, chosen + 1):
         loss(64, True, power, STEPS[-1], 0)  # is it still the best in the longest training?
+    grow(WIDTHS, STEPS)
     compare((256,), 1)
     compare((256,), 2)
 
