@@ -1,4 +1,4 @@
-# Generated from chapters/09_training.md and 2 more: edit it there and `make export`, or here and `make sync`.
+# Generated from chapters/09_training.md and 3 more: edit it there and `make export`, or here and `make sync`.
 
 """The graders of chapter 09 and its pages in depth."""
 
@@ -92,3 +92,23 @@ def grade_09c_1(answer: Answer) -> None:
     broken = torch.full((2,), math.nan, dtype=torch.float64)
     found = answer([torch.ones(2, dtype=torch.float64), broken.clone()], [1, 3])
     claim("the result is NaN if the gradient of a process with tokens is", bool(torch.as_tensor(found).isnan().all()))
+
+
+def grade_09e_1(answer: Answer) -> None:
+    """Laws with like and unlike exponents, at a small budget, a middle one and that of a large model."""
+    for A, alpha, B, beta in ((482.0, 0.35, 2085.0, 0.37), (2.0, 0.9, 9.0, 0.4), (1.0, 0.5, 1.0, 0.5)):
+        for C in (6e3, 6e9, 6e23):
+            share, pairs, root = alpha * A / (beta * B), C / 6, 1 / (alpha + beta)
+            right = (share * pairs**beta) ** root
+            known = {
+                "this is the best size for PD = C; a training takes 6PD": (share * C**beta) ** root,
+                "the exponents are lost in the derivative: it has alpha A and beta B": (A / B * pairs**beta) ** root,
+                "parameters and tokens get equal shares here; A, B and the exponents decide": pairs**0.5,
+                "this is the number of tokens; the parameters are asked for": pairs / right,
+                "C should have the power beta / (alpha + beta)": (share * pairs**alpha) ** root,
+                "alpha A and beta B have changed places": (pairs**beta / share) ** root,
+            }
+            found = answer(A, alpha, B, beta, C)
+            claim("the answer is a number", isinstance(found, int | float))
+            near = {sentence: value / right for sentence, value in known.items()}
+            expect("the answer, divided by the best size,", found / right, 1.0, near)

@@ -1,0 +1,106 @@
+"""The trainings of page 9.e: a small decoder of six widths, several numbers of characters, rates, parametrisations.
+
+Kept as it made sizes.json; no test runs it. Model and training are the page's own cells. With Multi30k, and with
+PYTHONPATH=.:experiments, as python records/sizes.py. What is in the record stays, so an interrupted run goes on.
+"""
+
+import json
+import time
+from itertools import product
+from pathlib import Path
+
+import jupytext
+import torch
+from record import environment, pretty_json
+
+from transformer_lib.data import load_multi30k
+from transformer_lib.files import atomic_write
+
+ROOT = Path(__file__).resolve().parent.parent
+PATH = ROOT / "records/sizes.json"
+WIDTHS, STEPS, SHORT = (8, 16, 32, 64, 128, 256), (100, 200, 400, 800), 100
+TRIED = (16, 64, 256)  # the widths at which rates are compared; at 16 both parametrisations are one
+MOST = 20.0  # minutes of one core
+
+
+def main() -> None:
+    """Run what the record lacks, the most important first, and keep it after each training."""
+    made: dict = {"command": "python records/sizes.py"} | environment()
+    made |= {"threads": torch.get_num_threads(), "seeds": [0, 1, 2]}
+    cells = jupytext.read(ROOT / "chapters/09e_size.md").cells
+    names: dict = {}
+    for cell in cells:
+        if "trains" in cell.metadata.get("tags", []):
+            exec(cell.source, names)
+    texts = ["\n".join([*load_multi30k(split).source, ""]) for split in ("train", "val")]
+    vocabulary = sorted(set(texts[0]))
+    train, val = (names["windows"](text, vocabulary) for text in texts)
+    val = val[::2]
+    record: dict = json.loads(PATH.read_text(encoding="utf-8")) if PATH.exists() else {"made": made, "runs": []}
+    counts = torch.ones(len(vocabulary), len(vocabulary))  # of each pair of characters
+    counts.index_put_((train[:, :-1].flatten(), train[:, 1:].flatten()), torch.ones(1), accumulate=True)
+    pairs = -(counts / counts.sum(dim=1, keepdim=True)).log()[val[:, :-1], val[:, 1:]].mean().item()
+    record |= {"characters": len(vocabulary), "validation windows": len(val), "pairs of characters": round(pairs, 4)}
+    record["made"].setdefault("minutes of one core", 0.0)
+    known = {tuple(run[:-1]): run[-1] for run in record["runs"]}
+
+    def loss(*key: int) -> float:
+        """The validation loss of one training: width, maximal-update or not, log2 of the rate, steps, seed."""
+        width, mup, power, steps, seed = key = (key[0], int(bool(key[1]) or key[0] == 16), *key[2:])
+        if key not in known:
+            if record["made"]["minutes of one core"] > MOST:
+                raise SystemExit("the time is over")
+            start = time.process_time()
+            torch.manual_seed(seed)
+            shuffled = train[torch.randperm(len(train))]
+            model = names["Decoder"](len(vocabulary), width, mup)
+            names["train"](model, shuffled, steps, 2.0**power)
+            known[key] = round(names["validation_loss"](model, val), 4)
+            minutes = record["made"]["minutes of one core"] + (time.process_time() - start) / 60
+            record["made"]["minutes of one core"] = round(minutes, 3)
+            head = {name: value for name, value in record.items() if name != "runs"}
+            rows = ",\n  ".join(json.dumps([*key, found]) for key, found in sorted(known.items()))
+            atomic_write(PATH, pretty_json(head)[:-2] + f',\n "runs": [\n  {rows}\n ]\n}}\n')
+            print(*key, known[key], f"{time.process_time() - start:.1f} s", flush=True)
+        return known[key]
+
+    def best(width: int, mup: bool, seed: int, start: int) -> int:
+        """The log2 of the best rate: those around `start`, and further ones until the best has one on each side."""
+        reach = 1 if width == 256 else 2
+        powers = [*range(start - reach, start + reach + 1)]
+        while True:
+            losses = [loss(width, mup, power, SHORT, seed) for power in powers]
+            place = losses.index(min(losses))
+            if place == 0:
+                powers.insert(0, powers[0] - 1)
+            elif place == len(powers) - 1:
+                powers.append(powers[-1] + 1)
+            else:
+                return powers[place]
+
+    def compare(widths: tuple[int, ...], seed: int) -> None:
+        """Find the best rate of each width, with both parametrisations."""
+        for width, mup in product(widths, (True, False)):
+            best(width, mup, seed, chosen if mup else chosen - {16: 0, 64: 2, 256: 4}[width])
+
+    def grow(widths: tuple[int, ...], amounts: tuple[int, ...]) -> None:
+        """Train these widths for these numbers of steps."""
+        for steps, width in product(amounts, widths):
+            loss(width, True, chosen, steps, 0)
+
+    chosen = best(16, True, 0, -4)
+    compare(TRIED, 0)
+    loss(256, False, chosen, SHORT, 0)  # what comes of taking the narrower model's rate
+    grow(WIDTHS[:-1], STEPS)
+    grow(WIDTHS, STEPS[:-1])
+    compare((16, 64), 1)
+    compare((16, 64), 2)
+    for power in (chosen - 1, chosen + 1):
+        loss(64, True, power, STEPS[-1], 0)  # is it still the best in the longest training?
+    grow(WIDTHS, STEPS)
+    compare((256,), 1)
+    compare((256,), 2)
+
+
+if __name__ == "__main__":
+    main()
