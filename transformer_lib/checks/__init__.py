@@ -90,7 +90,7 @@ def check_transformer(
             f"expected a function that builds a model; got a model: write def build(*sizes): return {name}(…)"
         )
 
-    def alone(*words: str) -> Report:
+    def alone(*words: Any) -> Report:
         """A report of one finding, where no property would say more."""
         on_finding(finding := Finding(*words))
         return Report((finding,))
