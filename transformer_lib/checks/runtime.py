@@ -48,11 +48,7 @@ def sizes_and_padding_are_those_asked_for(model: ModelUnderTest) -> Outcome:
     """
 
     def built_for(source_size: int, target_size: int, pad_id: int) -> ModelUnderTest:
-        sizes: dict[str, Any] = {
-            "source_vocab_size": source_size,
-            "target_vocab_size": target_size,
-            "pad_id": pad_id,
-        }
+        sizes: Any = {"source_vocab_size": source_size, "target_vocab_size": target_size, "pad_id": pad_id}
         return ModelUnderTest(model.factory, **sizes, max_len=model.max_len, seed=model.seed, family=model.family)
 
     if model.has("whole") and not source_padding_on_the_right(model)[0]:
