@@ -225,11 +225,11 @@ def _grade(path: str | Path, asked: Iterable[Gap], known: Graded) -> Graded:
     Raises:
         InputError: the file cannot be read or run.
     """
-    tree, every = read(path).tree, {part.name: part for part in gaps()}
+    tree, seed, every = read(path).tree, variant_of(path), {part.name: part for part in gaps()}
     with as_before(needed=True):
         with as_before():
             mine = load(path)
-        vars(mine)["VARIANT"] = seed = variant_of(path)
+        vars(mine)["VARIANT"] = seed
 
         def of(part: Gap) -> tuple[str, list[str]]:
             if part.name not in known:
