@@ -523,6 +523,10 @@ def raises(source, target, pad):
 def a_list(*sizes):
     return []
 
+class Flat(Bad):
+    def forward(self, source, target):
+        return super().forward(source, target).flatten(0, 1)
+
 class Tuple(Bad):
     def forward(self, source, target):
         return super().forward(source, target), None
@@ -633,6 +637,7 @@ def test_check_shows_where_the_factory_raised(mine):
 
 @pytest.mark.parametrize(("factory", "words"), [
     ("{}:a_list", ["cannot run", "nn.Module", "list"]),
+    ("{}:Flat", ["cannot run", "logits must be", "(18, 29)"]),
     ("{}:not_a_function", ["cannot run", "not callable"]),
     ("{}:model", ["got a model: write def build(*sizes): return Bad(…)"]),
     ("{}:Tuple", ["got tuple", "Adapted(model, lambda model, *x: model(*x)[0])"]),

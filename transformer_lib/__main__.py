@@ -554,6 +554,8 @@ def _start(folder: str, debug: int | None, **options: Any) -> None:
     """Write my_transformer.py into FOLDER, a gap for each part that you will write, and the notebooks beside it."""
     from transformer_lib.exercises import own_file  # here, as in all that is about exercises: `check` needs none
 
+    if options["variant"] is not None and (options["update"] or debug is not None):
+        raise InputError(f"--variant does not go with --{'update' if options['update'] else 'debug'}: give one of them")
     if debug is not None:
         first, *_, last = own_file.debug(folder, debug)
         click.echo(f"{first} to {last} are there, each with one fault: find it, then `grade` the file")

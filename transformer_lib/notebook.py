@@ -278,13 +278,19 @@ def explorer(
     data = json.dumps(given, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
     name, seen = list(attentions.items())[at.get("view", 0)]
     layer, head = at.get("layer", 0), at.get("head", 0)
+    heads = seen.weights[layer]  # (heads, target, source); behind the last one is their mean
+    shown, what = (
+        (heads[head], f"Head {layer + 1}.{head + 1}")
+        if head < len(heads)
+        else (heads.mean(0), f"Mean of layer {layer + 1}")
+    )
     rows = "".join(
         f'<tr><th scope="row">{escape(word)}</th><td>{escape(seen.source[int(most)])}</td><td>{weight:.2f}</td></tr>'
-        for word, weight, most in zip(seen.target, *seen.weights[layer, head].max(dim=-1))
+        for word, weight, most in zip(seen.target, *shown.max(dim=-1))
     )
     return f"""<style>{style}</style><div class="heads" role="group" aria-label="Every head">
 <script type="application/json">{data}</script>
-<table><caption>Head {layer + 1}.{head + 1} of the {name} (for all heads, open the page with JavaScript)</caption>
+<table><caption>{what} of the {name} (for all heads, open the page with JavaScript)</caption>
 <thead><tr><th scope="col">word</th><th scope="col">looks most at</th><th scope="col">weight</th></tr></thead>
 {rows}</table></div><script>{script}</script>"""
 

@@ -165,7 +165,7 @@ class Ride {
   run(on) { // no motion where the reader wants none: they step
     clearInterval(this.timer);
     this.play.hidden = this.still.matches;
-    this.timer = on && !this.still.matches ? setInterval(() => this.go(this.from(1)), 1500) : undefined;
+    this.timer = on && !this.still.matches ? setInterval(() => this.go(this.from(1)), 4000) : undefined;
     if (this.timer) this.go(this.at === this.stops.length - 1 ? 0 : this.from(1));
     this.play.textContent = this.timer ? "❚❚ Pause" : "▶ Play";
   }

@@ -202,4 +202,5 @@ def results(verdicts: dict[str, str]) -> str:
          "status": "passed" if said == "passed" else "failed"}
         for part in gaps() for said in [verdicts.get(part.name, verdicts.get("error", ""))]
     ]  # fmt: skip
-    return json.dumps({"output": verdicts.get("error", ""), "tests": tests}, indent=1, ensure_ascii=False) + "\n"
+    variant = f"variant {seed}" if (seed := verdicts.get("variant")) else ""
+    return json.dumps({"output": verdicts.get("error", variant), "tests": tests}, indent=1, ensure_ascii=False) + "\n"

@@ -90,7 +90,7 @@ def template(solved_to: int = 0, variant: int | None = None) -> str:
 
 def variant_of(path: str | Path) -> int | None:
     """The seed in the line `VARIANT = SEED` of a file, if it has one."""
-    found = re.search(rb"^VARIANT = (-?\d+)", read(path).data, re.MULTILINE)
+    found = re.search(rb"^VARIANT\b[^=\n]*=\s*(-?\d{1,18})\b", read(path).data, re.MULTILINE)
     return int(found[1]) if found else None
 
 
@@ -239,7 +239,9 @@ def _grade(path: str | Path, asked: Iterable[Gap], known: Graded) -> Graded:
                         said, others = of(every[name])
                         lent += others if said == "passed" and name not in variants(seed) else [name]
                 lent = list(dict.fromkeys(lent))
-                known[part.name] = _with_lent(part, mine, tree, lent, [n for n in lent if _written(known[n][0])])
+                known[part.name] = _with_lent(
+                    part, mine, tree, lent, {n: known[n][0] for n in lent if _written(known[n][0])}
+                )
             return known[part.name]
 
         for part in asked:
@@ -252,7 +254,7 @@ def _written(said: str) -> bool:
 
 
 def _with_lent(
-    part: Gap, mine: ModuleType, tree: ast.Module, lent: list[str], written: list[str]
+    part: Gap, mine: ModuleType, tree: ast.Module, lent: list[str], written: dict[str, str]
 ) -> tuple[str, list[str]]:
     """The verdict on a part with some of the solution's, and which: none if it passes with the file's own only.
 
@@ -268,8 +270,9 @@ def _with_lent(
         alone, _ = _grade_part(part, mine, tree)
         if alone == "passed":
             return alone, []
-        if raised and alone != said:
-            return f"blocked by {written[0]}: with the right one in its place, {said.partition(': ')[2]}", lent
+        wrong = [name for name, verdict in written.items() if verdict != "passed"]  # a variant may have passed
+        if raised and wrong and alone != said:
+            return f"blocked by {wrong[0]}: with the right one in its place, {said.partition(': ')[2]}", lent
     return said, lent
 
 
