@@ -187,6 +187,8 @@ def test_a_file_of_variants_belongs_to_its_seed(tmp_path, monkeypatch, capsys):
     assert {*own_file.with_parts().yours} == {part.name for part in own_file.gaps()} - {*variants(17)}
     assert command_line.main(["grade", "--variant", "18"]) == 2
     assert "my_transformer.py has variant 17; expected 18" in capsys.readouterr().err
+    assert command_line.main(["start", "--variant", "18", "--update"]) == 2
+    assert "--variant does not go with --update" in capsys.readouterr().err
     assert {len(variants(seed)) for seed in range(30)} == {2, 3, 4}
 
 
