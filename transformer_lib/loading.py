@@ -182,6 +182,17 @@ def _handlers(new: dict[int, Any] | None = None) -> dict[int, Any]:
     return now
 
 
+def _autocasts(new: int | None = None) -> int:
+    """How many blocks of autocast are open; torch keeps its copies of weights until the last one ends."""
+    torch.autocast_increment_nesting()
+    now = torch.autocast_decrement_nesting()
+    while new is not None and now != new:
+        now = torch.autocast_decrement_nesting() if now > new else torch.autocast_increment_nesting()
+    if new == 0:
+        torch.clear_autocast_cache()
+    return now
+
+
 def _set_environment(old: dict[str, str]) -> None:
     os.environ.clear()
     os.environ.update(old)
@@ -191,6 +202,7 @@ SWITCHES: dict[Callable[[], Any], Callable[[Any], object]] = {  # how each is re
     _modes: _modes,
     torch.is_grad_enabled: torch.set_grad_enabled,
     lambda: torch.is_autocast_enabled("cpu"): lambda on: torch.set_autocast_enabled("cpu", on),
+    _autocasts: _autocasts,
     torch.get_default_dtype: torch.set_default_dtype,
     torch.get_deterministic_debug_mode: torch.set_deterministic_debug_mode,
     torch.is_anomaly_enabled: torch.set_anomaly_enabled,
@@ -203,7 +215,7 @@ SWITCHES: dict[Callable[[], Any], Callable[[Any], object]] = {  # how each is re
     lambda: logging.root.manager.disable: logging.disable,
     sys.getrecursionlimit: lambda old: sys.setrecursionlimit(max(old, sys.getrecursionlimit())),
 }  # fmt: skip
-FIRST = [([], None, None), True, False, torch.float32, 0, False, "highest"]  # of these, as a process begins
+FIRST = [([], None, None), True, False, 0, torch.float32, 0, False, "highest"]  # of these, as a process begins
 NEEDED: dict[Callable[[], Any], Callable[[Any], object]] = {  # those of Python that functions of the file may rely on
     sys.getrecursionlimit: sys.setrecursionlimit,
     os.getcwd: os.chdir,
