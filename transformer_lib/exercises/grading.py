@@ -7,6 +7,7 @@ import math
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import deepcopy
+from functools import cache
 from itertools import permutations
 from numbers import Real
 from pathlib import Path
@@ -189,6 +190,7 @@ def changed(name: str, *changes: Sequence[str]) -> Any:
     return space[name]
 
 
+@cache
 def rows(table: str) -> list[list[str]]:
     """The rows of a table: in most, a part, a text of the solution, the text in its place, and what is said of it."""
     lines = Path(__file__).with_name(table).read_text("utf-8").splitlines()[1:]
@@ -243,6 +245,7 @@ def as_solved(
     the same error. step: how the sentence begins. others: sentences of values that have no text in that table.
     """
     asked = asked_of(mine, name)
+    right = changed(name, *asked)
     found: list[tuple[str, Any]] = []
     raised = None
     try:
@@ -251,7 +254,7 @@ def as_solved(
         raise
     except Exception as error:
         raised = error
-    if gives(changed(name, *asked), cases, found, raised, tolerance):
+    if gives(right, cases, found, raised, tolerance):
         return
     if asked and gives(getattr(solved, name), cases, found, raised, tolerance):
         raise Wrong(f"{step}this is the usual {name}")
@@ -260,7 +263,7 @@ def as_solved(
             raise Wrong(step + sentence)
     if raised is not None:
         raise raised
-    for (what, have), (_, value) in zip(found, cases(changed(name, *asked))):
+    for (what, have), (_, value) in zip(found, cases(right)):
         if isinstance(have, list) and have and have != value and have[: len(value) or 1] == value[: len(have)]:
             raise Wrong(f"{step}{what} ends after {len(have)} tokens; it should end after {len(value)}")
         expect(step + what, have, value, others, tolerance)

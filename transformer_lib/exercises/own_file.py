@@ -61,8 +61,8 @@ def emptied(chapter: int, name: str, code: str) -> str:
     functions = [node for node in ast.walk(top) if isinstance(node, ast.FunctionDef)]
     for node in sorted(functions, key=lambda node: -node.lineno):
         first = node.body[0].end_lineno or 0  # the docstring
-        indent = " " * (node.body[0].col_offset)
-        lines[first : node.end_lineno] = [f'{indent}raise NotImplementedError("chapter {chapter}: write {name}")\n']
+        space = " " * (node.body[0].col_offset)
+        lines[first : node.end_lineno] = [f'{space}raise NotImplementedError("chapter {chapter}: write {name}")\n']
     return "".join(lines)
 
 
@@ -115,9 +115,9 @@ def start(folder: str | Path = ".", *, solved_to: int = 0, update: bool = False,
     elif not update:
         raise InputError(f"{path} exists, and stays as it is: give another folder, or --update to add gaps it lacks")
     else:
-        source = read(path)
+        source, seed = read(path), variant_of(path)
         have = {getattr(node, "name", "") for node in source.tree.body}
-        missing = [begun(*part, solved_to, variant_of(path)) for part in parts() if part[1] not in have]
+        missing = [begun(*part, solved_to, seed) for part in parts() if part[1] not in have]
         if missing:
             added = "".join(f"\n\n\n{part.rstrip()}\n" for part in missing).encode("ascii")
             added = added.replace(b"\n", b"\r\n") if b"\r\n" in source.data else added

@@ -1022,15 +1022,8 @@ def grade_learning_rate(mine: ModuleType) -> None:
 
     def cases(rate: Any) -> Iterator[tuple[str, Any]]:
         fall = "" if asked_of(mine, "learning_rate") else ", where it falls as 1 / sqrt(step)"
-        for step, peak, warmup in (
-            (1, 0.5, 4),
-            (2, 0.5, 4),
-            (4, 0.5, 4),
-            (6, 0.5, 4),
-            (9, 0.5, 4),
-            (100, 2.0, 16),
-            (4500, 3.0, 9),
-        ):
+        steps = *((step, 0.5, 4) for step in (1, 2, 4, 6, 9)), (100, 2.0, 16), (4500, 3.0, 9)
+        for step, peak, warmup in steps:
             where = "on the way up" if step <= warmup else f"after the peak{fall}"
             yield f"{where}: the rate of step {step} with peak {peak} and warmup {warmup}", rate(step, peak, warmup)
 
