@@ -19,8 +19,9 @@ from transformer_lib.files import atomic_write
 ROOT = Path(__file__).resolve().parent.parent
 PATH = ROOT / "records/sizes.json"
 WIDTHS, STEPS, SHORT = (8, 16, 32, 64, 128, 256), (100, 200, 400, 800), 100
+MORE = 1600  # steps of the narrow ones, to compare them with wide ones that had as much time
 TRIED = (16, 64, 256)  # the widths at which rates are compared; at 16 both parametrisations are one
-MOST = 20.0  # minutes of one core
+MOST = 23.0  # minutes of one core
 
 
 def main() -> None:
@@ -42,6 +43,8 @@ def main() -> None:
     pairs = -(counts / counts.sum(dim=1, keepdim=True)).log()[val[:, :-1], val[:, 1:]].mean().item()
     record |= {"characters": len(vocabulary), "validation windows": len(val), "pairs of characters": round(pairs, 4)}
     record["made"].setdefault("minutes of one core", 0.0)
+    record["made"]["commit of the last"] = made["commit"]
+    seconds = record.setdefault("seconds of a step", {})  # the least of all trainings of a width
     known = {tuple(run[:-1]): run[-1] for run in record["runs"]}
 
     def loss(*key: int) -> float:
@@ -54,7 +57,10 @@ def main() -> None:
             torch.manual_seed(seed)
             shuffled = train[torch.randperm(len(train))]
             model = names["Decoder"](len(vocabulary), width, mup)
+            began = time.process_time()
             names["train"](model, shuffled, steps, 2.0**power)
+            step = round((time.process_time() - began) / steps, 5)
+            seconds[str(width)] = min(step, seconds.get(str(width), step))
             known[key] = round(names["validation_loss"](model, val), 4)
             minutes = record["made"]["minutes of one core"] + (time.process_time() - start) / 60
             record["made"]["minutes of one core"] = round(minutes, 3)
@@ -83,10 +89,10 @@ def main() -> None:
         for width, mup in product(widths, (True, False)):
             best(width, mup, seed, chosen if mup else chosen - {16: 0, 64: 2, 256: 4}[width])
 
-    def grow(widths: tuple[int, ...], amounts: tuple[int, ...]) -> None:
+    def grow(widths: tuple[int, ...], amounts: tuple[int, ...], seed: int = 0) -> None:
         """Train these widths for these numbers of steps."""
         for steps, width in product(amounts, widths):
-            loss(width, True, chosen, steps, 0)
+            loss(width, True, chosen, steps, seed)
 
     chosen = best(16, True, 0, -4)
     compare(TRIED, 0)
@@ -100,6 +106,13 @@ def main() -> None:
     grow(WIDTHS, STEPS)
     compare((256,), 1)
     compare((256,), 2)
+    grow((16, 32, 64), (MORE,))
+    for seed in (1, 2):
+        grow((32, 64, 128), STEPS, seed)
+    for seed in (1, 2):
+        grow((16, 32), (MORE,), seed)
+        grow((8, 16), STEPS, seed)
+        grow((256,), (200,), seed)
 
 
 if __name__ == "__main__":
