@@ -157,7 +157,7 @@ class Seed:
         print(self.seed, name, self.runs[name], flush=True)
         record = read(self.longer)  # again: another process may have added its seed
         record["made"].setdefault("test sentences", len(self.test))
-        record["runs"][str(self.seed)] = self.runs
+        record["runs"].setdefault(str(self.seed), {}).update(self.runs)
         atomic_write(path_of(self.longer), pretty_json(record, 3) + "\n")
         return translator
 
