@@ -158,6 +158,7 @@ class Seed:
         record = read(self.longer)  # again: another process may have added its seed
         record["made"].setdefault("test sentences", len(self.test))
         record["runs"].setdefault(str(self.seed), {}).update(self.runs)
+        record["runs"] = dict(sorted(record["runs"].items()))
         atomic_write(path_of(self.longer), pretty_json(record, 3) + "\n")
         return translator
 
