@@ -27,7 +27,6 @@ CHAPTERS = sorted(path for path in (ROOT / "chapters").glob("*.md") if path.stem
 IN_DEPTH = [path for path in CHAPTERS if "```{admonition} In depth\n" in path.read_text(encoding="utf-8")]
 HANDBOOK = [path for path in CHAPTERS if re.match(r"[A-Z]_", path.stem)]
 MAIN = [path for path in CHAPTERS if re.match(r"\d\d_", path.stem)]
-GRADED = [path for path in MAIN[1:] if "transformer_lib/exercises/chapter_" in path.read_text(encoding="utf-8")]
 PAGES = sorted((ROOT / "_build" / "html").rglob("*.html"))
 FRONT_MATTER = "index teaching bench equivalence gallery notation glossary api bibliography".split()
 
@@ -113,49 +112,26 @@ def test_next_leads_along_the_main_line_and_pages_in_depth_back_to_their_chapter
         assert page.read_text("utf-8").endswith(f"\n**Back to** {{ref}}`{label}`\n")
 
 
-def test_a_page_shows_the_number_of_its_file():
-    """In its title, its figures, its formulas and its exercises: "2.a.1" on 02a_gradient."""
-    seen = set()
-    for path in CHAPTERS:
-        page = ROOT / "_build" / "html" / "book" / f"{path.stem}.html"
-        if not page.exists() or path.stem == "epilogue":
-            continue
-        number = ".".join(re.match(r"0?(\d+|[A-Z])([a-z]?)_", path.stem).groups()).rstrip(".")
-        article = BeautifulSoup(page.read_text(encoding="utf-8"), "lxml").select_one("article.bd-article")
-        assert article.select_one("h1 .section-number").get_text(strip=True) == number
-        for shown in article.select("figure .caption-number, p.admonition-title .caption-number"):
-            seen.add(shown.get_text(strip=True).partition(" ")[0])
-            assert re.search(rf" {re.escape(number)}\.\d+$", shown.get_text(strip=True)), (path.stem, shown)
-    assert seen >= {"Fig.", "Exercise"} or not PAGES
-
-
-@each_chapter
-def test_every_figure_has_a_caption_and_an_alternative_text(chapter):
+@pytest.mark.parametrize("chapter", [*CHAPTERS, ROOT / "chapters/tour.md"], ids=lambda path: path.stem)
+def test_every_figure_has_a_caption_and_an_alternative_text_and_keeps_the_shades_that_they_speak_of(chapter):
+    """On dark pages: by the tag `shades`; the others are turned round."""
     drawn = {
         "".join(cell["source"])
         for cell in stored_cells(chapter.stem)
         if any(kind.startswith("image/") for output in cell.get("outputs", []) for kind in output.get("data", {}))
     }
     for cell in jupytext.read(chapter).cells:
-        exported = any(tag.startswith("export") for tag in cell.metadata.get("tags", []))
-        draws = "plt.show()" in cell.source and not exported
-        if cell.cell_type == "code" and (cell.source in drawn or draws):
-            options, first = cell.metadata.get("mystnb", {}), cell.source.splitlines()[0]
-            assert options.get("figure", {}).get("caption"), f"no caption for the figure of: {first}"
-            assert options.get("figure", {}).get("name", "").startswith("fig-"), f"no name: {first}"
-            assert options.get("image", {}).get("alt"), f"no alternative text for the figure of: {first}"
-
-
-@pytest.mark.parametrize("chapter", [*CHAPTERS, ROOT / "chapters/tour.md"], ids=lambda path: path.stem)
-def test_a_figure_whose_shades_are_spoken_of_keeps_them_on_dark_pages(chapter):
-    """By the tag `shades`; the others are turned round."""
-    for cell in jupytext.read(chapter).cells:
-        options = cell.metadata.get("mystnb", {})
-        if "figure" in options and "image" in options:
-            words = options["figure"]["caption"] + options["image"]["alt"]
-            shades = re.search(r"\b(black|white|dark|light|heat map)", words, re.IGNORECASE)
+        tags, options = cell.metadata.get("tags", []), cell.metadata.get("mystnb", {})
+        draws = "plt.show()" in cell.source and not any(tag.startswith("export") for tag in tags)
+        if cell.cell_type == "code" and (cell.source in drawn or draws or {"figure", "image"} <= {*options}):
+            first = cell.source.splitlines()[0]
+            figure, alt = options.get("figure", {}), options.get("image", {}).get("alt")
+            assert figure.get("caption"), f"no caption for the figure of: {first}"
+            assert figure.get("name", "").startswith("fig-"), f"no name: {first}"
+            assert alt, f"no alternative text for the figure of: {first}"
+            shades = re.search(r"\b(black|white|dark|light|heat map)", figure["caption"] + alt, re.IGNORECASE)
             heat = "imshow" in cell.source or "pcolormesh" in cell.source
-            assert bool(shades or heat) == ("shades" in cell.metadata.get("tags", [])), options["figure"]["name"]
+            assert bool(shades or heat) == ("shades" in tags), figure["name"]
 
 
 @each_chapter
@@ -195,12 +171,25 @@ def test_the_book_can_be_read():
     assert sum(measured.time_of(f"book/{page.stem}") for page in IN_DEPTH) <= 28 * 60
 
 
-def size_of(chapter):
-    """What a reader has to read of its rendered page: words of prose, lines of code and output, exercises, pictures."""
+def numbered(chapter):
+    """Its rendered page, which shows the number of its file in its title and captions: "2.a.1" on 02a_gradient."""
     page = ROOT / "_build" / "html" / "book" / f"{chapter.stem}.html"
     if not page.exists():
         pytest.skip("the page is not rendered: run `make book` first")
-    article = BeautifulSoup(page.read_text(encoding="utf-8"), "lxml").select_one("article.bd-article")
+    only = SoupStrainer("article", class_="bd-article")
+    article = BeautifulSoup(page.read_text(encoding="utf-8"), "lxml", parse_only=only)
+    number = ".".join(re.match(r"0?(\d+|[A-Z])([a-z]?)_", chapter.stem).groups()).rstrip(".")
+    assert article.select_one("h1 .section-number").get_text(strip=True) == number
+    shown = article.select("figure .caption-number, p.admonition-title .caption-number")
+    assert len(shown) == len(article.select("figure, div.exercise"))
+    for each in shown:
+        assert re.fullmatch(rf"(Fig\.|Exercise) {re.escape(number)}\.\d+", each.get_text(strip=True)), each
+    return article
+
+
+def size_of(chapter):
+    """What a reader has to read of its rendered page: words of prose, lines of code and output, exercises, pictures."""
+    article = numbered(chapter)
     exercises, pictures = len(article.select("div.exercise")), len(article.select("figure"))
     for folded in article.select("div.exercise, div.solution, details, div.toctree-wrapper, .headerlink, nav.chapters"):
         folded.decompose()
@@ -212,7 +201,7 @@ def size_of(chapter):
     return len(article.get_text(" ").split()), lines, exercises, pictures
 
 
-@pytest.mark.parametrize("chapter", MAIN, ids=lambda path: path.stem)
+@each_main_page
 def test_a_main_page_can_be_finished_in_an_evening(chapter):
     words, lines, exercises, pictures = size_of(chapter)
     said = re.search(r"\*\*Time\*\*: (\d+) minutes(?:.*?, (\d+) of them)?", chapter.read_text("utf-8"))
@@ -223,21 +212,6 @@ def test_a_main_page_can_be_finished_in_an_evening(chapter):
     assert lines <= 300, "visible lines of code and output"
     assert exercises <= 4, "exercises"
     assert pictures >= (1 if chapter == MAIN[0] else 2), "pictures"
-
-
-@pytest.mark.parametrize("page", IN_DEPTH, ids=lambda path: path.stem)
-def test_a_page_in_depth_takes_as_long_as_it_says(page):
-    words, lines, exercises, _ = size_of(page)
-    assert abs(words / 130 + lines / 12 + 8 * exercises - measured.time_of(f"book/{page.stem}")) <= 10
-
-
-@pytest.mark.parametrize("page", IN_DEPTH, ids=lambda path: path.stem)
-def test_every_page_in_depth_says_who_should_read_it(page):
-    text = page.read_text(encoding="utf-8")
-    opening = r"^\(ch-[\w-]+\)=\n# .*\n\n```\{admonition\} In depth\nFor readers who(?:se)? .*\n\n\*\*Time\*\*: "
-    assert re.search(opening, text, re.MULTILINE)
-    assert text.count("**Time**") == 1
-    exercises_and_solutions(page)
 
 
 def exercises_and_solutions(page):
@@ -252,11 +226,17 @@ def exercises_and_solutions(page):
 
 
 @pytest.mark.parametrize("page", IN_DEPTH, ids=lambda path: path.stem)
-def test_the_chapter_links_to_every_page_in_depth_below_it(page):
+def test_a_page_in_depth_says_who_should_read_it_and_for_how_long_and_its_chapter_links_to_it(page):
     """As the front page says."""
+    text = page.read_text(encoding="utf-8")
+    opening = r"^\((ch-[\w-]+)\)=\n# .*\n\n```\{admonition\} In depth\nFor readers who(?:se)? .*\n\n\*\*Time\*\*: "
+    label = re.search(opening, text, re.MULTILINE)[1]
+    assert text.count("**Time**") == 1
+    exercises_and_solutions(page)
     (chapter,) = (main for main in MAIN if main.stem[:2] == page.stem[:2])
-    label = re.search(r"^\((ch-[\w-]+)\)=$", page.read_text(encoding="utf-8"), re.MULTILINE)[1]
-    assert f"{label}`" in chapter.read_text(encoding="utf-8") or f"<{label}>" in chapter.read_text(encoding="utf-8")
+    assert re.search(rf"[`<]{label}[`>]", chapter.read_text(encoding="utf-8"))
+    words, lines, exercises, _ = size_of(page)
+    assert abs(words / 130 + lines / 12 + 8 * exercises - measured.time_of(f"book/{page.stem}")) <= 10
 
 
 @pytest.mark.parametrize("page", HANDBOOK, ids=lambda path: path.stem)
@@ -264,6 +244,7 @@ def test_the_handbook_is_for_reference(page):
     text = page.read_text(encoding="utf-8")
     assert re.search(r"^\(ch-[\w-]+\)=\n# ", text, re.MULTILINE)
     assert not re.search(r"^`{3,}\{(exercise|solution)|^#+ (Exercise|Summary)|\*\*(Time|Back to)\*\*", text, re.M)
+    numbered(page)
 
 
 @each_main_page
@@ -276,17 +257,12 @@ def test_every_chapter_has_the_parts_of_a_chapter(chapter):
     assert "\n## Exercises\n" in text
     assert "\n## Summary\n" in text.partition("\n## Exercises\n")[2], "a summary after the exercises"
     assert len(set(exercises_and_solutions(chapter))) >= (1 if chapter == MAIN[0] else 2)
-
-
-@pytest.mark.parametrize("chapter", GRADED, ids=lambda path: path.stem)
-def test_chapters_with_graded_exercises_have_their_depth(chapter):
-    """A numbered formula, a figure, a box of pitfalls, the limits of what is claimed, the papers."""
-    text = chapter.read_text(encoding="utf-8")
-    assert ":label: eq-" in text
-    assert "name: fig-" in text
-    assert "```{admonition} Pitfalls\n:class: warning\n" in text.partition("\n## What goes wrong\n")[2]
-    assert re.search(r"^(## |`{3,}\{admonition\} )(Limits\b|.*\bdo(es)? not (claim|show|promise))", text, re.M)
-    assert "{cite" in text.partition("\n## Summary\n")[2]
+    if "transformer_lib/exercises/chapter_" in text and chapter != MAIN[0]:  # it has graded exercises, and their depth
+        assert ":label: eq-" in text
+        assert "name: fig-" in text
+        assert "```{admonition} Pitfalls\n:class: warning\n" in text.partition("\n## What goes wrong\n")[2]
+        assert re.search(r"^(## |`{3,}\{admonition\} )(Limits\b|.*\bdo(es)? not (claim|show|promise))", text, re.M)
+        assert "{cite" in text.partition("\n## Summary\n")[2]
 
 
 def code_cells(chapter):
@@ -315,11 +291,13 @@ COMPARISONS = ("allclose", "isclose", "assert_close", "assert_allclose")
 def tolerances_left_out(code):
     """(line, call) of every comparison that leaves a tolerance to its default, which may be as large as the value."""
     for node in ast.walk(ast.parse(code)):
-        if not isinstance(node, ast.Call):
+        if (
+            not isinstance(node, ast.Call)
+            or getattr(node.func, "attr", getattr(node.func, "id", "")) not in COMPARISONS
+        ):
             continue
-        function, given = ast.unparse(node.func), {keyword.arg for keyword in node.keywords}
-        wanted = {"rtol", "atol"} if function.rpartition(".")[2] in COMPARISONS else set()
-        if function == "math.isclose":  # by default 1e-9 of the value, and nothing beside it: one must be stated
+        wanted, given = {"rtol", "atol"}, {keyword.arg for keyword in node.keywords}
+        if ast.unparse(node.func) == "math.isclose":  # by default 1e-9 of the value, and nothing beside it: state one
             wanted = set() if given & {"rel_tol", "abs_tol"} else {"rel_tol"}
         if wanted - given:
             yield node.lineno, ast.unparse(node)
@@ -462,9 +440,6 @@ def test_the_pictures_show_where_the_shipped_translator_looks():
         if name.endswith(".svg"):
             ElementTree.fromstring(stored)
     assert "var(" not in read("book/_static/look-dark.svg")
-
-
-def test_the_card_was_drawn_from_the_picture():
     with Image.open(ROOT / "book/_static/card.png") as card:
         assert card.size == (1200, 630)
         assert card.text.get("drawn from") == picture.digest(read("book/_static/look.svg")), "run tools/picture.py"
