@@ -16,11 +16,6 @@ MAIN = [path for path in sorted((ROOT / "chapters").glob("*.md")) if re.match(r"
 FOLDED = {"hide-cell", "hide-input", "remove-cell", "remove-input"}
 
 
-def code(source):
-    """A cell without IPython's own lines."""
-    return "".join("\n" if line.lstrip().startswith(("%", "!")) else line for line in source.splitlines(keepends=True))
-
-
 def names(source):
     """The names that a cell uses, those that it makes, and those that it imports from other packages than ours."""
     tables = [symtable.symtable(source, "cell", "exec")]
@@ -40,11 +35,6 @@ def words(text):
     return set(re.findall(r"\w+", text))
 
 
-def comments(source):
-    tokens = tokenize.generate_tokens(io.StringIO(source).readline)
-    return " ".join(token.string for token in tokens if token.type == tokenize.COMMENT)
-
-
 def unexplained(cells):
     """Names that a visible cell uses, that a folded one makes, and that neither text nor comments mention before."""
     known, folded, solution = set(), set(), False
@@ -53,12 +43,13 @@ def unexplained(cells):
             known |= words(" ".join(re.findall(r"`([^`\n]+)`", cell.source)))
             solution = "{solution-start}" in cell.source or (solution and "{solution-end}" not in cell.source)
             continue
-        source, tags = code(cell.source), set(cell.metadata.get("tags", []))
+        source, tags = re.sub(r"^ *[%!].*", "", cell.source, flags=re.MULTILINE), set(cell.metadata.get("tags", []))
         used, made, others = names(source)
         if solution or tags & FOLDED:
             folded |= made - others
             continue
-        known |= words(comments(source)) | made
+        tokens = tokenize.generate_tokens(io.StringIO(source).readline)
+        known |= words(" ".join(token.string for token in tokens if token.type == tokenize.COMMENT)) | made
         module = any(tag.startswith("export") for tag in tags)  # its beginning is folded
         if not module and (missing := (used & folded) - known):
             yield source.splitlines()[0], sorted(missing)
