@@ -52,24 +52,6 @@ def listed(entry):
     return []
 
 
-def tracked_texts():
-    """Every text file of the repository except MathJax: (name, text), pictures cut out."""
-    command = ["git", "ls-files", "--cached", "--others", "--exclude-standard"]
-    names = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False).stdout.splitlines() or [
-        path.relative_to(ROOT).as_posix()
-        for path in ROOT.rglob("*")
-        if path.is_file() and not any(part in (".venv", "_build", "runs") for part in path.parts)
-    ]
-    for name in sorted(set(names)):
-        if name.startswith("book/_static/mathjax/") or not (ROOT / name).is_file():
-            continue
-        try:
-            text = read(name)
-        except UnicodeDecodeError:
-            continue  # a picture
-        yield name, re.sub(r"data:image/png;base64,[^\"]*|(?<=\"image/png\": \")[^\"]*", "", text)
-
-
 def test_the_chapters_stand_in_the_order_of_their_numbers_and_pages_in_depth_under_theirs():
     """02a, 02b and so on, without a gap, under 02: neither elsewhere nor forgotten. Each page is listed once."""
     contents = yaml.safe_load(read("_toc.yml"))
@@ -338,11 +320,22 @@ def test_no_two_works_are_cited_alike():
 
 
 def test_no_absolute_paths_and_no_registry_addresses():
+    """In no text of the repository but MathJax's, whose names git has, or the folder where there is no git."""
     places = "|".join(("work", "home", "root", "tmp", "Users"))
     registries = r"pypi\.org/simple|pythonhosted|index-" + r"url|pytorch\.org/whl|registry\.npmjs|conda\.anaconda"
     forbidden = re.compile(rf"(?<![\w.~$}}<>/*-])/(?:{places})/|{registries}")
-    texts = [(name, text) for name, text in tracked_texts() if name != "tests/test_book.py"]
-    assert [f"{name}: {match[0]}" for name, text in texts for match in forbidden.finditer(text)] == []
+    command, found = ["git", "ls-files", "--cached", "--others", "--exclude-standard"], []
+    names = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False).stdout.splitlines() or [
+        path.relative_to(ROOT).as_posix()
+        for path in ROOT.rglob("*")
+        if path.is_file() and not any(part in (".venv", "_build", "runs") for part in path.parts)
+    ]
+    for name in sorted({*names} - {"tests/test_book.py"}):
+        if not name.startswith("book/_static/mathjax/") and (ROOT / name).is_file():
+            text = (ROOT / name).read_bytes().decode("utf-8", errors="ignore")
+            text = re.sub(r"data:image/png;base64,[^\"]*|(?<=\"image/png\": \")[^\"]*", "", text)
+            found += [f"{name}: {match[0]}" for match in forbidden.finditer(text)]
+    assert found == []
 
 
 def test_docstrings_do_not_lose_the_first_words_of_returns():
@@ -352,12 +345,6 @@ def test_docstrings_do_not_lose_the_first_words_of_returns():
             if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
                 first = re.search(r"Returns:\n\s+(.*)", ast.get_docstring(node) or "")
                 assert not first or ": " not in first[1], f"{path.name}, {node.name}: {first[1]}"
-
-
-def test_readme_sets_up_with_two_commands():
-    section = read("README.md").partition("\n## Set-up to change the course\n")[2].partition("\n## ")[0]
-    (block,) = blocks(section, "sh")
-    assert [line.partition("#")[0].strip() for line in block.splitlines()] == ["make book", "make test"]
 
 
 FORGETFUL = """
@@ -409,8 +396,10 @@ def test_the_library_s_first_code_runs(capsys):
     assert capsys.readouterr().out == "torch.Size([1, 3, 100])\n"
 
 
-def test_readme_links_lead_somewhere():
+def test_readme_sets_up_with_two_commands_and_its_links_lead_somewhere():
     text = read("README.md")
+    (block,) = blocks(text.partition("\n## Set-up to change the course\n")[2].partition("\n## ")[0], "sh")
+    assert [line.partition("#")[0].strip() for line in block.splitlines()] == ["make book", "make test"]
     pictures = re.findall(r'<img src="([^"]+)" [^>]*alt="[^"]+">', text)
     links = re.findall(r"\]\(([^)]+)\)", text) + re.findall(r'srcset="([^"]+)"', text) + pictures
     assert pictures
