@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from xml.etree import ElementTree
 
-import jupytext
+import export
 import measured
 import notebooks
 import picture
@@ -102,7 +102,7 @@ def test_every_figure_has_a_caption_and_an_alternative_text_and_keeps_the_shades
         for cell in stored_cells(chapter.stem)
         if any(kind.startswith("image/") for output in cell.get("outputs", []) for kind in output.get("data", {}))
     }
-    for cell in jupytext.read(chapter).cells:
+    for cell in export.read(chapter).cells:
         tags, options = cell.metadata.get("tags", []), cell.metadata.get("mystnb", {})
         draws = "plt.show()" in cell.source and not any(tag.startswith("export") for tag in tags)
         if cell.cell_type == "code" and (cell.source in drawn or draws or {"figure", "image"} <= {*options}):
@@ -249,14 +249,14 @@ def test_every_chapter_has_the_parts_of_a_chapter(chapter):
 
 def code_cells(chapter):
     """The code of a chapter's cells, without IPython's own lines."""
-    cells = [cell.source for cell in jupytext.read(chapter).cells if cell.cell_type == "code"]
+    cells = [cell.source for cell in export.read(chapter).cells if cell.cell_type == "code"]
     return "\n".join(line for cell in cells for line in cell.splitlines() if not line.startswith(("%", "!")))
 
 
 @each_chapter
 def test_the_files_that_a_chapter_reads_stand_in_its_front_matter(chapter):
     """Otherwise nobody runs it again when such a file changes."""
-    patterns = jupytext.read(chapter).metadata.get("reads", [])
+    patterns = export.read(chapter).metadata.get("reads", [])
     named = {path for pattern in patterns for path in ROOT.glob(pattern)}
     code = code_cells(chapter)
     texts = [node.value for node in ast.walk(ast.parse(code)) if isinstance(node, ast.Constant)]

@@ -6,6 +6,7 @@ import re
 import symtable
 import tokenize
 
+import export
 import jupytext
 import pytest
 from small import ROOT
@@ -57,7 +58,7 @@ def unexplained(cells):
 
 @pytest.mark.parametrize("chapter", MAIN, ids=lambda path: path.stem)
 def test_visible_code_uses_no_name_that_only_a_folded_cell_explains(chapter):
-    assert list(unexplained(jupytext.read(chapter).cells)) == []
+    assert list(unexplained(export.read(chapter).cells)) == []
 
 
 def test_such_a_name_would_be_found():
@@ -88,7 +89,7 @@ def test_the_library_s_answer_to_a_gap_is_folded_as_the_solution_is(part):
     pages = sorted((ROOT / "chapters").glob(f"{part.chapter:02}*.md"))  # the chapter, and its pages in depth
     pages += [ROOT / "chapters" / "D_search.md"] * (part.chapter == 10)  # of the handbook
     left, other = set(ANSWERS[part.name].split()), re.compile(r"export-(chapter_\d+|own_file_graders|solved|teaching)")
-    for page, cell in ((each, cell) for each in pages for cell in jupytext.read(each).cells):
+    for page, cell in ((each, cell) for each in pages for cell in export.read(each).cells):
         tags = cell.metadata.get("tags", [])
         if any(tag.startswith("export") and not other.fullmatch(tag) for tag in tags):
             found = left & set(re.findall(r"^(?:class|def) (\w+)", cell.source, re.MULTILINE))
