@@ -7,9 +7,9 @@ from reference import DTYPES, equal
 from transformer_lib.attention import scaled_dot_product_attention
 
 
-def random_input(*lead, queries=4, keys=5, width=3, value_width=2, dtype=torch.float64):
-    shapes = (queries, width), (keys, width), (keys, value_width)
-    return tuple(torch.randn(*lead, *shape, dtype=dtype, requires_grad=True) for shape in shapes)
+def random_input(*lead, queries=4, keys=5):
+    shapes = (queries, 3), (keys, 3), (keys, 2)
+    return tuple(torch.randn(*lead, *shape, dtype=torch.float64) for shape in shapes)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -33,17 +33,11 @@ def test_dropout_drops_weights_and_returns_them_whole():
 
 
 @pytest.mark.bad_input
-@pytest.mark.parametrize("dtype", [torch.float32, torch.long, torch.float16])
-def test_a_mask_that_is_not_boolean_is_refused(dtype):
-    with pytest.raises(TypeError, match=rf"boolean.*True = may attend.*{dtype}"):
-        scaled_dot_product_attention(*random_input(), torch.ones(4, 5, dtype=dtype))
-
-
-@pytest.mark.bad_input
-@pytest.mark.parametrize(
-    "shape", [(5,), (1, 4, 5), (5, 4), (4, 4), (2, 5), (0, 5), (), (1,), (4,), (1, 1, 1), (4, 5, 1)]
-)
-def test_a_mask_of_another_shape_is_refused(shape):
-    with pytest.raises(ValueError, match=r"\(4, 5\)") as caught:
-        scaled_dot_product_attention(*random_input(), torch.ones(shape, dtype=torch.bool))
-    assert str(shape) in str(caught.value)
+def test_a_mask_of_another_kind_or_shape_is_refused():
+    for dtype in (torch.float32, torch.long, torch.float16):
+        with pytest.raises(TypeError, match=rf"boolean.*True = may attend.*{dtype}"):
+            scaled_dot_product_attention(*random_input(), torch.ones(4, 5, dtype=dtype))
+    for shape in ((5,), (1, 4, 5), (5, 4), (4, 4), (2, 5), (0, 5), (), (1,), (4,), (1, 1, 1), (4, 5, 1)):
+        with pytest.raises(ValueError, match=r"\(4, 5\)") as caught:
+            scaled_dot_product_attention(*random_input(), torch.ones(shape, dtype=torch.bool))
+        assert str(shape) in str(caught.value)

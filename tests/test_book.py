@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from xml.etree import ElementTree
 
-import jupytext
+import export
 import measured
 import notebooks
 import picture
@@ -27,7 +27,6 @@ CHAPTERS = sorted(path for path in (ROOT / "chapters").glob("*.md") if path.stem
 IN_DEPTH = [path for path in CHAPTERS if "```{admonition} In depth\n" in path.read_text(encoding="utf-8")]
 HANDBOOK = [path for path in CHAPTERS if re.match(r"[A-Z]_", path.stem)]
 MAIN = [path for path in CHAPTERS if re.match(r"\d\d_", path.stem)]
-GRADED = [path for path in MAIN[1:] if "transformer_lib/exercises/chapter_" in path.read_text(encoding="utf-8")]
 PAGES = sorted((ROOT / "_build" / "html").rglob("*.html"))
 FRONT_MATTER = "index teaching bench equivalence gallery notation glossary api bibliography".split()
 
@@ -53,24 +52,6 @@ def listed(entry):
     return []
 
 
-def tracked_texts():
-    """Every text file of the repository except MathJax: (name, text), pictures cut out."""
-    command = ["git", "ls-files", "--cached", "--others", "--exclude-standard"]
-    names = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False).stdout.splitlines() or [
-        path.relative_to(ROOT).as_posix()
-        for path in ROOT.rglob("*")
-        if path.is_file() and not any(part in (".venv", "_build", "runs") for part in path.parts)
-    ]
-    for name in sorted(set(names)):
-        if name.startswith("book/_static/mathjax/") or not (ROOT / name).is_file():
-            continue
-        try:
-            text = read(name)
-        except UnicodeDecodeError:
-            continue  # a picture
-        yield name, re.sub(r"data:image/png;base64,[^\"]*|(?<=\"image/png\": \")[^\"]*", "", text)
-
-
 def test_the_chapters_stand_in_the_order_of_their_numbers_and_pages_in_depth_under_theirs():
     """02a, 02b and so on, without a gap, under 02: neither elsewhere nor forgotten. Each page is listed once."""
     contents = yaml.safe_load(read("_toc.yml"))
@@ -90,12 +71,11 @@ def test_the_chapters_stand_in_the_order_of_their_numbers_and_pages_in_depth_und
 
 
 def leads(page):
-    """The titles and pages that a rendered page's buttons lead to: previous and next."""
+    """The pages that a rendered page's buttons lead to: previous and next."""
     path = ROOT / "_build/html" / f"{page}.html"
-    buttons = SoupStrainer(class_="prev-next-area")
-    soup = BeautifulSoup(path.read_text(encoding="utf-8"), "lxml", parse_only=buttons)
-    links = [soup.select_one(f".prev-next-area a.{side}") for side in ("left-prev", "right-next")]
-    found = [link and (path.parent / link["href"]).resolve().relative_to(ROOT / "_build/html") for link in links]
+    html = path.read_text(encoding="utf-8")
+    links = [re.search(rf'<a class="{side}"\s+href="([^"]+)"', html) for side in ("left-prev", "right-next")]
+    found = [link and (path.parent / link[1]).resolve().relative_to(ROOT / "_build/html") for link in links]
     return [name and name.with_suffix("").as_posix() for name in found]
 
 
@@ -113,49 +93,26 @@ def test_next_leads_along_the_main_line_and_pages_in_depth_back_to_their_chapter
         assert page.read_text("utf-8").endswith(f"\n**Back to** {{ref}}`{label}`\n")
 
 
-def test_a_page_shows_the_number_of_its_file():
-    """In its title, its figures, its formulas and its exercises: "2.a.1" on 02a_gradient."""
-    seen = set()
-    for path in CHAPTERS:
-        page = ROOT / "_build" / "html" / "book" / f"{path.stem}.html"
-        if not page.exists() or path.stem == "epilogue":
-            continue
-        number = ".".join(re.match(r"0?(\d+|[A-Z])([a-z]?)_", path.stem).groups()).rstrip(".")
-        article = BeautifulSoup(page.read_text(encoding="utf-8"), "lxml").select_one("article.bd-article")
-        assert article.select_one("h1 .section-number").get_text(strip=True) == number
-        for shown in article.select("figure .caption-number, p.admonition-title .caption-number"):
-            seen.add(shown.get_text(strip=True).partition(" ")[0])
-            assert re.search(rf" {re.escape(number)}\.\d+$", shown.get_text(strip=True)), (path.stem, shown)
-    assert seen >= {"Fig.", "Exercise"} or not PAGES
-
-
-@each_chapter
-def test_every_figure_has_a_caption_and_an_alternative_text(chapter):
+@pytest.mark.parametrize("chapter", [*CHAPTERS, ROOT / "chapters/tour.md"], ids=lambda path: path.stem)
+def test_every_figure_has_a_caption_and_an_alternative_text_and_keeps_the_shades_that_they_speak_of(chapter):
+    """On dark pages: by the tag `shades`; the others are turned round."""
     drawn = {
         "".join(cell["source"])
         for cell in stored_cells(chapter.stem)
         if any(kind.startswith("image/") for output in cell.get("outputs", []) for kind in output.get("data", {}))
     }
-    for cell in jupytext.read(chapter).cells:
-        exported = any(tag.startswith("export") for tag in cell.metadata.get("tags", []))
-        draws = "plt.show()" in cell.source and not exported
-        if cell.cell_type == "code" and (cell.source in drawn or draws):
-            options, first = cell.metadata.get("mystnb", {}), cell.source.splitlines()[0]
-            assert options.get("figure", {}).get("caption"), f"no caption for the figure of: {first}"
-            assert options.get("figure", {}).get("name", "").startswith("fig-"), f"no name: {first}"
-            assert options.get("image", {}).get("alt"), f"no alternative text for the figure of: {first}"
-
-
-@pytest.mark.parametrize("chapter", [*CHAPTERS, ROOT / "chapters/tour.md"], ids=lambda path: path.stem)
-def test_a_figure_whose_shades_are_spoken_of_keeps_them_on_dark_pages(chapter):
-    """By the tag `shades`; the others are turned round."""
-    for cell in jupytext.read(chapter).cells:
-        options = cell.metadata.get("mystnb", {})
-        if "figure" in options and "image" in options:
-            words = options["figure"]["caption"] + options["image"]["alt"]
-            shades = re.search(r"\b(black|white|dark|light|heat map)", words, re.IGNORECASE)
+    for cell in export.read(chapter).cells:
+        tags, options = cell.metadata.get("tags", []), cell.metadata.get("mystnb", {})
+        draws = "plt.show()" in cell.source and not any(tag.startswith("export") for tag in tags)
+        if cell.cell_type == "code" and (cell.source in drawn or draws or {"figure", "image"} <= {*options}):
+            first = cell.source.splitlines()[0]
+            figure, alt = options.get("figure", {}), options.get("image", {}).get("alt")
+            assert figure.get("caption"), f"no caption for the figure of: {first}"
+            assert figure.get("name", "").startswith("fig-"), f"no name: {first}"
+            assert alt, f"no alternative text for the figure of: {first}"
+            shades = re.search(r"\b(black|white|dark|light|heat map)", figure["caption"] + alt, re.IGNORECASE)
             heat = "imshow" in cell.source or "pcolormesh" in cell.source
-            assert bool(shades or heat) == ("shades" in cell.metadata.get("tags", [])), options["figure"]["name"]
+            assert bool(shades or heat) == ("shades" in tags), figure["name"]
 
 
 @each_chapter
@@ -195,12 +152,25 @@ def test_the_book_can_be_read():
     assert sum(measured.time_of(f"book/{page.stem}") for page in IN_DEPTH) <= 28 * 60
 
 
-def size_of(chapter):
-    """What a reader has to read of its rendered page: words of prose, lines of code and output, exercises, pictures."""
+def numbered(chapter):
+    """Its rendered page, which shows the number of its file in its title and captions: "2.a.1" on 02a_gradient."""
     page = ROOT / "_build" / "html" / "book" / f"{chapter.stem}.html"
     if not page.exists():
         pytest.skip("the page is not rendered: run `make book` first")
-    article = BeautifulSoup(page.read_text(encoding="utf-8"), "lxml").select_one("article.bd-article")
+    only = SoupStrainer("article", class_="bd-article")
+    article = BeautifulSoup(page.read_text(encoding="utf-8"), "lxml", parse_only=only)
+    number = ".".join(re.match(r"0?(\d+|[A-Z])([a-z]?)_", chapter.stem).groups()).rstrip(".")
+    assert article.select_one("h1 .section-number").get_text(strip=True) == number
+    shown = article.select("figure .caption-number, p.admonition-title .caption-number")
+    assert len(shown) == len(article.select("figure, div.exercise"))
+    for each in shown:
+        assert re.fullmatch(rf"(Fig\.|Exercise) {re.escape(number)}\.\d+", each.get_text(strip=True)), each
+    return article
+
+
+def size_of(chapter):
+    """What a reader has to read of its rendered page: words of prose, lines of code and output, exercises, pictures."""
+    article = numbered(chapter)
     exercises, pictures = len(article.select("div.exercise")), len(article.select("figure"))
     for folded in article.select("div.exercise, div.solution, details, div.toctree-wrapper, .headerlink, nav.chapters"):
         folded.decompose()
@@ -212,7 +182,7 @@ def size_of(chapter):
     return len(article.get_text(" ").split()), lines, exercises, pictures
 
 
-@pytest.mark.parametrize("chapter", MAIN, ids=lambda path: path.stem)
+@each_main_page
 def test_a_main_page_can_be_finished_in_an_evening(chapter):
     words, lines, exercises, pictures = size_of(chapter)
     said = re.search(r"\*\*Time\*\*: (\d+) minutes(?:.*?, (\d+) of them)?", chapter.read_text("utf-8"))
@@ -223,21 +193,6 @@ def test_a_main_page_can_be_finished_in_an_evening(chapter):
     assert lines <= 300, "visible lines of code and output"
     assert exercises <= 4, "exercises"
     assert pictures >= (1 if chapter == MAIN[0] else 2), "pictures"
-
-
-@pytest.mark.parametrize("page", IN_DEPTH, ids=lambda path: path.stem)
-def test_a_page_in_depth_takes_as_long_as_it_says(page):
-    words, lines, exercises, _ = size_of(page)
-    assert abs(words / 130 + lines / 12 + 8 * exercises - measured.time_of(f"book/{page.stem}")) <= 10
-
-
-@pytest.mark.parametrize("page", IN_DEPTH, ids=lambda path: path.stem)
-def test_every_page_in_depth_says_who_should_read_it(page):
-    text = page.read_text(encoding="utf-8")
-    opening = r"^\(ch-[\w-]+\)=\n# .*\n\n```\{admonition\} In depth\nFor readers who(?:se)? .*\n\n\*\*Time\*\*: "
-    assert re.search(opening, text, re.MULTILINE)
-    assert text.count("**Time**") == 1
-    exercises_and_solutions(page)
 
 
 def exercises_and_solutions(page):
@@ -252,11 +207,17 @@ def exercises_and_solutions(page):
 
 
 @pytest.mark.parametrize("page", IN_DEPTH, ids=lambda path: path.stem)
-def test_the_chapter_links_to_every_page_in_depth_below_it(page):
+def test_a_page_in_depth_says_who_should_read_it_and_for_how_long_and_its_chapter_links_to_it(page):
     """As the front page says."""
+    text = page.read_text(encoding="utf-8")
+    opening = r"^\((ch-[\w-]+)\)=\n# .*\n\n```\{admonition\} In depth\nFor readers who(?:se)? .*\n\n\*\*Time\*\*: "
+    label = re.search(opening, text, re.MULTILINE)[1]
+    assert text.count("**Time**") == 1
+    exercises_and_solutions(page)
     (chapter,) = (main for main in MAIN if main.stem[:2] == page.stem[:2])
-    label = re.search(r"^\((ch-[\w-]+)\)=$", page.read_text(encoding="utf-8"), re.MULTILINE)[1]
-    assert f"{label}`" in chapter.read_text(encoding="utf-8") or f"<{label}>" in chapter.read_text(encoding="utf-8")
+    assert re.search(rf"[`<]{label}[`>]", chapter.read_text(encoding="utf-8"))
+    words, lines, exercises, _ = size_of(page)
+    assert abs(words / 130 + lines / 12 + 8 * exercises - measured.time_of(f"book/{page.stem}")) <= 10
 
 
 @pytest.mark.parametrize("page", HANDBOOK, ids=lambda path: path.stem)
@@ -264,6 +225,7 @@ def test_the_handbook_is_for_reference(page):
     text = page.read_text(encoding="utf-8")
     assert re.search(r"^\(ch-[\w-]+\)=\n# ", text, re.MULTILINE)
     assert not re.search(r"^`{3,}\{(exercise|solution)|^#+ (Exercise|Summary)|\*\*(Time|Back to)\*\*", text, re.M)
+    numbered(page)
 
 
 @each_main_page
@@ -276,29 +238,24 @@ def test_every_chapter_has_the_parts_of_a_chapter(chapter):
     assert "\n## Exercises\n" in text
     assert "\n## Summary\n" in text.partition("\n## Exercises\n")[2], "a summary after the exercises"
     assert len(set(exercises_and_solutions(chapter))) >= (1 if chapter == MAIN[0] else 2)
-
-
-@pytest.mark.parametrize("chapter", GRADED, ids=lambda path: path.stem)
-def test_chapters_with_graded_exercises_have_their_depth(chapter):
-    """A numbered formula, a figure, a box of pitfalls, the limits of what is claimed, the papers."""
-    text = chapter.read_text(encoding="utf-8")
-    assert ":label: eq-" in text
-    assert "name: fig-" in text
-    assert "```{admonition} Pitfalls\n:class: warning\n" in text.partition("\n## What goes wrong\n")[2]
-    assert re.search(r"^(## |`{3,}\{admonition\} )(Limits\b|.*\bdo(es)? not (claim|show|promise))", text, re.M)
-    assert "{cite" in text.partition("\n## Summary\n")[2]
+    if "transformer_lib/exercises/chapter_" in text and chapter != MAIN[0]:  # it has graded exercises, and their depth
+        assert ":label: eq-" in text
+        assert "name: fig-" in text
+        assert "```{admonition} Pitfalls\n:class: warning\n" in text.partition("\n## What goes wrong\n")[2]
+        assert re.search(r"^(## |`{3,}\{admonition\} )(Limits\b|.*\bdo(es)? not (claim|show|promise))", text, re.M)
+        assert "{cite" in text.partition("\n## Summary\n")[2]
 
 
 def code_cells(chapter):
     """The code of a chapter's cells, without IPython's own lines."""
-    cells = [cell.source for cell in jupytext.read(chapter).cells if cell.cell_type == "code"]
+    cells = [cell.source for cell in export.read(chapter).cells if cell.cell_type == "code"]
     return "\n".join(line for cell in cells for line in cell.splitlines() if not line.startswith(("%", "!")))
 
 
 @each_chapter
 def test_the_files_that_a_chapter_reads_stand_in_its_front_matter(chapter):
     """Otherwise nobody runs it again when such a file changes."""
-    patterns = jupytext.read(chapter).metadata.get("reads", [])
+    patterns = export.read(chapter).metadata.get("reads", [])
     named = {path for pattern in patterns for path in ROOT.glob(pattern)}
     code = code_cells(chapter)
     texts = [node.value for node in ast.walk(ast.parse(code)) if isinstance(node, ast.Constant)]
@@ -315,11 +272,13 @@ COMPARISONS = ("allclose", "isclose", "assert_close", "assert_allclose")
 def tolerances_left_out(code):
     """(line, call) of every comparison that leaves a tolerance to its default, which may be as large as the value."""
     for node in ast.walk(ast.parse(code)):
-        if not isinstance(node, ast.Call):
+        if (
+            not isinstance(node, ast.Call)
+            or getattr(node.func, "attr", getattr(node.func, "id", "")) not in COMPARISONS
+        ):
             continue
-        function, given = ast.unparse(node.func), {keyword.arg for keyword in node.keywords}
-        wanted = {"rtol", "atol"} if function.rpartition(".")[2] in COMPARISONS else set()
-        if function == "math.isclose":  # by default 1e-9 of the value, and nothing beside it: one must be stated
+        wanted, given = {"rtol", "atol"}, {keyword.arg for keyword in node.keywords}
+        if ast.unparse(node.func) == "math.isclose":  # by default 1e-9 of the value, and nothing beside it: state one
             wanted = set() if given & {"rel_tol", "abs_tol"} else {"rel_tol"}
         if wanted - given:
             yield node.lineno, ast.unparse(node)
@@ -360,11 +319,22 @@ def test_no_two_works_are_cited_alike():
 
 
 def test_no_absolute_paths_and_no_registry_addresses():
+    """In no text of the repository but MathJax's, whose names git has, or the folder where there is no git."""
     places = "|".join(("work", "home", "root", "tmp", "Users"))
     registries = r"pypi\.org/simple|pythonhosted|index-" + r"url|pytorch\.org/whl|registry\.npmjs|conda\.anaconda"
     forbidden = re.compile(rf"(?<![\w.~$}}<>/*-])/(?:{places})/|{registries}")
-    texts = [(name, text) for name, text in tracked_texts() if name != "tests/test_book.py"]
-    assert [f"{name}: {match[0]}" for name, text in texts for match in forbidden.finditer(text)] == []
+    command, found = ["git", "ls-files", "--cached", "--others", "--exclude-standard"], []
+    names = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False).stdout.splitlines() or [
+        path.relative_to(ROOT).as_posix()
+        for path in ROOT.rglob("*")
+        if path.is_file() and not any(part in (".venv", "_build", "runs") for part in path.parts)
+    ]
+    for name in sorted({*names} - {"tests/test_book.py"}):
+        if not name.startswith("book/_static/mathjax/") and (ROOT / name).is_file():
+            text = (ROOT / name).read_bytes().decode("utf-8", errors="ignore")
+            text = re.sub(r"data:image/png;base64,[^\"]*|(?<=\"image/png\": \")[^\"]*", "", text)
+            found += [f"{name}: {match[0]}" for match in forbidden.finditer(text)]
+    assert found == []
 
 
 def test_docstrings_do_not_lose_the_first_words_of_returns():
@@ -374,12 +344,6 @@ def test_docstrings_do_not_lose_the_first_words_of_returns():
             if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
                 first = re.search(r"Returns:\n\s+(.*)", ast.get_docstring(node) or "")
                 assert not first or ": " not in first[1], f"{path.name}, {node.name}: {first[1]}"
-
-
-def test_readme_sets_up_with_two_commands():
-    section = read("README.md").partition("\n## Set-up to change the course\n")[2].partition("\n## ")[0]
-    (block,) = blocks(section, "sh")
-    assert [line.partition("#")[0].strip() for line in block.splitlines()] == ["make book", "make test"]
 
 
 FORGETFUL = """
@@ -431,8 +395,10 @@ def test_the_library_s_first_code_runs(capsys):
     assert capsys.readouterr().out == "torch.Size([1, 3, 100])\n"
 
 
-def test_readme_links_lead_somewhere():
+def test_readme_sets_up_with_two_commands_and_its_links_lead_somewhere():
     text = read("README.md")
+    (block,) = blocks(text.partition("\n## Set-up to change the course\n")[2].partition("\n## ")[0], "sh")
+    assert [line.partition("#")[0].strip() for line in block.splitlines()] == ["make book", "make test"]
     pictures = re.findall(r'<img src="([^"]+)" [^>]*alt="[^"]+">', text)
     links = re.findall(r"\]\(([^)]+)\)", text) + re.findall(r'srcset="([^"]+)"', text) + pictures
     assert pictures
@@ -462,9 +428,6 @@ def test_the_pictures_show_where_the_shipped_translator_looks():
         if name.endswith(".svg"):
             ElementTree.fromstring(stored)
     assert "var(" not in read("book/_static/look-dark.svg")
-
-
-def test_the_card_was_drawn_from_the_picture():
     with Image.open(ROOT / "book/_static/card.png") as card:
         assert card.size == (1200, 630)
         assert card.text.get("drawn from") == picture.digest(read("book/_static/look.svg")), "run tools/picture.py"

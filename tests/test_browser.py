@@ -8,6 +8,7 @@ import gzip
 import hashlib
 import re
 from functools import cache
+from itertools import product
 from pathlib import Path
 from urllib.parse import quote, unquote, urlsplit
 
@@ -40,8 +41,6 @@ KEY_PAGES = ["book/index.html", "book/tour.html", "search.html", "genindex.html"
     contents(name)[0]
     for name in ("preface", "attention", "masks", "training", "cost", "translation", "gallery", "bibliography")
 ]
-each_page = pytest.mark.parametrize("page", PAGES)
-each_key_page = pytest.mark.parametrize("page", KEY_PAGES)
 
 
 class Tab:
@@ -51,15 +50,13 @@ class Tab:
         self.page = browser.new_context(offline=True, reduced_motion="reduce").new_page()
         self.page.set_default_timeout(120_000)  # a busy machine takes its time; a dead button does not take for ever
         self.complaints = []
-        self.page.on("console", lambda message: message.type in ("error", "warning") and self.complain(message.text))
-        self.page.on("pageerror", lambda error: self.complain(str(error)))
-        self.page.on("requestfailed", lambda request: self.complain(f"not loaded: {request.url}, {request.failure}"))
-        self.page.on("request", lambda request: request.url.startswith("http") and self.complain(request.url))
         self.requests = []
+        complain = self.complaints.append
+        self.page.on("console", lambda message: message.type in ("error", "warning") and complain(message.text))
+        self.page.on("pageerror", lambda error: complain(str(error)))
+        self.page.on("requestfailed", lambda request: complain(f"not loaded: {request.url}, {request.failure}"))
+        self.page.on("request", lambda request: request.url.startswith("http") and complain(request.url))
         self.page.on("request", lambda request: self.requests.append(request.url))
-
-    def complain(self, text):
-        self.complaints.append(text)
 
     def open(self, page, viewport, scheme="light"):
         """Open a page, and wait for its formulas."""
@@ -79,11 +76,26 @@ def tab(browser):
     return Tab(browser)
 
 
+# What is empty, too small to read, or lies over the block above it is `ugly`.
 FACTS = r"""() => {
+  const ugly = [];
+  for (const section of document.querySelectorAll("article section")) {
+    let above = null;
+    for (const block of section.children) {
+      const box = block.getBoundingClientRect();
+      if (!box.height || getComputedStyle(block).float !== "none" || block.matches("aside")) continue;
+      if (above && box.top < above.getBoundingClientRect().bottom - 1) ugly.push(block.outerHTML.slice(0, 200));
+      above = block;
+    }
+  }
+  for (const code of document.querySelectorAll("article pre"))
+    if (parseFloat(getComputedStyle(code).fontSize) < 12) ugly.push(code.textContent.slice(0, 100));
+  for (const picture of document.querySelectorAll("article img"))
+    if (picture.complete && !picture.naturalWidth) ugly.push("empty: " + picture.src);
   const article = document.querySelector("article, main").cloneNode(true);
   for (const other of article.querySelectorAll("pre, code, script, style, svg, mjx-container")) other.remove();
   return {
-    width: document.documentElement.scrollWidth,
+    ugly, width: document.documentElement.scrollWidth,
     wide: [...document.querySelectorAll("article *")]
       .filter(element => element.getBoundingClientRect().right > innerWidth + 1 && !element.closest(
         "pre, table, figure, .output, .math, mjx-container, .pst-scrollable-table-container"))
@@ -105,24 +117,26 @@ FACTS = r"""() => {
 
 @pytest.fixture(scope="module")
 def look(tab):
-    """What a page is like on a phone, looked at once."""
+    """What a page is like on a phone, or on a laptop, looked at once."""
 
     @cache
-    def look(page):
-        return tab.open(page, PHONE).evaluate(FACTS) | {"complaints": list(tab.complaints)}
+    def look(page, on="phone"):
+        facts = tab.open(page, {"phone": PHONE, "laptop": LAPTOP}[on]).evaluate(FACTS)
+        return facts | {"complaints": list(tab.complaints)}
 
     return look
 
 
-@each_page
-def test_a_page_is_whole_without_a_network_and_on_a_phone(look, page):
-    facts = look(page)
+@pytest.mark.parametrize(("page", "on"), [*product(PAGES, ["phone"]), *product(KEY_PAGES, ["laptop"])])
+def test_a_page_is_whole_without_a_network_and_on_a_phone(look, page, on):
+    facts = look(page, on)
     assert facts["complaints"] == []
     assert facts["raw"] == []
     assert facts["errors"] == 0, "formulas or references that are shown as errors"
     assert facts["stops"] == 0, "formulas that the tab key stops at"
-    assert (facts["width"], facts["wide"]) == (360, [])
-    assert facts["cut"] == [], "pictures that a phone does not show as a whole"
+    assert (facts["width"], facts["wide"]) == ((PHONE if on == "phone" else LAPTOP)["width"], [])
+    assert facts["cut"] == [], "pictures that are not shown as a whole"
+    assert facts["ugly"] == []
     assert sorted(facts["ids"]) == sorted(set(facts["ids"]))
 
 
@@ -160,23 +174,15 @@ def test_axe_is_the_one_that_was_published():
 WCAG = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa"]
 
 
-def accessible(tab, page):
-    """Assert that axe finds nothing in light, and nothing that depends on colours in dark."""
+@pytest.mark.parametrize("page", [*KEY_PAGES, *(
+    pytest.param(page, marks=pytest.mark.long) for page in PAGES if page not in KEY_PAGES
+)])  # fmt: skip
+def test_a_page_is_accessible(tab, page):
+    """In light; and in dark what depends on colours."""
     assert violations(tab.open(page, LAPTOP), WCAG) == []
     tab.page.emulate_media(color_scheme="dark")
     tab.page.wait_for_function("document.documentElement.dataset.theme === 'dark'")
     assert violations(tab.page, ["color-contrast", "link-in-text-block"]) == []
-
-
-@each_key_page
-def test_a_key_page_is_accessible(tab, page):
-    accessible(tab, page)
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("page", [page for page in PAGES if page not in KEY_PAGES])
-def test_every_other_page_is_accessible(tab, page):
-    accessible(tab, page)
 
 
 @pytest.mark.parametrize(("words", "first"), [
@@ -279,38 +285,6 @@ def test_a_term_shows_its_definition(tab):
     link.evaluate("link => link.click()")
     assert card.is_visible()
     assert page.url.endswith("02_attention.html")
-
-
-BLOCKS = """() => {
-  const found = [], article = document.querySelector("article, main").getBoundingClientRect();
-  for (const picture of document.querySelectorAll("article img, article svg.drawing")) {
-    const box = picture.getBoundingClientRect();
-    const place = picture.closest("figure, .output");
-    const scrolls = place && ["auto", "scroll"].includes(getComputedStyle(place).overflowX);
-    if (box.width > article.width + 1 && !scrolls)
-      found.push("wider than the text: " + picture.outerHTML.slice(0, 200));
-    if (picture.tagName === "IMG" && picture.complete && !picture.naturalWidth) found.push("empty: " + picture.src);
-  }
-  for (const section of document.querySelectorAll("article section")) {
-    let above = null;
-    for (const block of section.children) {
-      const box = block.getBoundingClientRect();
-      if (!box.height || getComputedStyle(block).float !== "none" || block.matches("aside")) continue;
-      if (above && box.top < above.getBoundingClientRect().bottom - 1)
-        found.push("over the block above: " + block.outerHTML.slice(0, 200));
-      above = block;
-    }
-  }
-  for (const code of document.querySelectorAll("article pre"))
-    if (parseFloat(getComputedStyle(code).fontSize) < 12) found.push("too small: " + code.textContent.slice(0, 100));
-  return found;
-}"""
-
-
-@each_key_page
-@pytest.mark.parametrize("viewport", [PHONE, LAPTOP], ids=["phone", "laptop"])
-def test_no_block_lies_over_another_and_no_picture_is_wider_than_the_text(tab, page, viewport):
-    assert tab.open(page, viewport).evaluate(BLOCKS) == []
 
 
 def test_the_keyboard_s_place_can_be_seen(tab):

@@ -1,15 +1,12 @@
 """How nbval compares two drawings of a chapter: rounding may move a point by a hair, and nothing else may change."""
 
 import importlib.util
-import io
-from pathlib import Path
 
-import matplotlib
 import numpy as np
 import pytest
-from matplotlib.figure import Figure
+from small import ROOT
+from test_panels import drawn as figure
 
-ROOT = Path(__file__).resolve().parent.parent
 SPEC = importlib.util.spec_from_file_location("nbval_conftest", ROOT / "book/conftest.py")
 conftest = importlib.util.module_from_spec(SPEC)
 SPEC.loader.exec_module(conftest)
@@ -22,8 +19,8 @@ SHADES = np.linspace(0, 1, 16).reshape(4, 4)
 
 def drawn(*curves, marker="", xlabel="", shades=None, cells=None):
     """A small chart as SVG."""
-    with matplotlib.rc_context(fname=ROOT / "book/matplotlibrc"):
-        axes = Figure().subplots()
+
+    def draw(_, axes):
         for curve in curves:
             axes.plot(curve, marker=marker)
         if shades is not None:
@@ -31,9 +28,8 @@ def drawn(*curves, marker="", xlabel="", shades=None, cells=None):
         if cells is not None:
             axes.pcolormesh(cells, vmin=0, vmax=1)
         axes.set_xlabel(xlabel)
-        file = io.StringIO()
-        axes.figure.savefig(file, format="svg", bbox_inches="tight", metadata={"Date": None})
-    return file.getvalue()
+
+    return figure(draw)
 
 
 PLAIN, TWICE, WIDTH = drawn(CURVE), drawn(CURVE, CURVE), "stroke-width: 1.5"

@@ -12,7 +12,7 @@ PAGES = {path.stem: path.read_text(encoding="utf-8") for path in sorted(BOOK.glo
 FONTS = ["DejaVu Sans", "Liberation Sans"]  # the second is as wide as Arial
 PHONE, LAPTOP = {"width": 390, "height": 844}, {"width": 1280, "height": 800}
 
-rendered = pytest.mark.skipif(not PAGES, reason="there is no _build/html: run `make book` first")
+pytestmark = pytest.mark.skipif(not PAGES, reason="there is no _build/html: run `make book` first")
 
 # Where the text of the drawings is cut, lies on other text, or crosses the edge of a box.
 FAULTS = r"""fonts => {
@@ -108,7 +108,6 @@ def visit(page):
     return visit
 
 
-@rendered
 def test_text_in_a_figure_is_whole_and_touches_nothing_with_any_font(page):
     page.set_viewport_size(LAPTOP)
     faults = {}
@@ -119,7 +118,6 @@ def test_text_in_a_figure_is_whole_and_touches_nothing_with_any_font(page):
     assert faults == {}
 
 
-@rendered
 def test_no_text_of_a_figure_is_smaller_than_10_pixels_on_a_laptop():
     small = {}
     for figure in FIGURES:
@@ -132,13 +130,11 @@ def test_no_text_of_a_figure_is_smaller_than_10_pixels_on_a_laptop():
     assert small == {}
 
 
-@rendered
 @pytest.mark.parametrize("name", [name for name, html in PAGES.items() if "<svg" in html or 'class="widget"' in html])
 def test_text_in_a_drawing_or_a_widget_is_whole_and_touches_nothing_with_any_font(visit, name):
     assert visit(name, LAPTOP).evaluate(FAULTS, FONTS) == []
 
 
-@rendered
 @pytest.mark.parametrize("how", ["Escape", "button", "outside"])
 def test_a_picture_that_is_shown_small_opens_in_its_full_size(visit, how):
     """A figure with panels, which a phone has in rows, and a drawing."""
@@ -172,18 +168,14 @@ def test_a_picture_that_is_shown_small_opens_in_its_full_size(visit, how):
         assert page.locator("dialog.enlarged").count() == 0
 
 
-CHARTS = [name for name, html in PAGES.items() if "-rows.svg" in html]
-
-
-@rendered
 def test_panels_stand_in_rows_on_a_phone_and_side_by_side_elsewhere(visit):
     sources = "all => all.map(picture => picture.currentSrc.endsWith('-rows.svg'))"
-    assert len(CHARTS) > 20
+    charts = [name for name, html in PAGES.items() if "-rows.svg" in html]
+    assert len(charts) > 20
     for viewport, rows in ((PHONE, True), (LAPTOP, False)):
-        assert set(visit(CHARTS[0], viewport).eval_on_selector_all("picture > img", sources)) == {rows}
+        assert set(visit(charts[0], viewport).eval_on_selector_all("picture > img", sources)) == {rows}
 
 
-@rendered
 def test_a_phone_shows_the_first_sentence_of_a_chapter_on_its_first_screen(visit):
     late = {}
     for name, html in PAGES.items():
@@ -218,7 +210,6 @@ LINES = """family => {
 }"""
 
 
-@rendered
 @pytest.mark.parametrize("family", FONTS)
 def test_a_line_of_text_has_at_most_75_characters(visit, family):
     for name in ("index", "tour", "13_gallery"):

@@ -6,6 +6,7 @@ import re
 import symtable
 import tokenize
 
+import export
 import jupytext
 import pytest
 from small import ROOT
@@ -14,11 +15,6 @@ from transformer_lib.exercises import own_file
 
 MAIN = [path for path in sorted((ROOT / "chapters").glob("*.md")) if re.match(r"(0[1-9]|1[0-7])_", path.stem)]
 FOLDED = {"hide-cell", "hide-input", "remove-cell", "remove-input"}
-
-
-def code(source):
-    """A cell without IPython's own lines."""
-    return "".join("\n" if line.lstrip().startswith(("%", "!")) else line for line in source.splitlines(keepends=True))
 
 
 def names(source):
@@ -40,11 +36,6 @@ def words(text):
     return set(re.findall(r"\w+", text))
 
 
-def comments(source):
-    tokens = tokenize.generate_tokens(io.StringIO(source).readline)
-    return " ".join(token.string for token in tokens if token.type == tokenize.COMMENT)
-
-
 def unexplained(cells):
     """Names that a visible cell uses, that a folded one makes, and that neither text nor comments mention before."""
     known, folded, solution = set(), set(), False
@@ -53,12 +44,13 @@ def unexplained(cells):
             known |= words(" ".join(re.findall(r"`([^`\n]+)`", cell.source)))
             solution = "{solution-start}" in cell.source or (solution and "{solution-end}" not in cell.source)
             continue
-        source, tags = code(cell.source), set(cell.metadata.get("tags", []))
+        source, tags = re.sub(r"^ *[%!].*", "", cell.source, flags=re.MULTILINE), set(cell.metadata.get("tags", []))
         used, made, others = names(source)
         if solution or tags & FOLDED:
             folded |= made - others
             continue
-        known |= words(comments(source)) | made
+        tokens = tokenize.generate_tokens(io.StringIO(source).readline)
+        known |= words(" ".join(token.string for token in tokens if token.type == tokenize.COMMENT)) | made
         module = any(tag.startswith("export") for tag in tags)  # its beginning is folded
         if not module and (missing := (used & folded) - known):
             yield source.splitlines()[0], sorted(missing)
@@ -66,7 +58,7 @@ def unexplained(cells):
 
 @pytest.mark.parametrize("chapter", MAIN, ids=lambda path: path.stem)
 def test_visible_code_uses_no_name_that_only_a_folded_cell_explains(chapter):
-    assert list(unexplained(jupytext.read(chapter).cells)) == []
+    assert list(unexplained(export.read(chapter).cells)) == []
 
 
 def test_such_a_name_would_be_found():
@@ -97,7 +89,7 @@ def test_the_library_s_answer_to_a_gap_is_folded_as_the_solution_is(part):
     pages = sorted((ROOT / "chapters").glob(f"{part.chapter:02}*.md"))  # the chapter, and its pages in depth
     pages += [ROOT / "chapters" / "D_search.md"] * (part.chapter == 10)  # of the handbook
     left, other = set(ANSWERS[part.name].split()), re.compile(r"export-(chapter_\d+|own_file_graders|solved|teaching)")
-    for page, cell in ((each, cell) for each in pages for cell in jupytext.read(each).cells):
+    for page, cell in ((each, cell) for each in pages for cell in export.read(each).cells):
         tags = cell.metadata.get("tags", [])
         if any(tag.startswith("export") and not other.fullmatch(tag) for tag in tags):
             found = left & set(re.findall(r"^(?:class|def) (\w+)", cell.source, re.MULTILINE))

@@ -74,15 +74,6 @@ def test_the_inner_dropout_of_feed_forward_follows_the_relu():
     assert 0.45 < (inner[1] == 0).double().mean() < 0.55
 
 
-def test_masks_go_by_name():
-    """Two masks of the same shape in the wrong order would pass every shape check."""
-    layer, x, memory = make(DecoderLayer), tokens(2, 5, 12), tokens(2, 5, 12)
-    with pytest.raises(TypeError, match="positional"):
-        layer(x, memory, causal_mask(5))
-    with pytest.raises(TypeError, match="positional"):
-        make(EncoderLayer)(x, causal_mask(5))
-
-
 @both_layers
 def test_a_layer_is_the_papers_unless_it_is_told(kind):
     """Section 5.4: dropout of 0.1 on each sub-layer's output, and none on the weights of attention."""
@@ -90,6 +81,9 @@ def test_a_layer_is_the_papers_unless_it_is_told(kind):
     attentions = [part for part in layer.modules() if isinstance(part, MultiHeadAttention)]
     assert [attention.dropout for attention in attentions] == [0.0] * (len(SUBLAYERS[kind]) - 1)
     assert (layer.dropout.p, layer.norm_first) == (0.1, False)
+    given = [tokens(2, 5, 12)] * (len(SUBLAYERS[kind]) - 1)
+    with pytest.raises(TypeError, match="positional"):  # two masks in the wrong order would pass every shape check
+        layer.double()(*given, causal_mask(5))
 
 
 @both_orders

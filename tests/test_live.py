@@ -248,25 +248,19 @@ def test_all_sentences_are_translated_as_shipped(weights):
     assert sum(got == expected for got, expected in pairs) == record["same, rounded weights"]
 
 
-def test_the_record_is_that_of_the_shipped_weights(weights):
+def test_the_record_is_that_of_the_shipped_weights_and_no_text_becomes_markup(weights):
     record = json.loads(RECORD.read_text(encoding="utf-8"))
     assert record["weights"] == hashlib.sha256((FOLDER / "model.safetensors").read_bytes()).hexdigest()
     assert record["bytes"] == weights["rounded"].stat().st_size
-    assert f"({record['bytes'] / 1e6:.1f} MB)" in (STATIC / "translator_ui.js").read_text(encoding="utf-8")
-
-
-def test_what_the_reader_types_never_becomes_markup():
+    program, page = ((STATIC / name).read_text(encoding="utf-8") for name in ("translator.js", "translator_ui.js"))
+    assert f"({record['bytes'] / 1e6:.1f} MB)" in page
     markup_or_code = r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|eval\(|Function\("
-    for name in ("translator.js", "translator_ui.js"):
-        assert not re.search(markup_or_code, (STATIC / name).read_text(encoding="utf-8"))
-
-
-def offered(script):
-    return next(ask([{"what": "offered"}], script))
+    assert not re.search(markup_or_code, program + page)  # what the reader types never becomes markup
 
 
 def test_each_mistake_shows_in_its_example(weights):
-    mistakes = {mistake["name"]: mistake for mistake in offered(weights["rounded"])["MISTAKES"]}
+    (offered,) = ask([{"what": "offered"}], weights["rounded"])
+    mistakes = {mistake["name"]: mistake for mistake in offered["MISTAKES"]}
     said = {}
     for name, mistake in mistakes.items():
         texts, options = [mistake["example"]], mistake["settings"]
@@ -287,7 +281,7 @@ CAPTIONS = ["A man plays the guitar on the street.", "Two dogs run on the beach.
 
 
 def test_the_page_knows_by_the_score_when_the_model_guesses(weights):
-    known = offered(weights["rounded"])
+    (known,) = ask([{"what": "offered"}], weights["rounded"])
     texts = GUESSES + CAPTIONS + [mistake["example"] for mistake in known["MISTAKES"]]
     requests = [{"what": "search", "text": text, "options": {}} for text in texts]
     best = [steps[-1][0] for steps in ask(requests, weights["rounded"])]

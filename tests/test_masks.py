@@ -15,30 +15,26 @@ sentences = st.integers(1, 6).flatmap(lambda n: st.lists(st.tuples(*[st.integers
 @given(rows=sentences, pad=st.integers(0, 3))
 def test_each_pair_by_itself(rows, pad):
     tokens = torch.tensor(rows)
-    batch, length = tokens.shape
+    length = tokens.size(1)
     padding, causal, both = padding_mask(tokens, pad), causal_mask(length), decoder_mask(tokens, pad)
-    assert padding.shape == (batch, 1, 1, length)
-    assert causal.shape == (1, 1, length, length)
-    assert all(torch.equal(causal_mask(length, start=start), causal[:, :, start:]) for start in range(length))
-    assert both.shape == (batch, 1, length, length)
+    places = range(length)
+    real, earlier = (
+        [[key != pad for key in row] for row in rows],
+        [[key <= query for key in places] for query in places],
+    )
+    assert padding.tolist() == [[[row]] for row in real]
+    assert causal.tolist() == [[earlier]]
+    assert all(torch.equal(causal_mask(length, start=start), causal[:, :, start:]) for start in places)
+    assert both.tolist() == [[[[a and b for a, b in zip(row, query)] for query in earlier]] for row in real]
     assert padding.dtype == causal.dtype == both.dtype == torch.bool
-    for row in range(batch):
-        for query in range(length):
-            for key in range(length):
-                assert padding[row, 0, 0, key] == (rows[row][key] != pad)
-                assert causal[0, 0, query, key] == (key <= query)
-                assert both[row, 0, query, key] == (rows[row][key] != pad and key <= query)
 
 
-def test_masks_stand_where_they_are_told():
+def test_masks_stand_where_they_are_told_and_any_whole_numbers_will_do():
     assert causal_mask(3, device="meta").device.type == "meta"
     tokens = torch.ones(2, 3, dtype=torch.long, device="meta")
     assert padding_mask(tokens, 0).device.type == decoder_mask(tokens, 0).device.type == "meta"
-
-
-@pytest.mark.parametrize("dtype", [torch.uint8, torch.int16, torch.int32, torch.int64])
-def test_any_whole_numbers_will_do(dtype):
-    assert padding_mask(torch.tensor([[5, 7]], dtype=dtype), 7).tolist() == [[[[True, False]]]]
+    for dtype in (torch.uint8, torch.int16, torch.int32, torch.int64):
+        assert padding_mask(torch.tensor([[5, 7]], dtype=dtype), 7).tolist() == [[[[True, False]]]]
 
 
 @pytest.mark.bad_input

@@ -39,26 +39,16 @@ def test_every_tensor_says_its_shape(module):
     assert seen >= 3 or module == "variants.modern_decoder", "it only puts together what others define"
 
 
-def queries_without_a_batch():
-    return scaled_dot_product_attention(torch.randn(2, 4, 3), torch.randn(5, 3), torch.randn(5, 2))
-
-
-def one_memory_for_two_sentences():
-    return MultiHeadAttention(6, 2)(torch.randn(2, 4, 6), torch.randn(1, 5, 6), torch.randn(1, 5, 6))
-
-
-def three_paddings():
-    return padding_mask(torch.ones(2, 3, dtype=torch.long), torch.tensor([0, 1, 2]))
-
-
 def memory_of_one_sentence():
     model = small_model()
     return model.decode(padded_batch((3, 6)), model.encode(padded_batch((7,))))
 
 
-@pytest.mark.parametrize(
-    "call", [queries_without_a_batch, one_memory_for_two_sentences, three_paddings, memory_of_one_sentence]
-)
+@pytest.mark.parametrize("call", [
+    lambda: scaled_dot_product_attention(torch.randn(2, 4, 3), torch.randn(5, 3), torch.randn(5, 2)),  # no batch
+    lambda: MultiHeadAttention(6, 2)(torch.randn(2, 4, 6), torch.randn(1, 5, 6), torch.randn(1, 5, 6)),
+    lambda: padding_mask(torch.ones(2, 3, dtype=torch.long), torch.tensor([0, 1, 2])), memory_of_one_sentence,
+])  # fmt: skip
 def test_what_torch_would_let_pass_is_found(call, monkeypatch):
     """Each of these runs to its end and answers something; only the signature says that it is wrong."""
     with pytest.raises(TypeCheckError):
