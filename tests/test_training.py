@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from reference import PAD, equal, randomise, small_config, small_model
 from safetensors import safe_open
 from safetensors.torch import load_file
-from small import files_below
+from small import files_below, refused
 from torch import nn
 from torch.nn.utils import clip_grad_norm_
 from torch.nn.utils.rnn import pad_sequence
@@ -399,8 +399,7 @@ def test_validation_loss_is_the_mean_over_tokens_without_dropout(batch_tokens, w
     model.encoder.eval()
     modes = [module.training for module in model.modules()]
     loss = validation_loss(model, VAL_PAIRS, batch_tokens)
-    with pytest.raises(InputError, match="batch_tokens = 3"):
-        validation_loss(model, VAL_PAIRS, 3)
+    refused(["batch_tokens = 3"], validation_loss, model, VAL_PAIRS, 3)
     assert [module.training for module in model.modules()] == modes
     assert all(parameter.grad is None for parameter in model.parameters())
     model.eval()
@@ -477,13 +476,10 @@ CHANGES = {"batch_tokens": 50, "peak_lr": 1e-3, "warmup_steps": 5, "label_smooth
 FREE = {"steps", "minutes", "cooldown_steps", "evaluate_every", "compile", "recompute", "average", "patience"}
 
 
-def refused(folder, match, config=CONFIG, pairs=PAIRS, **options):
+def not_resumed(folder, words, config=CONFIG, pairs=PAIRS, **options):
     """Going on is refused in one line, and no file is touched."""
     before = files_below(folder)
-    with pytest.raises(InputError, match=match) as caught:
-        train(fresh_model(**options), pairs, config, out=folder, resume=True)
-    assert str(folder) in str(caught.value)
-    assert "\n" not in str(caught.value)
+    refused([folder, words], train, fresh_model(**options), pairs, config, out=folder, resume=True)
     assert files_below(folder) == before
 
 
@@ -491,10 +487,10 @@ def test_another_setting_is_no_resumption_unless_it_is_free(tmp_path):
     assert set(asdict(CONFIG)) == set(CHANGES) | FREE
     train(fresh_model(), PAIRS, replace(CONFIG, steps=3), val_pairs=VAL_PAIRS, out=tmp_path)
     for name, value in CHANGES.items():
-        refused(tmp_path, rf"another {name}[:,]", replace(CONFIG, **{name: value}))
-    refused(tmp_path, "another set of pairs, set of pairs for validation:", pairs=PAIRS[1:])
+        not_resumed(tmp_path, f"another {name},", replace(CONFIG, **{name: value}))
+    not_resumed(tmp_path, "another set of pairs, set of pairs for validation:", pairs=PAIRS[1:])
     for options in ({"d_ff": 24}, {"num_encoder_layers": 1}, {"norm_first": True}, {"tie_embeddings": "all"}):
-        refused(tmp_path, "another model", **options)
+        not_resumed(tmp_path, "another model", **options)
     changed = replace(CONFIG, steps=8, evaluate_every=4, recompute=True, average=3, patience=100, minutes=50.0)
     log = train(fresh_model(), PAIRS, changed, val_pairs=VAL_PAIRS, out=tmp_path, resume=True)
     assert [row["step"] for row in log] == [3, 4, 8]
@@ -510,7 +506,7 @@ def test_another_schedule_sets_the_rate(tmp_path):
     train(fresh_model(), PAIRS, falling(3, steps=5), out=tmp_path)
     log = train(fresh_model(), PAIRS, falling(3), out=tmp_path, resume=True)
     assert [row["learning_rate"] for row in log] == [5e-3 * 4 / (3 + row["step"]) for row in log]
-    refused(tmp_path, "another schedule:", falling(4))
+    not_resumed(tmp_path, "another schedule:", falling(4))
 
 
 def test_a_run_with_a_frozen_parameter_goes_on(tmp_path):
@@ -528,7 +524,7 @@ def test_a_state_of_another_version_is_one_clear_line(change, tmp_path):
     model = fresh_model()
     state = {name: value for name, value in (asdict(training.TrainingState()) | change).items() if value is not None}
     save_state(tmp_path / "state.safetensors", model, adamw(model, CONFIG), {"state": state, "settings": {}})
-    refused(tmp_path, "another version of this library: use another directory")
+    not_resumed(tmp_path, "another version of this library: use another directory")
 
 
 # --- what a run shows, and what it computes with ---
@@ -565,8 +561,7 @@ def test_memory_that_is_too_small_halves_the_batches_and_takes_the_same_steps(mo
     for a, b in zip(*(model.parameters() for model in models), strict=True):
         equal(a, b, 1e-9)  # Adam divides what is nearly zero by what is nearly zero
     limit = 0
-    with pytest.raises(InputError, match="memory of the device is too small: lower batch_tokens"):
-        train(models[1], PAIRS, CONFIG)
+    refused(["memory of the device is too small: lower batch_tokens"], train, models[1], PAIRS, CONFIG)
 
 
 PLACES = {  # of an error in the first step, and whether to take the batch in parts can help
@@ -599,8 +594,8 @@ def test_too_little_memory_is_tried_again_in_forward_and_backward_only(owner, na
         for a, b in zip(model.parameters(), expected.parameters(), strict=True):
             equal(a, b, 1e-9)
     else:
-        with pytest.raises(InputError, match=r"memory of the device is too small for the optimiser.*smaller model"):
-            train(model, PAIRS, config)
+        words = ["memory of the device is too small for the optimiser", "smaller model"]
+        refused(words, train, model, PAIRS, config)
         assert len(calls) == 1
     calls.clear()
     error = RuntimeError("something else")
