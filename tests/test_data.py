@@ -35,11 +35,6 @@ from transformer_lib.data import (
 PAD, BOS, EOS = 0, 1, 2
 
 
-@pytest.fixture(scope="module")
-def corpora():
-    return {split: toy_corpus(split) for split in ("train", "val", "test", "long")}
-
-
 # The grammar
 OTHER = [
     "", "The dog", "The dog sleeps", "the dog sleeps.", "The  dog sleeps.", "The dog sleeps. ", "A old dog sleeps.",
@@ -56,8 +51,9 @@ def test_other_sentences_are_refused_in_one_line(english):
 
 
 # The splits
-def test_sizes_and_seeds(corpora):
+def test_sizes_and_seeds():
     sizes = {"train": 20_000, "val": 500, "test": 500, "long": 200}
+    corpora = {split: toy_corpus(split) for split in sizes}
     assert {split: len(corpus) for split, corpus in corpora.items()} == sizes
     for corpus in corpora.values():
         assert len(set(corpus.source)) == len(corpus)
@@ -179,9 +175,14 @@ def test_the_real_files(split, size):
 
 
 # The tokenizer
+def train_tokenizer():
+    corpus = toy_corpus(size=2000)
+    return Tokenizer.train(corpus.source + corpus.target, vocab_size=400)
+
+
 @pytest.fixture(scope="module")
-def tokenizer(corpora):
-    return Tokenizer.train(corpora["train"].source + corpora["train"].target, vocab_size=400)
+def tokenizer():
+    return train_tokenizer()
 
 
 special = st.lists(st.sampled_from(["<eos>", "<pad>", "<bos>", " ", "a", "<", "eos>"])).map("".join)
@@ -223,12 +224,11 @@ def test_decoding_stops_at_the_end_and_leaves_out_the_rest(tokenizer):
             tokenizer.decode([*ids, wrong, 5])
 
 
-def test_a_tokenizer_trained_again_or_stored_also_by_an_older_library_is_the_same(corpora, tokenizer, tmp_path):
+def test_a_tokenizer_trained_again_or_stored_also_by_an_older_library_is_the_same(tokenizer, tmp_path):
     """There, merges were strings with a blank in the middle, and there were fewer settings."""
     tokenizer.save(tmp_path / "t.json")
     loaded = Tokenizer.load(tmp_path / "t.json")
-    again = Tokenizer.train(corpora["train"].source + corpora["train"].target, vocab_size=400)
-    assert again.to_json() == tokenizer.to_json()
+    assert train_tokenizer().to_json() == tokenizer.to_json()
     assert (tmp_path / "t.json").read_text("utf-8") == tokenizer.to_json() == loaded.to_json()
     assert loaded.vocab_size == tokenizer.vocab_size == 400
     for text in ("The old dog.", "<eos> Bär 🦘"):
