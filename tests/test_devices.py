@@ -132,9 +132,6 @@ def test_translations_are_those_of_the_cpu(gpu, use_cache, norm_first):
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_a_beam_of_one_is_greedy_in_half_precision(gpu, dtype):
-    """By the CPU's kernels, which a pretended GPU has, test_decoding.py asks it."""
-    if gpu.pretended:
-        pytest.skip("needs a GPU")
     source = padded_batch((7, 4, 5, 3, 6, 2, 7, 1)).to(gpu.device)
     for model in (small_model(dtype, norm_first=norm_first).to(gpu.device) for norm_first in (False, True)):
         beams = beam_search(model, source, **TOKENS, beam_size=1)
@@ -410,9 +407,9 @@ def test_an_epoch_of_twice_as_large_batches_has_half_as_many():
 
 
 @pytest.mark.parametrize("precision", ["bf16", "fp16"])
-@pytest.mark.parametrize(("steps", "bound"), [(45, 4.5), pytest.param(600, 1.0, marks=pytest.mark.long)])
+@pytest.mark.parametrize(("steps", "bound"), [(25, 4.5), pytest.param(600, 1.0, marks=pytest.mark.long)])
 def test_the_toy_corpus_is_learnt_in_half_precision(precision, steps, bound):
-    """What a GPU does, by the CPU's kernels. From ln 300 = 5.7 nats a token, which is guessing, to some 3.7 and 0.6."""
+    """What a GPU does, by the CPU's kernels. From ln 300 = 5.7 nats a token, which is guessing, to some 3.8 and 0.6."""
     seen = set()
     corpus, val_corpus = toy_corpus(size=10 * steps), toy_corpus("val", size=100)
     tokenizer = Tokenizer.train(corpus.source + corpus.target, 300)
