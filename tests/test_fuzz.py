@@ -280,7 +280,7 @@ def test_tokenizer_files(number, trained, tmp_path):
 
 
 @pytest.mark.parametrize("name", ["config.json", "model.safetensors"])
-@cases(15, 1000)
+@cases(25, 1000)
 def test_model_directories(number, trained, tmp_path, name):
     folder = tmp_path / "run"
     shutil.copytree(trained / "run", folder)
@@ -295,7 +295,7 @@ def test_model_directories(number, trained, tmp_path, name):
 
 
 @pytest.mark.parametrize("name", ["config.json", "state.safetensors", "log.jsonl"])
-@cases(8, 500)
+@cases(12, 500)
 def test_going_on_with_a_damaged_run(number, trained, tmp_path, name):
     path = tmp_path / "run" / name
     for file in ("en", "de"):
@@ -376,7 +376,7 @@ def arguments(draw):
     return [name] * bool(name) + [part for option in missing for part in (option, own[option])] + line
 
 
-@cases(40, 3000)
+@cases(80, 3000)
 def test_arguments(number, trained, tmp_path, monkeypatch):
     """Options of all commands with values of all kinds, in any order."""
     monkeypatch.chdir(tmp_path)
