@@ -1,7 +1,8 @@
 """One thread and a fixed seed for every test, and every call is held to the shapes in the signatures.
 
 A signature says what goes in and what comes out, such as `x: Float[Tensor, "batch length d_model"]`. A test that hands
-in what the library must refuse by itself, in its own words, is marked `bad_input`; it runs without that check.
+in what the library must refuse by itself, in its own words, is marked `bad_input`; it runs without that check. So do
+the files of `WHOLE_RUNS`, where it would take a quarter of the time: test_devices.py trains and translates with it.
 """
 
 import pytest
@@ -11,6 +12,9 @@ from jaxtyping import config, install_import_hook
 from skips import pytest_sessionfinish  # noqa: F401
 from typecheck import CORE
 
+WHOLE_RUNS = {
+    f"test_{name}" for name in ("command_line", "engine", "fuzz", "interruption", "store", "training", "trainings")
+}
 install_import_hook([f"transformer_lib.{module}" for module in CORE], "typecheck.typechecker")
 settings.register_profile("course", deadline=None, max_examples=20, derandomize=True)
 settings.register_profile("no-shrinking", settings.get_profile("course"), phases=[Phase.explicit, Phase.generate])
@@ -25,7 +29,8 @@ def _seed():
 
 @pytest.fixture(autouse=True)
 def _shapes_are_checked(request, monkeypatch):
-    monkeypatch.setattr(config, "jaxtyping_disable", request.node.get_closest_marker("bad_input") is not None)
+    unchecked = request.node.get_closest_marker("bad_input") or request.module.__name__ in WHOLE_RUNS
+    monkeypatch.setattr(config, "jaxtyping_disable", bool(unchecked))
 
 
 @pytest.fixture(scope="module")

@@ -14,6 +14,7 @@ import torch
 from transformer_lib import __main__ as command_line
 from transformer_lib import recipes
 from transformer_lib.data import Tokenizer
+from transformer_lib.files import InputError
 from transformer_lib.model import Transformer, TransformerConfig
 from transformer_lib.translation import Translator
 
@@ -47,10 +48,6 @@ def nonsense(folder, texts=ENGLISH + GERMAN, **options):
     return made
 
 
-def write_log(folder, rows):
-    (folder / "log.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-
-
 def recorded_training(monkeypatch):
     """Replace the training; keep what it was given."""
     seen = {}
@@ -73,6 +70,14 @@ def call(*arguments, stdin=None):
         status = command_line.main([str(argument) for argument in arguments])
     out.flush()
     return status, out.buffer.getvalue().decode(), err.getvalue()
+
+
+def refused(words, function, *arguments, **options):
+    """The function raises an InputError in one line, which has these words."""
+    with pytest.raises(InputError) as caught:
+        function(*arguments, **options)
+    assert "\n" not in str(caught.value)
+    assert all(str(word) in str(caught.value) for word in words), str(caught.value)
 
 
 def files_below(folder):

@@ -1,5 +1,6 @@
 """Parameters, operations and bytes: the formulas against models, PyTorch's counter and its hooks, to the unit."""
 
+from functools import partial
 from itertools import product
 
 import pytest
@@ -25,7 +26,6 @@ from transformer_lib.training import TrainingConfig
 from transformer_lib.training.config import adamw
 from transformer_lib.training.train_step import LossModule, train_step
 
-BASE = TransformerConfig(37_000, 37_000, pad_id=0)
 SIZES = {"d_model": 12, "num_heads": 3, "d_ff": 20, "num_encoder_layers": 2, "num_decoder_layers": 3}
 CONFIGS = (
     TransformerConfig(11, 17, pad_id=0, **SIZES),
@@ -79,8 +79,9 @@ def test_a_product_counts_multiplications_additions_and_numbers():
     assert (Product(2, 3, 2, 3).flops, Product(2, 3, 2, 3).numbers) == (72, 42)
 
 
-@pytest.mark.parametrize("config", CONFIGS, ids=["uneven", "pre-norm", "one head"])
-@pytest.mark.parametrize(("batch", "n", "m"), [(1, 1, 1), (2, 5, 3), (3, 4, 9)])
+@pytest.mark.parametrize(("config", "batch", "n", "m"), [
+    *((config, 2, 5, 3) for config in CONFIGS), (CONFIGS[0], 1, 1, 1), (CONFIGS[1], 3, 4, 9),
+], ids=["uneven", "pre-norm", "one head", "one token", "longer target"])  # fmt: skip
 def test_operations_equal_the_counters(config, batch, n, m):
     with torch.device("meta"):  # attention is two plain products here
         model = Transformer(config)
@@ -94,25 +95,17 @@ def test_recomputation_without_dropout_stops_before_a_pre_norm_layers_last_produ
     config = TransformerConfig(11, 17, pad_id=0, **SIZES, dropout=0.0, norm_first=norm_first)
     model, parts = Transformer(config), matrix_products(config, 5, 3, batch=2)
     for layer in (*model.encoder.layers, *model.decoder.layers):
-        layer.forward = _again(layer.forward)
+        layer.forward = partial(checkpoint, layer.forward, use_reentrant=False)
     left_out = norm_first * (parts["encoder network"][1].flops + parts["decoder network"][1].flops)
     asked = training_flops(config, 5, 3, batch=2, fused=True, recompute=True)
     assert counted(step, model, tokens(2, 5), tokens(2, 3), formulas=FUSED) == asked - left_out
 
 
-def _again(forward):
-    return lambda *args, **options: checkpoint(forward, *args, use_reentrant=False, **options)
-
-
 @pytest.mark.bad_input
-@pytest.mark.parametrize("cached", [True, False])
-@pytest.mark.parametrize(("n", "m"), [(5, 0), (0, 5), (5, -1)])
-def test_nothing_is_decoded_in_no_step(n, m, cached):
-    with pytest.raises(ValueError, match=f"^expected lengths of at least 1; got {n} and {m}$"):
-        decoding_flops(BASE, n, m, cached=cached)
-
-
-def test_fused_attention_with_dropout_is_refused():
+def test_nothing_is_decoded_in_no_step_and_fused_attention_has_no_dropout():
+    for (n, m), cached in product(((5, 0), (0, 5), (5, -1)), (True, False)):
+        with pytest.raises(ValueError, match=f"^expected lengths of at least 1; got {n} and {m}$"):
+            decoding_flops(CONFIGS[0], n, m, cached=cached)
     with pytest.raises(ValueError, match="no attention dropout: ask for fused=False"):
         attention_memory(8, 4, 2, dropout=True)
 

@@ -6,9 +6,6 @@ import hashlib
 import json
 import os
 import pickle
-import re
-import subprocess
-import sys
 import unicodedata
 from collections import Counter
 from functools import partial
@@ -19,6 +16,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from small import refused
 
 import transformer_lib.data.corpora as corpora_module
 from transformer_lib.data import (
@@ -33,14 +31,8 @@ from transformer_lib.data import (
     toy_corpus,
     toy_oracle,
 )
-from transformer_lib.files import InputError
 
 PAD, BOS, EOS = 0, 1, 2
-
-
-@pytest.fixture(scope="module")
-def corpora():
-    return {split: toy_corpus(split) for split in ("train", "val", "test", "long")}
 
 
 # The grammar
@@ -55,14 +47,13 @@ OTHER = [
 
 @pytest.mark.parametrize("english", OTHER)
 def test_other_sentences_are_refused_in_one_line(english):
-    with pytest.raises(InputError, match=r"toy grammar: expected .*$") as error:
-        toy_oracle(english)
-    assert "\n" not in str(error.value)
+    refused(["toy grammar: expected "], toy_oracle, english)
 
 
 # The splits
-def test_sizes_and_seeds(corpora):
+def test_sizes_and_seeds():
     sizes = {"train": 20_000, "val": 500, "test": 500, "long": 200}
+    corpora = {split: toy_corpus(split) for split in sizes}
     assert {split: len(corpus) for split, corpus in corpora.items()} == sizes
     for corpus in corpora.values():
         assert len(set(corpus.source)) == len(corpus)
@@ -71,20 +62,10 @@ def test_sizes_and_seeds(corpora):
     assert len(toy_corpus("test", size=0)) == 0
 
 
-def test_the_toy_corpus_does_not_depend_on_the_hash_seed():
-    code = "from transformer_lib import toy_corpus; print(toy_corpus('test', size=30))"
-    environment = os.environ | {"PYTHONHASHSEED": "1" if os.environ.get("PYTHONHASHSEED") != "1" else "2"}
-    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
-    assert done.stdout == f"{toy_corpus('test', size=30)}\n"
-
-
 def test_unknown_splits_sizes_and_sides():
-    with pytest.raises(InputError, match=r"'dev'.*train, val, test, long"):
-        toy_corpus("dev")
-    with pytest.raises(InputError, match="-1"):
-        toy_corpus("train", size=-1)
-    with pytest.raises(InputError, match="2 source and 1 target"):
-        ParallelCorpus(["a", "b"], ["c"])
+    refused(["'dev'", "train, val, test, long"], toy_corpus, "dev")
+    refused(["-1"], toy_corpus, "train", size=-1)
+    refused(["2 source and 1 target"], ParallelCorpus, ["a", "b"], ["c"])
 
 
 # Reading files
@@ -101,11 +82,10 @@ def test_ends_of_lines(raw, lines):
 def test_unequal_and_missing_files(tmp_path):
     (tmp_path / "a.en").write_bytes(b"one\ntwo\n")
     (tmp_path / "a.de").write_bytes(b"eins\nzwei\ndrei\n")
-    with pytest.raises(InputError, match=r"got 2 in .*a\.en and 3 in .*a\.de"):
-        read_parallel(tmp_path / "a.en", tmp_path / "a.de")
+    english, german = tmp_path / "a.en", tmp_path / "a.de"
+    refused([f"got 2 in {english} and 3 in {german}"], read_parallel, english, german)
     for path in (tmp_path / "none", tmp_path):
-        with pytest.raises(InputError, match=f"cannot read {re.escape(str(path))}"):
-            read_parallel(path, tmp_path / "a.de")
+        refused([f"cannot read {path}"], read_parallel, path, german)
 
 
 # Multi30k: a small file on this machine stands in for the real one
@@ -147,8 +127,7 @@ def test_the_data_folder_comes_first_and_the_cache_second(multi30k, monkeypatch)
     assert load_multi30k("val") == VAL  # not in the folder, but in the cache
     (mine / "val.en.gz").write_bytes(b"broken")
     assert corpora_module.find_multi30k("val", "en") == mine / "val.en.gz"
-    with pytest.raises(InputError, match=re.escape(str(mine / "val.en.gz"))):
-        load_multi30k("val")
+    refused([mine / "val.en.gz"], load_multi30k, "val")
 
 
 def test_with_a_home_directory_and_without(multi30k, monkeypatch):
@@ -161,30 +140,25 @@ def test_with_a_home_directory_and_without(multi30k, monkeypatch):
     monkeypatch.setenv("TRANSFORMER_LIB_DATA", str(multi30k))
     assert load_multi30k("val") == VAL
     monkeypatch.delenv("TRANSFORMER_LIB_DATA")
-    with pytest.raises(InputError, match=r"^there is no home directory .*: set XDG_CACHE_HOME"):
-        load_multi30k("val")
+    refused(["there is no home directory ", ": set XDG_CACHE_HOME"], load_multi30k, "val")
 
 
 def test_a_wrong_or_failed_download_and_a_cache_that_cannot_be_written_leave_nothing(multi30k, monkeypatch):
     (multi30k / "file").write_text("in the way")
     monkeypatch.setenv("XDG_CACHE_HOME", str(multi30k / "file"))
-    with pytest.raises(InputError, match="cannot write"):
-        load_multi30k("val")
+    refused(["cannot write"], load_multi30k, "val")
     monkeypatch.setenv("XDG_CACHE_HOME", str(multi30k / "cache"))
     remote = multi30k / "remote" / "val.en.gz"
     remote.write_bytes(b"<html>Too many requests</html>")
-    with pytest.raises(InputError, match=r"expected the SHA-256 .*val\.en\.gz"):
-        load_multi30k("val")
+    refused(["expected the SHA-256 ", "val.en.gz"], load_multi30k, "val")
     remote.unlink()
-    with pytest.raises(InputError, match=r"cannot download file:.*val\.en\.gz.*TRANSFORMER_LIB_DATA"):
-        load_multi30k("val")
+    refused(["cannot download file:", "val.en.gz", "TRANSFORMER_LIB_DATA"], load_multi30k, "val")
     assert not (multi30k / "cache").exists()
 
 
-@pytest.mark.parametrize(("split", "language"), [("test", "de"), ("../val", "de")])
-def test_unknown_parts_are_refused_before_anything_is_read(multi30k, split, language):
-    with pytest.raises(InputError, match=r"unknown part of multi30k.*test_2016_flickr de"):
-        load_multi30k(split, source=language, target=language)
+def test_unknown_parts_are_refused_before_anything_is_read(multi30k):
+    for split in ("test", "../val"):
+        refused(["unknown part of multi30k", "test_2016_flickr de"], load_multi30k, split, source="de", target="de")
 
 
 @pytest.mark.skipif("TRANSFORMER_LIB_DATA" not in os.environ, reason="TRANSFORMER_LIB_DATA does not name a folder")
@@ -201,26 +175,26 @@ def test_the_real_files(split, size):
 
 
 # The tokenizer
+def train_tokenizer():
+    corpus = toy_corpus(size=2000)
+    return Tokenizer.train(corpus.source + corpus.target, vocab_size=400)
+
+
 @pytest.fixture(scope="module")
-def tokenizer(corpora):
-    return Tokenizer.train(corpora["train"].source + corpora["train"].target, vocab_size=400)
+def tokenizer():
+    return train_tokenizer()
 
 
-@given(st.text())
-def test_every_text_comes_back(tokenizer, text):
+special = st.lists(st.sampled_from(["<eos>", "<pad>", "<bos>", " ", "a", "<", "eos>"])).map("".join)
+
+
+@given(st.text() | special)
+def test_every_text_comes_back_and_special_tokens_in_it_are_text(tokenizer, text):
     ids = tokenizer.encode(text)
-    assert ids.count(EOS) == 1
     assert ids[-1] == EOS
-    assert not {PAD, BOS} & set(ids)
+    assert not {PAD, BOS, EOS} & set(ids[:-1])
     assert max(ids) < tokenizer.vocab_size
     assert tokenizer.decode(ids) == unicodedata.normalize("NFC", text)
-
-
-@given(st.lists(st.sampled_from(["<eos>", "<pad>", "<bos>", " ", "a", "<", "eos>"])).map("".join))
-def test_special_tokens_in_a_text_are_text(tokenizer, text):
-    ids = tokenizer.encode(text)
-    assert not {PAD, BOS, EOS} & set(ids[:-1])
-    assert tokenizer.decode(ids) == text
 
 
 def test_special_tokens_are_text_in_training_and_for_a_copy(tokenizer):
@@ -237,8 +211,7 @@ def test_special_tokens_are_text_in_training_and_for_a_copy(tokenizer):
 def test_half_a_surrogate_pair_is_named(tokenizer):
     batch, train = tokenizer.encode_batch, partial(Tokenizer.train, vocab_size=300)
     for call in (tokenizer.encode, lambda text: batch(["a dog", text]), lambda text: train(["a dog", text])):
-        with pytest.raises(InputError, match=r"^expected Unicode text; got 'a \\ud800 cat'$"):
-            call("a \ud800 cat")
+        refused([r"expected Unicode text; got 'a \ud800 cat'"], call, "a \ud800 cat")
 
 
 def test_decoding_stops_at_the_end_and_leaves_out_the_rest(tokenizer):
@@ -251,16 +224,21 @@ def test_decoding_stops_at_the_end_and_leaves_out_the_rest(tokenizer):
             tokenizer.decode([*ids, wrong, 5])
 
 
-def test_a_tokenizer_trained_again_or_stored_is_the_same(corpora, tokenizer, tmp_path):
+def test_a_tokenizer_trained_again_or_stored_also_by_an_older_library_is_the_same(tokenizer, tmp_path):
+    """There, merges were strings with a blank in the middle, and there were fewer settings."""
     tokenizer.save(tmp_path / "t.json")
     loaded = Tokenizer.load(tmp_path / "t.json")
-    again = Tokenizer.train(corpora["train"].source + corpora["train"].target, vocab_size=400)
-    assert again.to_json() == tokenizer.to_json()
+    assert train_tokenizer().to_json() == tokenizer.to_json()
     assert (tmp_path / "t.json").read_text("utf-8") == tokenizer.to_json() == loaded.to_json()
     assert loaded.vocab_size == tokenizer.vocab_size == 400
     for text in ("The old dog.", "<eos> Bär 🦘"):
         assert loaded.encode(text) == tokenizer.encode(text)
         assert loaded.decode(loaded.encode(text)) == text
+    stored = json.loads(tokenizer.to_json())
+    stored["model"]["merges"] = [" ".join(pair) for pair in stored["model"]["merges"]]
+    del stored["model"]["ignore_merges"], stored["version"], stored["pre_tokenizer"]["use_regex"]
+    (tmp_path / "t.json").write_text(json.dumps(stored))
+    assert Tokenizer.load(tmp_path / "t.json").to_json() == tokenizer.to_json()
 
 
 OTHER_KINDS = [
@@ -277,21 +255,10 @@ OTHER_KINDS = [
 @pytest.mark.parametrize("change", OTHER_KINDS)
 def test_a_tokenizer_of_another_kind_is_refused(tokenizer, tmp_path, change):
     path, stored = tmp_path / "t.json", json.loads(tokenizer.to_json())
-    with pytest.raises(InputError, match=r"cannot read .*t\.json"):
-        Tokenizer.load(path)
+    refused([f"cannot read {path}"], Tokenizer.load, path)
     change(stored)
     path.write_text(json.dumps(stored))
-    with pytest.raises(InputError, match=rf"{re.escape(str(path))} is (no|another kind of) tokenizer"):
-        Tokenizer.load(path)
-
-
-def test_a_tokenizer_stored_by_an_older_library_is_the_same(tokenizer, tmp_path):
-    """Merges were strings with a blank in the middle, and there were fewer settings."""
-    stored = json.loads(tokenizer.to_json())
-    stored["model"]["merges"] = [" ".join(pair) for pair in stored["model"]["merges"]]
-    del stored["model"]["ignore_merges"], stored["version"], stored["pre_tokenizer"]["use_regex"]
-    (tmp_path / "t.json").write_text(json.dumps(stored))
-    assert Tokenizer.load(tmp_path / "t.json").to_json() == tokenizer.to_json()
+    refused([f"{path} is ", " tokenizer"], Tokenizer.load, path)
 
 
 def test_one_endless_word_does_not_take_forever():
@@ -303,25 +270,20 @@ def test_one_endless_word_does_not_take_forever():
 def test_sizes_of_the_vocabulary(tokenizer):
     assert Tokenizer.train([], vocab_size=259).vocab_size == 259
     assert Tokenizer.train(["ab"], vocab_size=1000).vocab_size == 260
-    with pytest.raises(InputError, match="259 or more; got 258"):
-        Tokenizer.train(["a"], vocab_size=258)
+    refused(["259 or more; got 258"], Tokenizer.train, ["a"], vocab_size=258)
 
 
 # Pairs and batches
-def test_encode_pairs_skips_and_counts(tokenizer):
+def test_encode_pairs_skips_and_counts_and_max_len_counts_special_tokens(tokenizer):
     sources = ["The dog.", "", "The cat.", " \t", "A man.", "The dog. " * 30]
     corpus = ParallelCorpus(sources, ["Der Hund.", "x", "\u3000", "", "Ein " * 40, "y"])
     pairs, skipped = encode_pairs(corpus, tokenizer, max_len=30)
     assert skipped == 5
     assert pairs == [(tokenizer.encode("The dog."), [BOS, *tokenizer.encode("Der Hund.")])]
-
-
-def test_max_len_counts_special_tokens(tokenizer):
     corpus = ParallelCorpus(["a"], ["The old dog laughs."])
     longest = len(tokenizer.encode("The old dog laughs.")) + 1
     assert encode_pairs(corpus, tokenizer, max_len=longest)[1] == 0
-    with pytest.raises(InputError, match=f"no usable pair among 1: .*{longest - 1} tokens"):
-        encode_pairs(corpus, tokenizer, max_len=longest - 1)
+    refused(["no usable pair among 1: ", f"{longest - 1} tokens"], encode_pairs, corpus, tokenizer, max_len=longest - 1)
 
 
 side = st.lists(st.integers(3, 99), max_size=12)

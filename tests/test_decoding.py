@@ -3,6 +3,7 @@
 import functools
 import itertools
 import math
+from collections import Counter
 from inspect import signature
 from types import SimpleNamespace
 
@@ -47,14 +48,6 @@ def random_source(seed, *, rows=5, length=8, vocabulary=12):
 
 def without_padding(row):
     return row[row != PAD][None]
-
-
-def log_probability(model, source, tokens, finished):
-    """The sum of the tokens' log-probabilities, by one pass of the whole model, and the number of tokens."""
-    target = torch.tensor([BOS, *tokens] + [EOS] * finished)
-    with torch.no_grad():
-        log_probs = model(source, target[None, :-1])[0].log_softmax(dim=-1)
-    return log_probs.gather(1, target[1:, None]).sum().item(), len(target) - 1
 
 
 class PrefixModel(torch.nn.Module):
@@ -228,7 +221,7 @@ def greedy_naive(model, source, max_length):
 
 def test_greedy_is_the_naive_loop():
     ended, cut = 0, 0
-    for seed in range(4):
+    for seed in range(3):
         model, source = random_model(seed), random_source(seed)
         found = greedy_decode(model, source, **TOKENS)
         assert greedy_decode(model, source, **TOKENS, use_cache=False) == found
@@ -243,10 +236,10 @@ def test_greedy_is_the_naive_loop():
 @pytest.mark.parametrize("norm_first", [False, True])
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
 def test_a_beam_of_one_is_greedy(dtype, norm_first):
-    for seed in range(3):
+    for seed in range(2):
         model, source = random_model(seed, dtype=dtype, norm_first=norm_first), random_source(seed)
-        beam = beam_search(model, source, **TOKENS, beam_size=1, length_penalty=seed / 2)
-        assert [best.tokens for (best,) in beam] == greedy_decode(model, source, **TOKENS)
+        beam = beam_search(model, source, **TOKENS, beam_size=1, length_penalty=seed / 2, max_length=16)
+        assert [best.tokens for (best,) in beam] == greedy_decode(model, source, **TOKENS, max_length=16)
 
 
 @pytest.mark.parametrize(("beam_size", "rows"), [(1, 6), (2, 70), (5, 6)])
@@ -276,9 +269,14 @@ def test_a_full_beam_is_brute_force():
     lengths, sentences = set(), [s for n in range(4) for s in itertools.product((1, 3, 4), repeat=n)]
     for seed in range(3):
         model, source = random_model(seed, vocabulary=5), torch.tensor([[3, 4, 4]])
-        totals = {sentence: log_probability(model, source, sentence, True) for sentence in sentences}
+        totals = {}
+        for words in sentences:
+            target = torch.tensor([[BOS, *words, EOS]])
+            with torch.no_grad():
+                log_probs = model(source, target[:, :-1]).log_softmax(dim=-1)
+            totals[words] = log_probs.gather(2, target[:, 1:, None]).sum().item()
         for alpha in (0.0, 0.3, 1.0, 2.0):
-            scores = {sentence: total / length**alpha for sentence, (total, length) in totals.items()}
+            scores = {words: total / (len(words) + 1) ** alpha for words, total in totals.items()}
             best = max(scores, key=scores.__getitem__)
             ((found, *rest),) = beam_search(model, source, **TOKENS, beam_size=121, length_penalty=alpha, max_length=4)
             assert len({tuple(h.tokens) for h in (found, *rest)}) == 1 + len(rest) <= 121  # each but once
@@ -488,17 +486,17 @@ def test_tokens_are_drawn_with_their_probabilities(dials):
     model = ConstantModel(logits)
     draws = 20_000
     source = torch.full((draws, 1), 3)
-    found = sample_decode(model, source, **TOKENS, seed=1, max_length=2, use_cache=False, **dials)
+    counts = Counter(map(tuple, sample_decode(model, source, **TOKENS, seed=1, max_length=2, use_cache=False, **dials)))
     wanted = by_hand(logits, **dials)
     assert len(wanted) < 6 or "top_k" not in dials
     for first in range(len(logits)):
         share = wanted.get(first, 0.0)
-        count = sum(not words if first == EOS else words[:1] == [first] for words in found)
+        count = counts[()] if first == EOS else sum(n for words, n in counts.items() if words[:1] == (first,))
         assert within_five_deviations(count, draws, share), (first, count, share)
         for second in range(len(logits)):  # the second draw does not depend on the first
             if first != EOS:
                 both = share * wanted.get(second, 0.0)
-                count = sum(words == [first] + [second] * (second != EOS) for words in found)
+                count = counts[(first, second) if second != EOS else (first,)]
                 assert within_five_deviations(count, draws, both), (first, second, count, both)
 
 
@@ -514,7 +512,7 @@ def test_the_same_seed_draws_the_same():
 
 @pytest.mark.parametrize("dials", [{"top_k": 1}, {"temperature": 1e-6}, {"top_p": 1e-9}])
 def test_sampling_from_one_token_is_greedy(dials):
-    for seed in range(4):
+    for seed in range(2):
         model, source = random_model(seed), random_source(seed)
         assert sample_decode(model, source, **TOKENS, seed=seed, **dials) == greedy_decode(model, source, **TOKENS)
 

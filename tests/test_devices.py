@@ -2,7 +2,6 @@
 
 import copy
 import random
-import re
 import sys
 from functools import partial
 
@@ -11,6 +10,7 @@ import torch
 import torch.nn.functional as F
 from pretended import Gpu
 from reference import PAD, Projection, equal, padded_batch, randomise, small_config, small_model
+from small import refused
 from torch import Tensor
 
 from transformer_lib.__main__ import _device
@@ -19,7 +19,6 @@ from transformer_lib.checks import check_multi_head_attention, check_transformer
 from transformer_lib.data import ParallelCorpus, Tokenizer, encode_pairs, token_batches, toy_corpus
 from transformer_lib.decoding import beam_search, greedy_decode, sample_decode
 from transformer_lib.engine import load
-from transformer_lib.files import InputError
 from transformer_lib.model import Transformer, TransformerConfig
 from transformer_lib.multi_head import MultiHeadAttention
 from transformer_lib.notebook import Sentences, plan
@@ -291,10 +290,9 @@ def test_a_gpu_computes_in_what_it_is_fast_at(capability, dtype, gpu, monkeypatc
         assert block.fast_dtype == dtype or not block._enabled
 
 
-EMULATED = [("bf16", None), ("fp16", None), ("bf16", (7, 5)), ("fp16", (6, 1))]
-
-
-@pytest.mark.parametrize(("precision", "capability"), EMULATED)
+@pytest.mark.parametrize(
+    ("precision", "capability"), [("bf16", None), ("fp16", None), ("bf16", (7, 5)), ("fp16", (6, 1))]
+)
 def test_who_asks_for_numbers_that_a_processor_emulates_is_told(precision, capability, gpu, monkeypatch, caplog):
     def asked_with(fast):
         device, answer = ("cpu", fast) if capability is None else (gpu.device, (9, 0) if fast else capability)
@@ -317,11 +315,10 @@ def test_who_asks_for_numbers_that_a_processor_emulates_is_told(precision, capab
 
 
 # --- other devices ------------------------------------------------------------------------------------------------
-TINY = preset_for("tiny", "cpu", steps=1)
 ENTRANCES = {  # of a device, and a folder with a translator in it
     "train": lambda device, _: train(small_model(), PAIRS, TrainingConfig(steps=1), device=device),
     "train_translator": lambda device, folder: train_translator(
-        *[ParallelCorpus(["a"], ["b"])] * 2, TINY, folder / "run", device=device),
+        *[ParallelCorpus(["a"], ["b"])] * 2, preset_for("tiny", "cpu", steps=1), folder / "run", device=device),
     "Translator": lambda device, _: Translator(*untrained(), device=device),
     "from_pretrained": lambda device, folder: Translator.from_pretrained(folder / "model", device=device),
     "load": lambda device, folder: load(folder / "model", device=device),
@@ -336,8 +333,7 @@ ENTRANCES = {  # of a device, and a folder with a translator in it
 @pytest.mark.bad_input
 def test_other_devices_are_refused_in_one_sentence(entrance, device, tmp_path):
     Translator(*untrained()).save(tmp_path / "model")
-    with pytest.raises(InputError, match=re.escape(f"got the device {device}; expected cpu or cuda") + "[^\\n]+$"):
-        entrance(device, tmp_path)
+    refused([f"got the device {device}; expected cpu or cuda"], entrance, device, tmp_path)
     assert not (tmp_path / "run").exists()
 
 
@@ -346,12 +342,10 @@ def test_a_gpu_that_is_not_there_is_refused_in_one_sentence(entrance, tmp_path, 
     Translator(*untrained()).save(tmp_path / "model")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     for device in ("cuda", "cuda:1"):
-        with pytest.raises(InputError, match=f"got the device {device}, but torch finds no GPU"):
-            entrance(device, tmp_path)
+        refused([f"got the device {device}, but torch finds no GPU"], entrance, device, tmp_path)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
-    with pytest.raises(InputError, match="got the device cuda:2, but torch finds 2 GPUs"):
-        entrance("cuda:2", tmp_path)
+    refused(["got the device cuda:2, but torch finds 2 GPUs"], entrance, "cuda:2", tmp_path)
 
 
 def test_on_the_cpu_nothing_is_copied_while_nobody_waits(monkeypatch):
@@ -413,9 +407,9 @@ def test_an_epoch_of_twice_as_large_batches_has_half_as_many():
 
 
 @pytest.mark.parametrize("precision", ["bf16", "fp16"])
-@pytest.mark.parametrize(("steps", "bound"), [(45, 4.5), pytest.param(600, 1.0, marks=pytest.mark.long)])
+@pytest.mark.parametrize(("steps", "bound"), [(25, 4.5), pytest.param(600, 1.0, marks=pytest.mark.long)])
 def test_the_toy_corpus_is_learnt_in_half_precision(precision, steps, bound):
-    """What a GPU does, by the CPU's kernels. From ln 300 = 5.7 nats a token, which is guessing, to some 3.7 and 0.6."""
+    """What a GPU does, by the CPU's kernels. From ln 300 = 5.7 nats a token, which is guessing, to some 3.8 and 0.6."""
     seen = set()
     corpus, val_corpus = toy_corpus(size=10 * steps), toy_corpus("val", size=100)
     tokenizer = Tokenizer.train(corpus.source + corpus.target, 300)

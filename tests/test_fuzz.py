@@ -260,7 +260,7 @@ def test_the_oracle(number):
 # Files of a model and of a run
 
 
-@cases(60, 2000)
+@cases(30, 2000)
 def test_tokenizer_files(number, trained, tmp_path):
     path = tmp_path / "tokenizer.json"
 

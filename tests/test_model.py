@@ -160,13 +160,11 @@ def test_cached_decoding_equals_uncached(norm_first, side):
         memory = model.encode(source)
 
 
-SIZES = ("source_vocab_size", "target_vocab_size", "d_model", "num_heads", "d_ff", "num_encoder_layers",
-         "num_decoder_layers", "max_len")  # fmt: skip
-
-
 @pytest.mark.bad_input
 @pytest.mark.parametrize(("change", "message"), [
-    *(({name: 0}, rf"{name} must be at least 1; got 0") for name in SIZES),
+    *(({name: 0}, rf"{name} must be at least 1; got 0") for name in (
+        "source_vocab_size", "target_vocab_size", "d_model", "num_heads", "d_ff", "num_encoder_layers",
+        "num_decoder_layers", "max_len")),
     ({"dropout": 1.0}, "dropout must be at least 0 and below 1; got 1.0"),
     ({"attention_dropout": float("nan")}, "attention_dropout must be at least 0 and below 1; got nan"),
     ({"d_model": 12.0}, "d_model must be of type int; got 12.0"), ({"d_model": True}, "of type int; got True"),

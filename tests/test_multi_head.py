@@ -117,31 +117,23 @@ def test_widths_that_do_not_divide_are_refused(d_model, heads):
 
 @pytest.mark.bad_input
 @pytest.mark.parametrize("need_weights", [True, False])
-def test_an_unfit_mask_is_refused_by_name(need_weights):
+def test_what_does_not_fit_is_refused_by_name(need_weights):
+    """Unequal lengths unchecked, torch's fused kernel on the CPU uses some of the longer side, or reads beyond it."""
     layer, x = attention(), tokens(2, 5, 12)
+    causal, alone = {"is_causal": True}, "is_causal=True goes neither with a mask nor with a cache"
+    rows = []
     for dtype in (torch.float32, torch.int64):
-        with pytest.raises(TypeError, match=f"boolean.*{dtype}"):
-            layer(x, x, x, mask=torch.ones(1, 1, 5, 5, dtype=dtype), need_weights=need_weights)
+        rows.append((TypeError, f"boolean.*{dtype}", {"mask": torch.ones(1, 1, 5, 5, dtype=dtype)}))
     for shape in ((5, 5), (2, 5, 5), (1, 1, 5, 6), (3, 1, 5, 5), (1, 2, 5, 5)):
-        with pytest.raises(ValueError, match=re.escape(f"(2, 3, 5, 5) cannot have shape {shape}")):
-            layer(x, x, x, mask=torch.ones(shape, dtype=torch.bool), need_weights=need_weights)
-
-
-@pytest.mark.parametrize("need_weights", [True, False])
-def test_is_causal_goes_with_nothing_else(need_weights):
-    layer, x = attention(), tokens(2, 5, 12)
-    for options in ({"mask": causal_mask(5)}, {"cache": KeyValueCache(1).layers[0].self_attention}):
-        with pytest.raises(ValueError, match="is_causal=True goes neither with a mask nor with a cache"):
-            layer(x, x, x, is_causal=True, need_weights=need_weights, **options)
+        words = re.escape(f"(2, 3, 5, 5) cannot have shape {shape}")
+        rows.append((ValueError, words, {"mask": torch.ones(shape).bool()}))
+    rows += [(ValueError, alone, causal | {"mask": causal_mask(5)})]
+    rows += [(ValueError, alone, causal | {"cache": KeyValueCache(1).layers[0].self_attention})]
+    for kind, words, options in rows:
+        with pytest.raises(kind, match=words):
+            layer(x, x, x, need_weights=need_weights, **options)
+    for keys, values in ((5, 4), (4, 5), (1, 5)):
+        with pytest.raises(ValueError, match=f"got {keys} keys and {values} values"):
+            layer(x, x[:, :keys], x[:, :values], need_weights=need_weights)
     with pytest.raises(ValueError, match="got 5 and 4"):
-        layer(x, x[:, :4], x[:, :4], is_causal=True, need_weights=need_weights)
-
-
-@pytest.mark.bad_input
-@pytest.mark.parametrize("need_weights", [False, True])
-@pytest.mark.parametrize(("keys", "values"), [(5, 4), (4, 5), (1, 5)])
-def test_keys_and_values_come_in_pairs(keys, values, need_weights):
-    """Without the check torch's fused kernel on the CPU uses some of the longer ones, or reads beyond the shorter."""
-    layer, x = MultiHeadAttention(8, 2), torch.randn(2, 5, 8)
-    with pytest.raises(ValueError, match=f"got {keys} keys and {values} values"):
-        layer(x, x[:, :keys], x[:, :values], need_weights=need_weights)
+        layer(x, x[:, :4], x[:, :4], need_weights=need_weights, **causal)

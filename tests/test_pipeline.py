@@ -206,24 +206,22 @@ def test_several_chapters_write_a_module_together(project):
     assert text.index("import math") < text.index("def add") < text.index("def sub")
 
 
-def synced(project):
-    """What `make sync` says, and the chapter after it."""
-    said = run(project, "tools/sync.py")
-    return said, (project / SOURCE).read_text(encoding="utf-8")
+def test_an_edit_in_a_module_travels_into_its_chapter(project, capsys):
+    def synced():
+        assert sync.main() == ""
+        return capsys.readouterr().out, (project / SOURCE).read_text(encoding="utf-8")
 
-
-def test_an_edit_in_a_module_travels_into_its_chapter(project):
-    assert synced(project)[0] == "nothing to carry\n"
+    assert synced()[0] == "nothing to carry\n"
     edit(project / MODULE, "    return a + b  # not their product\n", EDITED)
     edit(project / MODULE, "def add", "import math\n\n\ndef add")
     assert export.main([]).startswith(f"{MODULE} was edited: run `make sync`")
-    said, chapter = synced(project)
+    said, chapter = synced()
     assert said == f"{MODULE}: import math, add, twice, LIMIT -> {SOURCE}:15\n"
     assert f'import math\n\n\ndef add(a, b):\n    """Return the sum of two numbers."""\n{EDITED}```\n' in chapter
     assert export.problems() == []
     edit(project / MODULE, "import math\n\n\n", "")
     edit(project / MODULE, ", math.inf", "")
-    assert "import math" not in synced(project)[1]
+    assert "import math" not in synced()[1]
 
 
 EDITED = """\
@@ -243,9 +241,8 @@ def test_two_edits_of_one_module_are_refused(project):
     edit(project / MODULE, "a + b", "b + a")
     edit(project / SOURCE, "their product", "the product")
     kept = (project / MODULE).read_bytes(), (project / SOURCE).read_bytes()
-    assert run(project, "tools/sync.py") == (
-        f"{MODULE} and {SOURCE} both changed since the last export: undo one of the two, then try again\n"
-    )
+    refusal = "both changed since the last export: undo one of the two, then try again"
+    assert sync.main() == f"{MODULE} and {SOURCE} {refusal}"
     assert ((project / MODULE).read_bytes(), (project / SOURCE).read_bytes()) == kept
 
 

@@ -56,15 +56,12 @@ def test_the_table_is_a_buffer_outside_the_checkpoint():
     SinusoidalPositionalEncoding(6, 99).load_state_dict(positions.state_dict())
 
 
-def test_learned_positions_are_parameters_and_only_those_used_learn():
+def test_learned_positions_start_as_long_as_embeddings_and_only_those_used_learn():
     positions = LearnedPositionalEncoding(6, 10)
     assert positions.state_dict().keys() == {"table"}
     positions(torch.zeros(2, 3, 6), offset=4).sum().backward()
     used = (positions.table.grad != 0).all(dim=1)
     assert used.tolist() == [4 <= position < 7 for position in range(10)]
-
-
-def test_learned_positions_start_as_long_as_embeddings():
     table = LearnedPositionalEncoding(64, 1000).table
     assert abs(table.square().mean().sqrt() * 64**0.5 - 1) < 0.02  # 64,000 draws: the standard deviation is 0.003
 

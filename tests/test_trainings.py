@@ -13,7 +13,7 @@ from bleu import bleu, compared, sentence_counts
 from equivalence import torch_names
 from record import SPLITS, log_of, scores
 from reference import equal, padded_batch, randomise, small_config
-from small import MICRO, nonsense, write_log
+from small import MICRO, nonsense
 from test_record import FOLDER, data, record, with_data
 from torch import nn
 from torch_model import TorchTransformer
@@ -113,12 +113,13 @@ def stored(tmp_path, monkeypatch):
     return stored
 
 
-def log(folder, *steps):
-    write_log(folder, [{"step": step, "val_loss": 1 / step, "train_loss": 2.0} for step in steps])
+def write_log(folder, losses):
+    rows = [{"step": step, "val_loss": loss, "train_loss": 2.0} for step, loss in losses.items()]
+    (folder / "log.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
 
 
 def test_a_stopped_training_has_a_curve_and_one_that_lost_its_patience_scores_too(tmp_path, monkeypatch, stored):
-    write_log(tmp_path, [{"step": step, "val_loss": 1.0, "train_loss": 2.0} for step in range(1, 9)])  # of nine
+    write_log(tmp_path, dict.fromkeys(range(1, 9), 1.0))  # of nine
     (tmp_path / "test_2016_flickr.de").write_text("eins\n")
     monkeypatch.setattr(tool, "corpus", lambda *_: ParallelCorpus(["one"], ["eins"]))
     monkeypatch.setattr(tool, "translations", lambda *_: ["ein"])
@@ -140,7 +141,7 @@ def test_a_stopped_training_has_a_curve_and_one_that_lost_its_patience_scores_to
     ("German to English", Transformer, ("de", "en")),
 ])  # fmt: skip
 def test_a_whole_training_is_scored_with_its_own_model(tmp_path, monkeypatch, stored, name, kind, direction):
-    log(tmp_path, 9)
+    write_log(tmp_path, {9: 1 / 9})
     corpus = ParallelCorpus(["a dog runs .", "a cat sleeps ."], ["ein Hund läuft .", "eine Katze schläft ."])
     tokenizer = Tokenizer.train(corpus.source + corpus.target, 300)
     size = tokenizer.vocab_size
