@@ -309,5 +309,5 @@ def test_the_still_example_of_the_front_page_is_what_the_program_finds(weights):
     text = re.search(r'lang="en">(.+?)<', still)[1]
     (steps,) = ask([{"what": "search", "text": text}], weights["rounded"])
     shown = re.findall(r'<span class="live-score">−([\d.]+)</span> <span lang="de">(.+?)</span>', still)
-    found = [(f"{-one['score']:.3f}", python().tokenizer.decode(one["tokens"])) for one in steps[-1]]
+    found = [(f"{-one['score']:.2f}", python().tokenizer.decode(one["tokens"])) for one in steps[-1]]
     assert shown == found

@@ -21,11 +21,14 @@ def translator():
 
 
 def ride():
-    """The panel in the tour's stored outputs, with what it stands beside."""
+    """The panel in the tour's stored outputs, with what it stands beside: the map, and the script of the heads."""
     outputs = [output for cell in stored_cells("tour") for output in cell.get("outputs", [])]
     texts = ["".join(output.get("data", {}).get("text/html", "")) for output in outputs]
-    panel = next(text for text in texts if '<div class="ride"' in text)
-    return f'{MAP}<script src="../_static/widgets.js"></script>{panel}'
+    panel, heads = (next(text for text in texts if f'<div class="{name}"' in text) for name in ("ride", "heads"))
+    size = sum((ROOT / "book/_static" / name).stat().st_size for name in ("ride.js", "ride.css"))
+    assert size + len(panel.encode()) <= 40 * 1024
+    style, script = heads.partition("<div")[0], "<script>" + heads.rpartition("<script>")[2]
+    return f'{MAP}<script src="../_static/widgets.js"></script>{panel}{style}{script}'
 
 
 def opened(browser, folder, panel, *, width, motion="reduce", **options):
@@ -50,21 +53,48 @@ def test_the_ride_shows_the_numbers_of_the_box_that_one_clicks_and_writes_the_se
     with evaluation(model):
         entering = model.embed(source, model.source_embedding)
         layer = model.encoder.layers[0]
-        found = layer.self_attention(*[layer.self_attention_norm(entering)] * 3)[0][0]
+        copy = layer.self_attention_norm(entering)[0]
         after, memory = layer(entering)[0], model.encode(source)
         read = torch.cat([torch.tensor([[tokenizer.bos_id]]), target[:, :-1]], dim=1)
         probabilities = model(source, read)[0].softmax(dim=1)
     page = opened(browser, tmp_path, ride(), width=320)
     assert page.get_by_role("button", name="Play").count() == 0  # where less motion is wanted, one steps
     title, number = page.locator(".ride-title"), page.locator(".ride-number")
-    drawing, part = (ROOT / "book/_static/map.svg").read_text("utf-8"), page.locator(".ride-map").bounding_box()
-    x, y = map(int, re.search(r'x="(\d+)" y="(\d+)" [^>]*/><text[^>]*>self-attention<', drawing).groups())
-    page.mouse.click(part["x"] + (x + 20) / 392 * part["width"], part["y"] + (y + 10) / 596 * part["height"])
-    assert title.inner_text() == "Encoder, layer 1: self-attention"
-    cursor = "getComputedStyle(document.querySelector('.ride-map')).cursor"
-    assert page.evaluate(cursor) == "pointer"
-    page.mouse.move(part["x"] + 100 / 392 * part["width"], part["y"] + 28 / 596 * part["height"])  # “training”: no stop
-    assert page.evaluate(cursor) == "default"
+    drawing, plan = (ROOT / "book/_static/map.svg").read_text("utf-8"), page.locator(".ride-plan")
+    boxes = re.findall(r'<rect x="(\d+)" y="(\d+)" [^>]*/><text[^>]*>([^<]+)<', drawing)
+
+    def touch(name):
+        """A box of the map, of which a phone shows the part around the lit box, in letters that one can read."""
+        x, y = next((int(x) + 20, int(y) + 10) for x, y, text in boxes if text == name)
+        part, window = plan.bounding_box(), page.locator(".ride-map").bounding_box()
+        assert part["width"] > 0.85 * 392
+        assert window["y"] < part["y"] + y / 596 * part["height"] < window["y"] + window["height"], name
+        page.mouse.click(part["x"] + x / 392 * part["width"], part["y"] + y / 596 * part["height"])
+        return title.inner_text()
+
+    page.get_by_role("slider").press("End")
+    for name in ("training", "inside an attention", "memory"):
+        assert touch(name).lower() == name
+    page.get_by_role("slider").press("Home")
+    assert touch("self-attention") == "Encoder, layer 1: self-attention"
+    assert page.evaluate("getComputedStyle(document.querySelector('.ride-plan')).cursor") == "pointer"
+    page.mouse.move(plan.bounding_box()["x"] + 2, plan.bounding_box()["y"] + 0.7 * plan.bounding_box()["height"])
+    assert page.evaluate("getComputedStyle(document.querySelector('.ride-plan')).cursor") == "default"
+    every = every_attention(translator, SENTENCE)
+
+    def agrees(weights, query):
+        """Whether the strong lines and the percentages are those of this query."""
+        shares = page.locator(".heads-columns li b").all_inner_texts()
+        shares = torch.tensor([float(share.removesuffix(" %") or 0) / 100 for share in shares])
+        strokes = "all => all.map(path => Number(path.getAttribute('stroke-width')))"
+        lines = torch.tensor(page.locator(".heads-columns path:not(.faint)").evaluate_all(strokes)).sort().values
+        row = weights[query]
+        return (shares - row).abs().max() < 0.025 and (lines - 12 * row[row >= 0.02].sort().values).abs().max() < 0.05
+
+    assert agrees(every["encoder"].weights[0, 1], 2)
+    page.get_by_role("radio", name="head 1.4").click()
+    page.get_by_role("radio", name="street").click()
+    assert agrees(every["encoder"].weights[0, 3], 7)
 
     def shown():
         """Which word and channel the panel reads out, and the number."""
@@ -75,14 +105,16 @@ def test_the_ride_shows_the_numbers_of_the_box_that_one_clicks_and_writes_the_se
         largest = row.abs().max().item()
         return abs(value - expected) <= 0.006 + math.sqrt(abs(expected) * largest) / 127 + largest / 2 / 127**2
 
-    field = page.locator(".ride-field").bounding_box()
-    page.mouse.move(field["x"] + 37.5 / 128 * field["width"], field["y"] + 2.5 / 10 * field["height"])
+    assert touch("norm") == "Encoder, layer 1: norm"
+    field = page.locator(".ride-field")
+    width, height = (field.bounding_box()[side] for side in ("width", "height"))
+    field.hover(position={"x": 37.5 / 128 * width, "y": 2.5 / 10 * height})
     word, channel, value = shown()
     assert (word, channel) == ("plays", 37)
-    assert near(value, found[2, 37].item(), found[2])
-    page.locator(".ride-field").press("ArrowRight")
+    assert near(value, copy[2, 37].item(), copy[2])
+    field.press("ArrowRight")
     assert shown()[:2] == ("plays", 38)
-    assert near(shown()[2], found[2, 38].item(), found[2])
+    assert near(shown()[2], copy[2, 38].item(), copy[2])
     stops = page.evaluate("""document.querySelector('.ride').ride.stops.map(
         ({title, strip}) => [title, strip && strip.map(row => [...row])])""")
     strips = {title: torch.tensor(strip) for title, strip in stops if strip}
@@ -93,7 +125,14 @@ def test_the_ride_shows_the_numbers_of_the_box_that_one_clicks_and_writes_the_se
         page.get_by_role("button", name="Next").click()
     assert page.locator(".ride-german b").inner_text() == german.split()[0]
     page.get_by_label("every box").check()
+    page.get_by_role("button", name="Next").click()
+    assert title.inner_text() == "Decoder, layer 2: masked self-attention"
+    assert agrees(every["decoder"].weights[1, 0, :2, :2], 1)
+    page.get_by_role("button", name="Next").click()
+    assert title.inner_text() == "Decoder, layer 4: cross-attention"
+    assert agrees(every["cross-attention"].weights[3, 3], 1)
     page.get_by_role("slider").press("End")
+    page.get_by_role("button", name="Back").click()
     assert page.locator(".ride-german b").inner_text().split() == re.findall(r"\w+|\.", german) + ["<eos>"]
     page.get_by_role("button", name="Back").click()
     bars = page.locator(".ride-bars small").all_inner_texts()

@@ -259,6 +259,8 @@ def test_a_search_grows_as_a_tree(opened):
 
 def test_a_training_is_watched(opened):
     tab, _ = opened("learning")
+    covers = "status => getComputedStyle(status).position === 'sticky'"
+    assert not tab.get_by_role("status").evaluate(covers)  # no picture on a phone
     record = json.loads((ROOT / "records" / "learning.json").read_text(encoding="utf-8"))
     for number in (0, 9, 20):
         row = record["checkpoints"][number]

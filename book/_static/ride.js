@@ -1,64 +1,68 @@
-// Ride the data: a sentence goes through the map of the model box by box, and each box shows the numbers that leave it.
-// The numbers are those that a cell of the tour wrote into <div class="ride">; the words about the boxes stand here.
+// Ride the data: a sentence goes through the map of the model box by box. An attention shows where its heads look
+// (heads.js), another box the numbers that leave it. They are those that a cell of the tour wrote into <div class="ride">;
+// the words about the boxes stand here.
 (function () {
 "use strict";
 
-const { make, written: digits } = window.widgetKit;
+const { make, positionRow, written: digits } = window.widgetKit;
 const written = (number) => digits(number, Math.abs(number) < 10 ? 2 : 1);
 const percent = (share) => `${(100 * share).toFixed(share < 0.01 ? 1 : 0)} %`;
+const bytes = (text, Kind) => Kind.from(atob(text), (letter) => letter.charCodeAt(0));
 
 // A strip is stored as a whole number q from −127 to 127 for each of its numbers, which is (q / 127)² of the largest
 // of its row: so a small number is as exact as a large one.
-function unpacked({ largest, bytes }) {
-  const whole = Int8Array.from(atob(bytes), (letter) => letter.charCodeAt(0)), width = whole.length / largest.length;
+function unpacked({ largest, bytes: text }) {
+  const whole = bytes(text, Int8Array), width = whole.length / largest.length;
   return largest.map((most, row) => Float32Array.from(whole.subarray(row * width, (row + 1) * width),
     (q) => Math.sign(q) * (q / 127) ** 2 * most));
 }
 
 const add = (a, b) => a.map((row, i) => row.map((value, j) => value + b[i][j]));
 
-// --- The stops: where on the map, what is said, and what leaves the box -------------------------------------------
+// --- The stops: where on the map, what is said, and what is shown -------------------------------------------------
 
-const LEFT = 30, RIGHT = 208, BOX = 32, NORM = 20; // as on map.svg, whose boxes are 148 wide
+const HEADS = 4, LEFT = 30, RIGHT = 208, BOX = 32, NORM = 20; // as on map.svg, whose boxes are 148 wide
 const box = (x, y, height = BOX) => [x, y, 148, height];
 const plus = (x, y) => [x + 62, y - 12, 24, 24];
-const ENCODER = [8, 230, 182, 230], DECODER = [196, 128, 190, 332];
 
-// The short ride leaves out norms, sums, all layers but the first, and what comes before the search of a later word.
-const SHORT = /^(English|German so far|Memory|Search)|attention$|feed-forward$/;
-
-function stops(strips, steps) {
+// A stop that is `more` is left out by the short ride: norms, sums, and what is the same again.
+function stops(strips, { english, next: steps, inside }) {
   const list = [], go = (place, title, words, shows) => list.push({ place, title, words, ...shows });
-  const of = (side, name) => strips[`${side} ${name}`];
+  const of = (side, name) => strips[`${side} ${name}`], more = true;
 
   function enter(side, x, who, rows) {
-    const start = of(side, "embedding"), places = strips.positions.slice(0, start.length);
-    const layer = `${side === "encoder" ? "Encoder" : "Decoder"}, layer 1`;
+    const start = of(side, "embedding"), layer = `${side === "encoder" ? "Encoder" : "Decoder"}, layer 1`;
     let entered = start;
-    const part = (name, title, y, words, sum, why) => {
+    const part = (name, title, y, words, sum, why, heads) => {
       go(box(x, y + 40, NORM), `${layer}: norm`, "A copy of each row, rescaled to mean 0 and standard deviation 1.",
-        { strip: of(side, `${name}_norm`), rows });
-      go(box(x, y), `${layer}: ${title}`, words, { strip: of(side, name), rows });
+        { strip: of(side, `${name}_norm`), rows, more });
+      go(box(x, y), `${layer}: ${title}`, words, { ...(heads ?? { strip: of(side, name) }), rows });
       entered = add(entered, of(side, name));
-      go(plus(x, sum), `${layer}: plus`, why, { strip: entered, rows });
+      go(plus(x, sum), `${layer}: plus`, why, { strip: entered, rows, more });
     };
-    go(box(x, 514), `${who}: embedding`, "Each token becomes a row of 128 learned numbers.", { strip: start, rows });
-    entered = add(start, places);
+    go(box(x, 514), `${who}: embedding`, "Each token becomes a row of 128 learned numbers.",
+      { strip: start, rows, more });
+    entered = add(start, start.map((_, i) => positionRow(i, start[0].length)));
     go(box(x, 470), `${who}: + positions`, "Added: a pattern of waves that says where the token stands.",
-      { strip: entered, rows });
+      { strip: entered, rows, more });
     return part;
   }
 
-  const en = { side: "encoder" };
+  const en = { side: "encoder" }, { layer, head, ask } = inside;
   go(box(LEFT, 558), "English tokens", "The sentence is cut into tokens. Each has a number.", { ids: true, ...en });
   const encode = enter("encoder", LEFT, "English", en);
-  encode("self_attention", "self-attention", 376, "Each word looks at all words, and takes something from each: stop 4.",
-    360, "What attention has found is added to the rows.");
+  encode("self_attention", "self-attention", 376, "Each word looks at all words, and takes something from each. The " +
+    "thicker the line, the more it takes.", 360, "What attention has found is added to the rows.",
+    { heads: "encoder 1", head: 1, ask });
   encode("feed_forward", "feed-forward", 274, "A small network works on each row by itself.", 258,
     "Its remark is added, too. This leaves layer 1.");
-  for (const layer of [2, 3, 4])
-    go(ENCODER, `Encoder, layer ${layer}`, "The same again, with other learned numbers.",
-      { strip: of("encoder", `layer ${layer}`), rows: en });
+  for (const at of [2, 3, 4]) {
+    go(box(LEFT, 376), `Encoder, layer ${at}: self-attention`, "The same again, with other learned numbers. Choose " +
+      "one of the four heads.", { heads: `encoder ${at}`, head: at === layer ? head : 0, ask, rows: en,
+      more: at !== layer });
+    if (at === layer) go(box(LEFT, 56), "Inside an attention", `In the same head, “${english[ask]}” asks. Its query, times ` +
+      "a word’s key and divided by √32, is a score; the softmax turns scores into shares: stop 4.", { inside, rows: en });
+  }
   go(box(LEFT, 156, 62), "Memory", "After four layers and a last norm, each row knows of the whole sentence.",
     { strip: of("encoder", "norm"), rows: en });
 
@@ -66,28 +70,26 @@ function stops(strips, steps) {
   go(box(RIGHT, 558), "German so far", "The decoder begins with one token: beginning of sentence.",
     { ids: true, ...first });
   const decode = enter("decoder", RIGHT, "German", first);
-  decode("self_attention", "masked self-attention", 376, "A word looks at itself and at the words before it.", 360,
-    "Added to the row.");
-  decode("cross_attention", "cross-attention", 274, "Now it looks at the memory. Only here does English come in: stop 7.",
-    258, "Added to the row.");
+  decode("self_attention", "masked self-attention", 376, "A word looks at itself and at those before it. There are none " +
+    "yet.", 360, "Added to the row.", { heads: "decoder 2", head: 0, ask: 0, more });
+  decode("cross_attention", "cross-attention", 274, "To choose a first word, the decoder looks at the memory. Only here " +
+    "does English come in: stop 7.", 258, "Added to the row.", { heads: "cross-attention 1", head: 0, ask: 0 });
   decode("feed_forward", "feed-forward", 172, "A small network again.", 156, "Added. This leaves layer 1.");
-  for (const layer of [2, 3, 4])
-    go(DECODER, `Decoder, layer ${layer}`, "The same again, with other learned numbers.",
-      { strip: of("decoder", `layer ${layer}`), rows: first });
-  go(box(RIGHT, 96, NORM), "The last norm", "This row is compared with the rows of all 10,000 tokens.",
-    { strip: of("decoder", "norm"), rows: first });
   steps.forEach((choices, i) => {
-    const rows = { side: "decoder", count: i + 1 };
-    if (i) {
-      go(DECODER, "Decoder, all layers", `“${steps[i - 1][0][0]}” goes in as well. The last row is the one that counts.`,
-        { strip: of("decoder", "norm"), rows });
-    }
-    go(box(RIGHT, 54), "Next-word scores", `The most probable next token is “${choices[0][0]}”.`, { choices, ...rows });
+    const rows = { side: "decoder", count: i + 1 }, last = i ? `“${steps[i - 1][0][0]}” has gone in as well. ` : "";
+    if (i) go(box(RIGHT, 376), "Decoder, layer 2: masked self-attention", last + "A word looks at itself and at " +
+      "those before it: no line leads down.", { heads: "decoder 2", head: 0, ask: i, rows, more: i !== 5 });
+    go(box(RIGHT, 274), "Decoder, layer 4: cross-attention", last + "In the last layer, the decoder looks at the " +
+      "English words once more, to choose the next word.", { heads: "cross-attention 4", head: 3, ask: i, rows });
+    if (!i) go(box(RIGHT, 96, NORM), "The last norm", "This row is compared with the rows of all 10,000 tokens.",
+      { strip: of("decoder", "norm"), rows, more });
+    go(box(RIGHT, 54), "Next-word scores", `The most probable next token is “${choices[0][0]}”.`,
+      { choices, ...rows, more: i > 0 });
     go(box(RIGHT, 12), "Search", i === steps.length - 1 ? "The end of the sentence."
       : `“${choices[0][0]}” is written, and goes in below.`, { choices, ...rows, count: i + 2 });
   });
-  const scores = list.find(({ title }) => title === "Next-word scores");
-  for (const stop of list) stop.short = stop === scores || SHORT.test(stop.title);
+  go(box(LEFT, 12), "Training", "All learned numbers were random at first; training has set them.",
+    { link: make("a", { href: "index.html#index-learn" }, "Watch a translator learn."), side: "encoder" });
   return list;
 }
 
@@ -102,13 +104,14 @@ function light(halo, [x, y, width, height]) {
 class Ride {
   constructor(panel, figure, data) {
     this.words = { encoder: data.english, decoder: data.german };
-    this.ids = data.ids;
+    Object.assign(this, { ids: data.ids, looks: data.looks });
     const strips = Object.fromEntries(Object.entries(data.strips).map(([name, strip]) => [name, unpacked(strip)]));
-    this.stops = stops(strips, data.next);
+    this.stops = stops(strips, data);
     this.still = matchMedia("(prefers-reduced-motion: reduce)");
     this.halo = make("span", { class: "ride-halo" });
-    this.map = make("div", { class: "ride-map", click: (event) => this.pointed(event),
-      pointermove: (event) => { this.map.style.cursor = this.under(event).length ? "" : "default"; } });
+    this.plan = make("div", { class: "ride-plan", click: (event) => this.pointed(event),
+      pointermove: (event) => { this.plan.style.cursor = this.under(event).length ? "" : "default"; } });
+    this.map = make("div", { class: "ride-map" }, this.plan); // on a phone it shows the part around the box that is lit
     this.title = make("p", { class: "ride-title" });
     this.said = make("p", {});
     this.body = make("div", { class: "ride-body" });
@@ -124,13 +127,12 @@ class Ride {
     this.next = make("button", { type: "button", click: step(1) }, "Next ▶");
     const controls = make("div", { class: "ride-controls" }, this.play, this.back, this.next,
       make("label", {}, this.every, "every box"), this.slider);
-    panel.append(this.map, make("div", { class: "ride-side" }, controls, this.title, this.said, this.body, this.number,
-      this.german, this.says));
+    panel.append(this.map, make("div", { class: "ride-side" }, controls, this.title, this.said, this.german,
+      this.says, this.body, this.number));
     const picture = figure.querySelector("img");
     picture.closest("a, picture")?.replaceWith(picture);
     figure.prepend(panel);
-    this.map.append(picture, this.halo);
-    this.still.addEventListener("change", () => this.run(false));
+    this.plan.append(picture, this.halo);
     panel.hidden = false;
     this.follow(picture);
     this.run(false);
@@ -141,19 +143,18 @@ class Ride {
   follow(picture) {
     const side = document.querySelector(".bd-sidebar-secondary");
     if (!side) return;
-    const small = make("div", { class: "ride-map ride-small", "aria-hidden": true,
+    const small = make("div", { class: "ride-plan ride-small", "aria-hidden": true,
       click: () => { this.go(at); this.map.scrollIntoView({ block: "center" }); } }, picture.cloneNode(),
       make("span", { class: "ride-halo" }));
-    const boxes = ["English tokens", "English: embedding", "English: + positions", "Encoder, layer 1: self-attention",
-      "Encoder, layer 1: self-attention", "Encoder, layer 1: feed-forward", "Next-word scores", "Decoder, all layers",
-      "Search"];
+    const titles = ["English t", "English: e", "English: +", "Inside", "Encoder, layer 1: s", "Encoder, layer 1: f",
+      "Next-word", "Decoder, layer 4", "Search"];
     let at = 0;
     const seen = new IntersectionObserver((entries) => {
       for (const { target, isIntersecting } of entries) {
-        const title = boxes[/^Stop (\d)/.exec(target.innerText)?.[1] - 1];
+        const title = titles[/^Stop (\d)/.exec(target.innerText)?.[1] - 1];
         if (isIntersecting) small.hidden = !title;
         if (!isIntersecting || !title) continue;
-        at = this.stops.findIndex((stop) => stop.title === title);
+        at = this.stops.findIndex((stop) => stop.title.startsWith(title));
         light(small.lastChild, this.stops[at].place);
       }
     }, { rootMargin: "-40% 0px -59% 0px" });
@@ -170,9 +171,9 @@ class Ride {
     this.play.textContent = this.timer ? "❚❚ Pause" : "▶ Play";
   }
 
-  from(by) { // where the next step leads, forwards (1) or backwards (−1)
+  from(by) { // the next stop, forwards (1) or backwards (−1)
     let at = this.at + by;
-    while (this.stops[at] && !this.every.checked && !this.stops[at].short) at += by;
+    while (this.stops[at] && !this.every.checked && this.stops[at].more) at += by;
     return at;
   }
 
@@ -185,15 +186,24 @@ class Ride {
     this.slider.value = this.at;
     this.slider.setAttribute("aria-valuetext", `${this.at + 1} of ${this.stops.length}: ${stop.title}`);
     light(this.halo, stop.place);
+    const [x, y, width, height] = stop.place, scale = this.plan.clientWidth / 392;
+    const middle = (at, size) => at * scale - size / 2;
+    this.map.scrollTo({ left: middle(x + width / 2, this.map.clientWidth), top: middle(y + height / 2, this.map.clientHeight),
+      behavior: this.still.matches ? "auto" : "smooth" });
     this.title.textContent = stop.title;
     this.said.textContent = stop.words;
     this.number.textContent = "";
-    if (stop.strip) this.strip(stop.strip.slice(0, stop.rows.count), this.words[stop.rows.side]);
-    else this.body.replaceChildren(stop.choices ? this.bars(stop.choices) : this.tokens(stop));
-    if (stop.ids) this.number.textContent = "Go on with “Next”, or touch a box of the map.";
-    const count = (stop.rows ?? stop).side === "encoder" ? 0 : (stop.rows ?? stop).count - 1;
-    const german = this.words.decoder.slice(1, count + 1).join(" ") || "…";
-    this.german.replaceChildren("German so far: ", make("b", { lang: "de" }, german));
+    const rows = stop.rows ?? stop, words = this.words[rows.side];
+    if (stop.strip) this.strip(stop.strip.slice(0, rows.count), words);
+    else if (stop.heads) {
+      const box = make("div", { class: "heads", role: "group", "aria-label": "Every head of this attention" });
+      this.body.replaceChildren(box);
+      new HeadExplorer.Explorer(box, { views: [this.attention(stop)], at: { head: stop.head, query: stop.ask }, row: 26 });
+    } else this.body.replaceChildren(stop.choices ? this.bars(stop.choices, { lang: "de" })
+      : stop.inside ? this.scored(stop.inside) : stop.link ?? this.tokens(stop));
+    if (stop.ids && !this.at) this.number.textContent = "Go on with “Next”, or touch a box of the map.";
+    this.german.hidden = !rows.count;
+    this.german.replaceChildren("German so far: ", make("b", { lang: "de" }, words.slice(1, rows.count).join(" ") || "…"));
     this.say(`${stop.title}. ${stop.words}`);
   }
 
@@ -204,7 +214,7 @@ class Ride {
 
   // The stops of the box under the pointer.
   under({ clientX, clientY }) {
-    const { left, top, width, height } = this.map.getBoundingClientRect();
+    const { left, top, width, height } = this.plan.getBoundingClientRect();
     const [x, y] = [(clientX - left) / width * 392, (clientY - top) / height * 596];
     const here = ({ place: [a, b, w, h] }) => x >= a && x <= a + w && y >= b && y <= b + h;
     const found = [...this.stops.keys()].filter((i) => here(this.stops[i]));
@@ -226,12 +236,33 @@ class Ride {
     return make("ol", { class: `ride-tokens ${side}` }, ...items);
   }
 
-  bars(choices) {
-    return make("ol", { class: "ride-bars" }, ...choices.map(([word, share]) => {
-      const item = make("li", {}, make("span", { lang: "de" }, word), make("i", {}), make("small", {}, percent(share)));
+  bars(choices, language) {
+    return make("ol", { class: "ride-bars" }, ...choices.map(([word, share, score]) => {
+      const item = make("li", {}, make("span", language, word), make("i", {}),
+        make("small", {}, score === undefined ? percent(share) : `${written(score)} → ${percent(share)}`));
       item.style.setProperty("--share", share);
       return item;
     }));
+  }
+
+  scored({ layer, head, ask, scores }) {
+    const words = this.words.encoder, { weights } = this.attention({ heads: `encoder ${layer}`, rows: {} });
+    const row = weights.subarray((head * words.length + ask) * words.length);
+    return this.bars(words.map((word, j) => [word, row[j], scores[j]]));
+  }
+
+  // The words that ask and those that answer, of those that are written, and the weights [head][asks][answers].
+  attention({ heads: name, rows: { count } }) {
+    const { encoder, decoder } = this.words, [view, first] = name.split(" "), all = bytes(this.looks[name], Uint8Array);
+    const written = decoder.slice(0, count), chosen = [...decoder.slice(1, count), "(next)"];
+    const [queries, keys, width] = view === "encoder" ? [encoder, encoder, encoder.length]
+      : view === "decoder" ? [written, written, decoder.length - 1] : [chosen, encoder, encoder.length];
+    const size = all.length / HEADS, length = HEADS * queries.length * keys.length;
+    const weights = Float32Array.from({ length }, (_, i) => {
+      const j = i % keys.length, row = (i - j) / keys.length, head = Math.floor(row / queries.length);
+      return all[head * size + (row % queries.length) * width + j] / 255;
+    });
+    return { name: view, queries, keys, heads: HEADS, first: Number(first), weights };
   }
 
   // Rows of numbers as shades; a finger, the pointer or the arrow keys read one.

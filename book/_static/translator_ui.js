@@ -10,7 +10,7 @@ const LONGEST = 60; // tokens, which take some seconds; the longest caption of t
 const GUESSING = -0.6;
 const GUITAR = "A man plays the guitar on the street.";
 // What a reader can break, a sentence in which it shows, and what one sees there.
-const INTACT = { name: "nothing: as it was trained", settings: {} };
+const INTACT = { name: "nothing", settings: {} };
 const MISTAKES = [
   { name: "scores not divided by √dₖ", settings: { scale: false },
     example: "A girl in a red dress throws a yellow ball to a boy in a green shirt.",
@@ -48,7 +48,8 @@ function nameOf(key) {
   return `${side}.layers.${layer}.${part}.${head}`;
 }
 
-const signed = (score) => score.toFixed(3).replace("-", "−");
+// The weights here have 8 bits, which changes the third decimal: two are the same with all bits, as on the tour.
+const signed = (score) => score.toFixed(2).replace("-", "−");
 const pause = () => new Promise((resolve) => setTimeout(resolve, 40));
 
 function load(name) {
@@ -234,7 +235,7 @@ class Live {
     const progress = make("div", { className: "live-progress" },
       make("p", { className: "live-label" }, `German: token ${best.tokens.length}`),
       make("div", { className: "live-tokens live-target", lang: "de" }, ...words),
-      make("p", { className: "live-label" }, "Hypotheses"),
+      make("p", { className: "live-label" }, "The best beginnings so far"),
       make("ol", { className: "live-hypotheses" }, ...hypotheses));
     this.output.hidden = false;
     this.output.setAttribute("aria-busy", "true");
@@ -247,7 +248,7 @@ class Live {
   show() {
     const focused = document.activeElement; // what had the focus is made anew, and gets it again
     const key = this.output.contains(focused) || focused === document.body ? this.key : null;
-    const reference = make("p", {}, "As trained: ", make("span", { lang: "de" }, this.reference ?? ""));
+    const reference = make("p", {}, "Without your change: ", make("span", { lang: "de" }, this.reference ?? ""));
     const parts = make("div", { className: "live-parts" }, ...(this.reference === null ? [] : [reference]),
       ...this.sourceTokens(), this.targetTokens(), this.choices(), ...(this.full ? this.heads() : []), this.list());
     this.output.replaceChildren(parts);
@@ -304,7 +305,7 @@ class Live {
 
   list() {
     const group = make("fieldset", { className: "live-hypotheses" },
-      make("legend", {}, "Hypotheses, each with its log-probability divided by its length"));
+      make("legend", {}, "Translations, the best one first. The number is the model's score: the nearer to 0, the surer it is."));
     this.hypotheses.forEach((hypothesis, i) => {
       const radio = make("input", { type: "radio", name: "live-hypothesis", checked: i === this.chosen,
         "data-key": `hypothesis-${i}` });

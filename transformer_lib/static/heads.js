@@ -45,7 +45,7 @@ function choice(label, items, columns, chosen) {
 }
 
 // A view: { name, queries, keys, heads, weights }, with weights [layer][head][query][key] in one row of numbers from 0
-// to 1, or as bytes in base64.
+// to 1, or as bytes in base64; `first` is the number of its first layer, if that is not 1.
 function unpacked(view) {
   if (typeof view.weights !== "string") return view;
   return { ...view, weights: Float32Array.from(atob(view.weights), (letter) => letter.charCodeAt(0) / 255) };
@@ -55,9 +55,9 @@ class Explorer {
   // `without`: { view's name: { "layer.head", "layer" or "all": what the German becomes without it, if it changes } },
   // and `german`, with all heads. Or `toggle`, called when `off`, a set of "name.layer.head", has changed, with the
   // `data-key` of the button; then `german` is what is said now, and `trained` what was said with all heads.
-  constructor(box, { views, without, german, trained = german, toggle, off, at = {} }) {
-    Object.assign(this, { box, without, german, trained, toggle, off: off ?? new Set() });
-    box.style.setProperty("--row", `${ROW}px`);
+  constructor(box, { views, without, german, trained = german, toggle, off, at = {}, row = ROW }) {
+    Object.assign(this, { box, without, german, trained, toggle, off: off ?? new Set(), row });
+    box.style.setProperty("--row", `${row}px`);
     this.views = views.map(unpacked);
     this.at = { view: 0, layer: 0, head: 0, query: 0, ...at }; // a head's number after the last is the mean
     this.says = make("p", { class: "heads-says", role: "status", "aria-live": "polite" });
@@ -72,6 +72,8 @@ class Explorer {
   }
 
   get view() { return this.views[this.at.view]; }
+
+  number(layer) { return layer + (this.view.first ?? 1); }
 
   // The weights of a head, [query][key] in one row; or the mean of a layer's heads.
   matrix(layer, head) {
@@ -99,8 +101,8 @@ class Explorer {
         const ink = canvas.getContext("2d"), image = ink.createImageData(keys.length, queries.length);
         this.matrix(layer, head).forEach((weight, i) => image.data.set([181, 80, 156, 255 * weight ** 0.7], 4 * i));
         ink.putImageData(image, 0, 0);
-        const name = head < heads ? `${layer + 1}.${head + 1}` : "mean";
-        const label = head < heads ? `head ${name}` : `mean of layer ${layer + 1}`;
+        const name = head < heads ? `${this.number(layer)}.${head + 1}` : "mean";
+        const label = head < heads ? `head ${name}` : `mean of layer ${this.number(layer)}`;
         const item = make("button", { type: "button", class: head < heads ? "" : "heads-mean", "aria-label": label },
           canvas, make("span", { "aria-hidden": "true" }, name));
         item.classList.toggle("off", this.off.has(this.key(layer, head)));
@@ -123,8 +125,8 @@ class Explorer {
 
   large() {
     const { queries, keys, heads } = this.view, { layer, head } = this.at;
-    const numbers = this.matrix(layer, head), height = ROW * Math.max(queries.length, keys.length);
-    const place = (i, all) => height / 2 + ROW * (i + 0.5 - all.length / 2);
+    const numbers = this.matrix(layer, head), height = this.row * Math.max(queries.length, keys.length);
+    const place = (i, all) => height / 2 + this.row * (i + 0.5 - all.length / 2);
     this.lines = queries.map((_, i) => keys.flatMap((_, j) => {
       const weight = numbers[i * keys.length + j], [y, z] = [place(i, queries), place(j, keys)];
       if (weight < LEAST) return [];
@@ -140,7 +142,7 @@ class Explorer {
     this.words.group.className = "heads-asks";
     this.asks = asks;
     this.answers = keys.map((word) => make("li", { lang: this.view.answers }, make("span", {}, word), make("b", {})));
-    const title = head < heads ? `Layer ${layer + 1}, head ${head + 1}` : `Layer ${layer + 1}, the mean of its heads`;
+    const title = head < heads ? `Layer ${this.number(layer)}, head ${head + 1}` : `Layer ${this.number(layer)}, the mean of its heads`;
     return make("div", { class: "heads-right" }, make("p", { class: "heads-title" }, title), make("div",
       { class: "heads-columns" }, this.words.group, drawing, make("ul", {}, ...this.answers)), ...this.switches());
   }
@@ -151,11 +153,11 @@ class Explorer {
     const { layer, head } = this.at, { heads, name } = this.view, layers = [...Array(this.layers).keys()];
     const whole = (layer) => Array.from({ length: heads }, (_, head) => this.key(layer, head));
     const scopes = [
-      { label: `layer ${layer + 1}`, scope: `${layer}`, keys: whole(layer) },
+      { label: `layer ${this.number(layer)}`, scope: `${layer}`, keys: whole(layer) },
       { label: `all ${heads * this.layers}`, scope: "all", keys: layers.flatMap(whole) },
     ];
     if (head < heads)
-      scopes.unshift({ label: `head ${layer + 1}.${head + 1}`, scope: `${layer}.${head}`, keys: [this.key()] });
+      scopes.unshift({ label: `head ${this.number(layer)}.${head + 1}`, scope: `${layer}.${head}`, keys: [this.key()] });
     const pressed = ({ scope, keys }) => this.toggle ? keys.every((key) => this.off.has(key))
       : this.gone?.name === name && this.gone.scope === scope;
     const result = make("p", { class: "heads-result" });
