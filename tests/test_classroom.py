@@ -259,25 +259,17 @@ def state():
 
 
 @pytest.mark.parametrize("line", SWITCHED)
-def test_switches_of_a_file_neither_spoil_its_parts_nor_leak(line):
-    before = state()
-    source = own_file.solution().replace("import torch\n", f"import torch\n{line}\n", 1)
-    assert line in source
-    Path(NAME).write_text(source, encoding="utf-8")
-    for chapter in (3, 5, 9):
-        assert set(own_file.grade_file(NAME, chapter)[chapter].values()) == {"passed"}
-    assert own_file.with_parts(chapter=3).yours[-1] == "MultiHeadAttention"
-    assert state() == before
-
-
-@pytest.mark.parametrize("line", SWITCHED)
-def test_switches_of_a_part_that_is_called_do_not_reach_the_next_one(line):
-    before = state()
-    body = f"def padding_mask(*_):\n    {line}\n    return 1\n"
-    Path(NAME).write_text(f"{own_file.solution()}\n\n{body}", encoding="utf-8")
-    found = own_file.grade_file(NAME)
-    assert found[5]["padding_mask"].startswith("failed")
-    assert found[5]["causal_mask"] == found[9]["training_step"] == "passed"
+def test_switches_of_a_file_or_of_a_part_that_is_called_neither_spoil_the_next_part_nor_leak(line):
+    before, solution = state(), own_file.solution()
+    switched = solution.replace("import torch\n", f"import torch\n{line}\n", 1)
+    assert switched != solution
+    called = f"{solution}\n\ndef learning_rate(*_):\n    {line}\n    return 1\n"  # training_step is graded after it
+    for text, chapter, wrong in ((switched, 3, []), (switched, 5, []), (switched, 9, []), (called, 9, [1])):
+        write(NAME, text=text)
+        said = [*own_file.grade_file(NAME, chapter)[chapter].values()]
+        assert [number for number, each in enumerate(said) if each != "passed"] == wrong, said
+        if chapter == 3:
+            assert own_file.with_parts(chapter=3).yours[-1] == "MultiHeadAttention"
     assert state() == before
 
 
