@@ -323,10 +323,6 @@ def without_last(m, cache, number, k, v):
     return found
 
 
-def first_cache_for_all(m, cache, number, k, v):
-    return D.store(m, cache, 0, k, v)
-
-
 def keys_only(m, cache, number, k, v):
     kept = cache["layers"].get(number)
     k, _ = D.store(m, cache, number, k, v)
@@ -384,11 +380,6 @@ def ones(rows, columns, device):
     return torch.ones(rows, columns, dtype=torch.bool, device=device)[None, None]
 
 
-def first_of_each_call(m, tokens, positions):
-    """Positions that are given are used for a single token only."""
-    return D.embed(m, tokens, positions if tokens.size(1) == 1 else torch.arange(tokens.size(1), device=tokens.device))
-
-
 ONE, REORDERED, CROPPED = "cache one by one", "cache reordered", "cache cropped"
 WRITES, BEAMS = "generated tokens are the most probable", "beams are as probable as they say"
 LOSS = "its loss is the cross entropy of its logits"
@@ -417,10 +408,10 @@ WRONG = {  # the decoder, the property about its mistake, and what it says
     "positions of the first row for all": (adapted(kind(embed=lambda m, tokens, p: D.embed(m, tokens, p[:1]))),
         "padding in front", ""),
     "the mask of the first row for all": (seen(lambda usual, past, n, mask, device: usual(
-        past, n, None if mask is None else mask[:1], device)), "a mask hides what it should", ""),
+        past, n, None if mask is None else mask[:1], device)), "padding in front", ""),
     "the last of a prompt is not stored": (adapted(kind(Rotary, store=without_last)),
         "cache after a prefill", "from token 6 of 40 on"),
-    "layers share a cache": (adapted(kind(store=first_cache_for_all)), ONE, ""),
+    "layers share a cache": (adapted(kind(store=lambda m, cache, number, k, v: D.store(m, cache, 0, k, v))), ONE, ""),
     "keys only": (adapted(kind(store=keys_only)), ONE, ""),
     "one cache for all": (adapted(Shared), "two caches in turns", ""),
     "reorders keys only": (reordered(lambda layer, i, x, rows: x if i else x[rows]), REORDERED, "rows 2, 0, 0"),
@@ -439,7 +430,9 @@ WRONG = {  # the decoder, the property about its mistake, and what it says
         "a mask hides what it should", "under the mask"),
     "the mask is inverted": (seen(lambda usual, past, n, mask, device: usual(
         past, n, None if mask is None else 1 - mask, device)), "a mask hides what it should", ""),
-    "positions are not used": (adapted(kind(embed=first_of_each_call)), "padding in front", ""),
+    "positions are not used": (adapted(kind(embed=lambda m, tokens, p: D.embed(  # but for a single token
+        m, tokens, p if tokens.size(1) == 1 else torch.arange(tokens.size(1), device=tokens.device)))),
+        "padding in front", ""),
     "scores by length": (adapted(kind(scores=lambda m, q, k, p: D.scores(m, q, k, p) / math.log(1 + k.size(2)))),
         "a prefix is enough", "the first module that differs is model.layers.0.o"),
     "rotary by length": (adapted(kind(Rotary, turn=lambda m, x, p: rotary(m, x, p, 100.0 + 50 * x.size(2)))),

@@ -637,20 +637,6 @@ def test_broken_masks(padding, causal, decoder, failing):
     assert check_masks(padding, causal, decoder).failed == [failing]
 
 
-def dropout_after_the_first_norm(layer, x, norm, sublayer):
-    x = EncoderLayer._add(layer, x, norm, sublayer)
-    return layer.dropout(x) if norm is layer.self_attention_norm else x
-
-
-def twice_once(layer, x, norm, sublayer):
-    return EncoderLayer._add(layer, x * (1 + (norm is layer.self_attention_norm)), norm, sublayer)
-
-
-def attention_overwritten(layer, x, *, mask=None):
-    EncoderLayer.forward(layer, x, mask=mask)
-    return layer._add(x, layer.feed_forward_norm, layer.feed_forward)
-
-
 def broken(**methods):
     return spoilt(EncoderLayer, **methods)
 
@@ -658,13 +644,16 @@ def broken(**methods):
 @pytest.mark.parametrize(("kind", "failing"), [
     (broken(_add=lambda layer, x, norm, f: layer.dropout(norm(x + f(x)))), "dropout before the sum"),
     (broken(_add=lambda layer, x, norm, f: norm(layer.dropout(x + f(x)))), "dropout before the sum"),
-    (broken(_add=dropout_after_the_first_norm), "dropout before the sum"),
+    (broken(_add=lambda layer, x, norm, f: (layer.dropout if norm is layer.self_attention_norm else nn.Identity())(
+        EncoderLayer._add(layer, x, norm, f))), "dropout before the sum"),
     (broken(_add=lambda layer, x, norm, f: norm(layer.dropout(f(x)))), "input is carried through"),
     (broken(_add=lambda layer, x, norm, f: norm(x + x + layer.dropout(f(x)))), "input is carried through"),
     (broken(_add=lambda layer, x, norm, f: x + x + layer.dropout(f(norm(x)))), "input is carried through"),
-    (broken(_add=twice_once), "input is carried through"),
+    (broken(_add=lambda layer, x, norm, f: EncoderLayer._add(
+        layer, x * (1 + (norm is layer.self_attention_norm)), norm, f)), "input is carried through"),
     (broken(_add=lambda *given: 1.0001 * EncoderLayer._add(*given)), "input is carried through"),  # above any epsilon
-    (broken(forward=attention_overwritten), "tokens hear each other"),
+    (broken(forward=lambda layer, x, *, mask=None: layer._add(x, layer.feed_forward_norm, layer.feed_forward)),
+     "tokens hear each other"),
     (broken(forward=lambda layer, x, *, mask=None: EncoderLayer.forward(layer, x)), "mask is obeyed"),
     (broken(forward=lambda layer, x, *, mask=None: EncoderLayer.forward(layer, x - x.mean(dim=0), mask=mask)),
      "order is free"),
