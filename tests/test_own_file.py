@@ -280,21 +280,11 @@ def test_a_search_that_never_ends_is_the_first_step_of_a_search(tmp_path):
 @pytest.mark.parametrize(
     ("page", "first", "fewer"),
     [
-        (
-            "11_translation",
-            "sec-translation-yours",
-            {"steps=300": "steps=2", ".source[:20]": ".source[:2]", "zip(corpus.source,": "zip(corpus.source[:200],"},
-        ),
+        ("11_translation", "sec-translation-yours", {"steps=300": "steps=2", ".source[:20]": ".source[:2]"}),
         (
             "17_multi30k",
             "sec-multi30k-twenty",
-            {
-                "step < 200": "step < 2",
-                "(50, 100)": "(2,)",
-                "128, 20)": "128, 2)",
-                "else 20": "else 1",
-                "zip(corpus.source,": "zip(corpus.source[:200],",
-            },
+            {"step < 200": "step < 2", "(50, 100)": "(2,)", "128, 20)": "128, 2)", "else 20": "else 1"},
         ),
     ],
 )
