@@ -256,8 +256,8 @@ def test_switches_of_a_file_or_of_a_part_that_is_called_neither_spoil_the_next_p
     before, solution = state(), own_file.solution()
     switched = solution.replace("import torch\n", f"import torch\n{line}\n", 1)
     assert switched != solution
-    called = f"{solution}\n\ndef learning_rate(*_):\n    {line}\n    return 1\n"  # training_step is graded after it
-    for text, chapter, wrong in ((switched, 3, []), (switched, 5, []), (switched, 9, []), (called, 9, [1])):
+    called = f"{solution}\n\ndef LayerNorm(*_):\n    {line}\n    return 1\n"  # three more are graded after it
+    for text, chapter, wrong in ((switched, 3, []), (switched, 5, []), (switched, 9, []), (called, 6, [0])):
         write(NAME, text=text)
         said = [*own_file.grade_file(NAME, chapter)[chapter].values()]
         assert [number for number, each in enumerate(said) if each != "passed"] == wrong, said
