@@ -53,7 +53,7 @@ def ours(norm_first: bool) -> Callable[[int, int, int], nn.Module]:
 
 
 LISTS = {  # by the family its right and its wrong models, factories as `check` takes them
-    "decoder": (RIGHT, WRONG),
+    "decoder": (RIGHT, {name: factory for name, (factory, *_) in WRONG.items()}),
     "encoder-decoder": (
         {"reference": ReferenceModel, "post-norm": ours(False), "pre-norm": ours(True)},
         {slug: entry.factory for slug, entry in CASES.items()},

@@ -323,10 +323,6 @@ def without_last(m, cache, number, k, v):
     return found
 
 
-def first_cache_for_all(m, cache, number, k, v):
-    return D.store(m, cache, 0, k, v)
-
-
 def keys_only(m, cache, number, k, v):
     kept = cache["layers"].get(number)
     k, _ = D.store(m, cache, number, k, v)
@@ -384,76 +380,91 @@ def ones(rows, columns, device):
     return torch.ones(rows, columns, dtype=torch.bool, device=device)[None, None]
 
 
-def first_of_each_call(m, tokens, positions):
-    """Positions that are given are used for a single token only."""
-    return D.embed(m, tokens, positions if tokens.size(1) == 1 else torch.arange(tokens.size(1), device=tokens.device))
-
-
-WRONG = {
-    "positions begin anew": numbered(lambda usual, past, n, device: usual(0, n, device)),
-    "positions one too far": numbered(lambda usual, past, n, device: usual(past + (past > 0), n, device)),
-    "positions end at 16": numbered(lambda usual, *given: usual(*given).clamp(max=16)),
-    "rotary without offset": adapted(kind(Rotary, turn=lambda m, x, p: rotary(m, x, p - p[:, :1]))),
-    "queries without offset": adapted(kind(Rotary, turn=lambda m, x, p: rotary(m, x, p if p.size(1) > 1 else 0 * p))),
-    "chunks: mask without offset": seen(lambda usual, past, n, mask, device: usual(past, n, mask, device) if n == 1
-                                        else ones(n, past + n, device).tril()),
-    "chunks: no mask": seen(lambda usual, past, n, mask, device: ones(1, past + n, device) if past
-                            else usual(past, n, mask, device)),
-    "keeps twelve": adapted(kind(store=kept(12))),
-    "a ring that is too small": adapted(kind(Rotary, allowed=window(5), store=kept(3)), crop=None),
-    "no window with a cache": adapted(kind(Rotary, allowed=lambda m, past, *given: (
-        D.allowed if past else window(5))(m, past, *given))),
-    "no sink with a cache": adapted(kind(Rotary, weights=lambda m, scores, allowed: with_sink(
-        m, scores, allowed, used=scores.size(-1) == scores.size(-2)))),
-    "keys are turned again at each step": adapted(kind(Rotary, store=turned_again)),
-    "no gain with a cache": adapted(kind(attend=without_gain)),
-    "another scale with a cache": adapted(kind(scores=lambda m, q, k, p: D.scores(m, q, k, p) * (
-        1 if q.size(2) == k.size(2) else 0.9))),
-    "positions of the first row for all": adapted(kind(embed=lambda m, tokens, p: D.embed(m, tokens, p[:1]))),
-    "the mask of the first row for all": seen(lambda usual, past, n, mask, device: usual(
-        past, n, None if mask is None else mask[:1], device)),
-    "the last of a prompt is not stored": adapted(kind(Rotary, store=without_last)),
-    "layers share a cache": adapted(kind(store=first_cache_for_all)),
-    "keys only": adapted(kind(store=keys_only)),
-    "one cache for all": adapted(Shared),
-    "reorders keys only": reordered(lambda layer, i, x, rows: x if i else x[rows]),
-    "reorders one layer": reordered(lambda layer, i, x, rows: x if layer else x[rows]),
-    "reorders heads": reordered(lambda layer, i, x, rows: x[:, [2, 0, 0, 3]]),
-    "does not reorder": reordered(lambda layer, i, x, rows: x),
-    "crops, and counts on": adapted(kind(
-        crop=lambda m, cache, length: D.crop(m, cache, length) | {"length": cache["length"]})),
-    "crops the end": adapted(kind(crop=lambda m, cache, length: m.changed(
-        cache, lambda layer, i, x: x[:, :, -length:]) | {"length": length})),
-    "crops to one more": adapted(kind(Preallocated, crop=lambda m, cache, length: cache | {"length": length + 1})),
-    "the mask covers new tokens only": seen(lambda usual, past, n, mask, device: usual(
-        past, n, None if past else mask, device)),
-    "the mask is not used": seen(lambda usual, past, n, mask, device: usual(past, n, None, device)),
-    "the mask is inverted": seen(lambda usual, past, n, mask, device: usual(
-        past, n, None if mask is None else 1 - mask, device)),
-    "positions are not used": adapted(kind(embed=first_of_each_call)),
-    "scores by length": adapted(kind(scores=lambda m, q, k, p: D.scores(m, q, k, p) / math.log(1 + k.size(2)))),
-    "rotary by length": adapted(kind(Rotary, turn=lambda m, x, p: rotary(m, x, p, 100.0 + 50 * x.size(2)))),
-    "holes": adapted(kind(allowed=lambda m, *given: only(m, *given, keep=lambda i, j: (i - j) % 3 != 2))),
-    "forgets the first after twelve": adapted(kind(
+ONE, REORDERED, CROPPED = "cache one by one", "cache reordered", "cache cropped"
+WRITES, BEAMS = "generated tokens are the most probable", "beams are as probable as they say"
+LOSS = "its loss is the cross entropy of its logits"
+WRONG = {  # the decoder, the property about its mistake, and what it says
+    "positions begin anew": (numbered(lambda usual, past, n, device: usual(0, n, device)),
+        ONE, "from token 2 of 40 on; the first module that differs is model.place"),
+    "positions one too far": (numbered(lambda usual, past, n, device: usual(past + (past > 0), n, device)), ONE, ""),
+    "positions end at 16": (numbered(lambda usual, *given: usual(*given).clamp(max=16)), "", ""),
+    "rotary without offset": (adapted(kind(Rotary, turn=lambda m, x, p: rotary(m, x, p - p[:, :1]))), ONE, ""),
+    "queries without offset": (adapted(kind(Rotary, turn=lambda m, x, p: rotary(m, x, p if p.size(1) > 1 else 0 * p))),
+        ONE, ""),
+    "chunks: mask without offset": (seen(lambda usual, past, n, mask, device: usual(past, n, mask, device) if n == 1
+                                        else ones(n, past + n, device).tril()), "cache in chunks", ""),
+    "chunks: no mask": (seen(lambda usual, past, n, mask, device: ones(1, past + n, device) if past
+                            else usual(past, n, mask, device)), "cache in chunks", "in pieces of 4, 3, 1, 4"),
+    "keeps twelve": (adapted(kind(store=kept(12))), ONE, ""),
+    "a ring that is too small": (adapted(kind(Rotary, allowed=window(5), store=kept(3)), crop=None), ONE, ""),
+    "no window with a cache": (adapted(kind(Rotary, allowed=lambda m, past, *given: (
+        D.allowed if past else window(5))(m, past, *given))), ONE, ""),
+    "no sink with a cache": (adapted(kind(Rotary, weights=lambda m, scores, allowed: with_sink(
+        m, scores, allowed, used=scores.size(-1) == scores.size(-2)))), ONE, ""),
+    "keys are turned again at each step": (adapted(kind(Rotary, store=turned_again)), ONE, ""),
+    "no gain with a cache": (adapted(kind(attend=without_gain)), ONE, ""),
+    "another scale with a cache": (adapted(kind(scores=lambda m, q, k, p: D.scores(m, q, k, p) * (
+        1 if q.size(2) == k.size(2) else 0.9))), ONE, ""),
+    "positions of the first row for all": (adapted(kind(embed=lambda m, tokens, p: D.embed(m, tokens, p[:1]))),
+        "padding in front", ""),
+    "the mask of the first row for all": (seen(lambda usual, past, n, mask, device: usual(
+        past, n, None if mask is None else mask[:1], device)), "padding in front", ""),
+    "the last of a prompt is not stored": (adapted(kind(Rotary, store=without_last)),
+        "cache after a prefill", "from token 6 of 40 on"),
+    "layers share a cache": (adapted(kind(store=lambda m, cache, number, k, v: D.store(m, cache, 0, k, v))), ONE, ""),
+    "keys only": (adapted(kind(store=keys_only)), ONE, ""),
+    "one cache for all": (adapted(Shared), "two caches in turns", ""),
+    "reorders keys only": (reordered(lambda layer, i, x, rows: x if i else x[rows]), REORDERED, "rows 2, 0, 0"),
+    "reorders one layer": (reordered(lambda layer, i, x, rows: x if layer else x[rows]), REORDERED, ""),
+    "reorders heads": (reordered(lambda layer, i, x, rows: x[:, [2, 0, 0, 3]]), REORDERED, ""),
+    "does not reorder": (reordered(lambda layer, i, x, rows: x), REORDERED, ""),
+    "crops, and counts on": (adapted(kind(
+        crop=lambda m, cache, length: D.crop(m, cache, length) | {"length": cache["length"]})), CROPPED, ""),
+    "crops the end": (adapted(kind(crop=lambda m, cache, length: m.changed(
+        cache, lambda layer, i, x: x[:, :, -length:]) | {"length": length})), CROPPED, ""),
+    "crops to one more": (adapted(kind(Preallocated, crop=lambda m, cache, length: cache | {"length": length + 1})),
+        CROPPED, ""),
+    "the mask covers new tokens only": (seen(lambda usual, past, n, mask, device: usual(
+        past, n, None if past else mask, device)), "cache with padding in front", ""),
+    "the mask is not used": (seen(lambda usual, past, n, mask, device: usual(past, n, None, device)),
+        "a mask hides what it should", "under the mask"),
+    "the mask is inverted": (seen(lambda usual, past, n, mask, device: usual(
+        past, n, None if mask is None else 1 - mask, device)), "a mask hides what it should", ""),
+    "positions are not used": (adapted(kind(embed=lambda m, tokens, p: D.embed(  # but for a single token
+        m, tokens, p if tokens.size(1) == 1 else torch.arange(tokens.size(1), device=tokens.device)))),
+        "padding in front", ""),
+    "scores by length": (adapted(kind(scores=lambda m, q, k, p: D.scores(m, q, k, p) / math.log(1 + k.size(2)))),
+        "a prefix is enough", "the first module that differs is model.layers.0.o"),
+    "rotary by length": (adapted(kind(Rotary, turn=lambda m, x, p: rotary(m, x, p, 100.0 + 50 * x.size(2)))),
+        "a prefix is enough", ""),
+    "holes": (adapted(kind(allowed=lambda m, *given: only(m, *given, keep=lambda i, j: (i - j) % 3 != 2))), "", ""),
+    "forgets the first after twelve": (adapted(kind(
         depth=1, allowed=lambda m, *given: only(m, *given, keep=lambda i, j: (j > 0) | (i < 10)))),
-    "half precision": stored(lambda k, v: (k.half().to(k), v.half().to(v))),
-    "mean of the batch": stored(lambda k, v: (k, v + 0.1 * v.mean(0, keepdim=True))),
-    "generates from the last but one": adapted(kind(generate=generate(last=-2))),
-    "generates from old logits": adapted(kind(generate=generate(stale=True))),
-    "generates with a mask that does not grow": adapted(kind(generate=generate(mask_grows=False))),
-    "generates, and counts padding": adapted(kind(generate=generate(counts=False))),
-    "tied, and generates from the last but one": adapted(partial(tied, base=kind(generate=generate(last=-2)))),
-    "counts in the module": adapted(kind(
+        "the past is seen", "position 10 does not see position 0"),
+    "half precision": (stored(lambda k, v: (k.half().to(k), v.half().to(v))), ONE, ""),
+    "mean of the batch": (stored(lambda k, v: (k, v + 0.1 * v.mean(0, keepdim=True))), ONE, ""),
+    "generates from the last but one": (adapted(kind(generate=generate(last=-2))), WRITES, ""),
+    "generates from old logits": (adapted(kind(generate=generate(stale=True))), WRITES, ""),
+    "generates with a mask that does not grow": (adapted(kind(generate=generate(mask_grows=False))), WRITES, "of 24"),
+    "generates, and counts padding": (adapted(kind(generate=generate(counts=False))),
+        "generated in a batch as alone", "[0, "),
+    "tied, and generates from the last but one": (adapted(partial(tied, base=kind(generate=generate(last=-2)))),
+        WRITES, ""),
+    "counts in the module": (adapted(kind(
         past=lambda m, cache: 0 if cache is None or not cache["layers"] else m.counts,
         count=lambda m, cache, n: cache and setattr(m, "counts", cache["layers"][0][0].size(2)))),
-    "a mask on the CPU": seen(lambda usual, past, n, mask, device: usual(past, n, mask, "cpu")),
-    "beams go on from their neighbours": adapted(kind(follow=lambda m, cache, parents: (
+        "two caches in turns", ""),
+    "a mask on the CPU": (seen(lambda usual, past, n, mask, device: usual(past, n, mask, "cpu")),
+        "buffers move along", ""),
+    "beams go on from their neighbours": (adapted(kind(follow=lambda m, cache, parents: (
         cache if len(parents) == len(cache["layers"][0][0]) else m.reorder(cache, parents)))),
-    "beams are scored by their last token": adapted(kind(scored=lambda m, scores, log_probs: log_probs)),
-    "labels are shifted twice": adapted(D, loss=partial(loss, shift=2)),
-    "ignored labels are those of token 0": adapted(D, loss=partial(loss, ignored=0)),
-    "the loss is a sum": adapted(D, loss=partial(loss, reduction="sum")),
-    "not causal": seen(lambda usual, *given: usual(*given) | True),
+        BEAMS, "the log-probability of the answer"),
+    "beams are scored by their last token": (adapted(kind(scored=lambda m, scores, log_probs: log_probs)),
+        BEAMS, "the log-probability of the answer"),
+    "labels are shifted twice": (adapted(D, loss=partial(loss, shift=2)), LOSS, "labels are shifted once too often"),
+    "ignored labels are those of token 0": (adapted(D, loss=partial(loss, ignored=0)), LOSS, ""),
+    "the loss is a sum": (adapted(D, loss=partial(loss, reduction="sum")), LOSS, "the loss is a sum"),
+    "not causal": (seen(lambda usual, *given: usual(*given) | True), "causality", ""),
 }  # fmt: skip
 
 
@@ -488,5 +499,5 @@ WRONG_ENCODERS = {  # and the property that is about it
     "the mask is not used": (encoder(allowed=whole(hide=False)), "a mask hides what it should"),
     "mean of the batch": (
         encoder(split=lambda m, x: D.split(m, x + 0.1 * x.mean(0, keepdim=True))), "batch independence"),
-    "labels are those of the next token": (encoder(shift=1), "its loss is the cross entropy of its logits"),
+    "labels are those of the next token": (encoder(shift=1), LOSS),
 }  # fmt: skip

@@ -1,82 +1,21 @@
-"""Gradients that are changed on purpose, sparse ones, and those that a CPU does not have."""
+"""Gradients that are sparse, and those that a CPU does not have."""
 
 import pytest
 import torch
-import torch.nn.functional as F
-from torch import nn
+from test_check_strangers import spoilt
 
-from transformer_lib import Transformer, TransformerConfig
 from transformer_lib import __main__ as command_line
 from transformer_lib.checks import Adapted, assert_transformer, check_transformer
-
-DERIVATIVE = "gradient is the derivative"
-SMALL = {"d_model": 16, "num_heads": 2, "d_ff": 32, "num_encoder_layers": 1, "num_decoder_layers": 1}
-
-
-def small(source, target, pad):
-    return Transformer(TransformerConfig(source, target, pad, **SMALL))
-
-
-class Ternary(nn.Linear):
-    """Weights of -1, 0 and 1 times one number, with the gradient as if they were not rounded."""
-
-    def forward(self, x):
-        size = self.weight.abs().mean()
-        rounded = (self.weight / size).round().clamp(-1, 1) * size
-        return F.linear(x, self.weight + (rounded - self.weight).detach(), self.bias)
-
-
-def ternary(*sizes):
-    model = small(*sizes)
-    for layer in (*model.encoder.layers, *model.decoder.layers):
-        layer.feed_forward.linear1 = Ternary(SMALL["d_model"], SMALL["d_ff"])
-    return model
-
-
-def by_frequency(*sizes):
-    model = small(*sizes)
-    for table in (model.source_embedding, model.target_embedding):
-        table.scale_grad_by_freq = True
-    return model
-
-
-def scaled(*sizes):
-    """The encoder learns at a tenth of the rate."""
-    model = small(*sizes)
-    for parameter in model.encoder.parameters():
-        parameter.register_hook(lambda gradient: gradient / 10)
-    return model
-
-
-def cut(*sizes):
-    model = small(*sizes)
-    inner = model.decoder.layers[0].feed_forward.forward
-    model.decoder.layers[0].feed_forward.forward = lambda x: inner(x) + x.detach()
-    return model
-
-
-@pytest.mark.parametrize("factory", [ternary, by_frequency, scaled, cut])
-def test_a_gradient_that_is_no_derivative_is_asked_about(factory):
-    (finding,) = check_transformer(factory, only=[DERIVATIVE]).findings
-    assert finding.verdict == "fail"
-    assert finding.cause.startswith("is the gradient changed on purpose")
-    assert "if not, part of the computation is cut off" in finding.cause
-
-
-def sparse(*sizes):
-    model = small(*sizes)
-    for table in (model.source_embedding, model.target_embedding):
-        table.sparse = True
-    return model
-
+from transformer_lib.checks.reference_model import ReferenceModel
 
 NEED_GRADIENTS = [
-    "gradient reaches everything", DERIVATIVE, "first token sees itself", "sizes and padding are those asked for",
-    "unpredictable stays unpredictable",
+    "gradient reaches everything", "gradient is the derivative", "first token sees itself",
+    "sizes and padding are those asked for", "unpredictable stays unpredictable",
 ]  # fmt: skip
 
 
 def test_sparse_gradients_are_gradients():
+    sparse = spoilt(built=lambda m: [setattr(table, "sparse", True) for table in (m.source_table, m.target_table)])
     report = check_transformer(sparse, only=NEED_GRADIENTS)
     assert [finding.verdict for finding in report.findings] == ["pass"] * len(NEED_GRADIENTS), report
 
@@ -94,7 +33,7 @@ class NotOnThisBackend(torch.autograd.Function):
 
 
 def no_backward(*sizes):
-    return Adapted(small(*sizes), lambda model, *inputs: NotOnThisBackend.apply(model(*inputs)))
+    return Adapted(ReferenceModel(*sizes), lambda model, *inputs: NotOnThisBackend.apply(model(*inputs)))
 
 
 def test_what_a_cpu_cannot_do_is_one_line():
@@ -125,10 +64,10 @@ def refuses(*sizes):
             raise NotImplementedError("no gradient on a CPU for me")
         return model(*inputs)
 
-    return Adapted(small(*sizes), call)
+    return Adapted(ReferenceModel(*sizes), call)
 
 
 def test_what_a_model_itself_refuses_is_a_failure():
-    (finding,) = check_transformer(refuses, only=[DERIVATIVE]).findings
+    (finding,) = check_transformer(refuses, only=["gradient is the derivative"]).findings
     assert finding.verdict == "fail"
     assert "no gradient on a CPU for me" in finding.evidence

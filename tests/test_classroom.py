@@ -15,7 +15,7 @@ import torch
 from transformer_lib import __main__ as command_line
 from transformer_lib.checks import Finding, Report
 from transformer_lib.exercises import classroom, own_file
-from transformer_lib.files import InputError, printable
+from transformer_lib.files import printable
 from transformer_lib.loading import NEEDED, SWITCHES
 
 NAME = "my_transformer.py"
@@ -110,18 +110,15 @@ CELLS = ["=1+2", "+1", "-1", "@sum(1)", "\t=1", "\r=1", "\n=1", " =1", "\uff1d1"
 
 
 @pytest.mark.parametrize("text", CELLS)
-def test_no_cell_is_a_formula(text):
+def test_no_cell_is_a_formula_and_a_plain_one_stays_as_it_is(text):
     parts = {"attention": f"{text}", "error": text}
     made = classroom.table([(text, parts)])
     assert made.startswith("\ufeff")
     _, (name, *rest) = csv.reader(made.removeprefix("\ufeff").splitlines())
     for cell in (name, rest[4], rest[5]):
         assert cell.startswith("'") or cell.startswith("\\")
-
-
-def test_a_plain_cell_stays_as_it_is():
     text = "failed: it should be -1; it is =1, «é», 1 + 1"
-    assert classroom.cell(text) == text
+    assert classroom.cell(text) == text  # as it is
 
 
 def test_the_marks_so_far_are_in_the_table():
@@ -181,23 +178,19 @@ def test_a_table_that_can_be_written_once_comes_at_the_end(monkeypatch):
     ("words", "said"),
     [("grade x.ipynb", "x.ipynb is a notebook: save its functions in a file, such as my_transformer.py, and name that"),
         ("grade renamed.py", "renamed.py is a notebook"), ("check x.ipynb:build", "x.ipynb is a notebook"),
+        ("grade without.ipynb", "without.ipynb is a notebook"),
         ("grade c", "c is a folder: name a file, such as c/my_transformer.py, or mark all files in it with --csv"),
         ("grade x.ipynb --csv m.csv", "no files in x.ipynb: --csv marks a folder"),
         ("grade nobody --csv m.csv", "no files in nobody"), ("grade empty --csv m.csv", "no files in empty")],
 )  # fmt: skip
 def test_what_is_no_file_of_python_gets_one_line(capsys, words, said):
     write("x.ipynb", "renamed.py", text='{"cells": [null], "metadata": {"x": null}}')
+    write("without.ipynb", text="{}")
     Path("c").mkdir()
     Path("empty").mkdir()
     assert command_line.main(words.split()) == 2
     assert capsys.readouterr().err.startswith(f"error: {said}")
     assert not Path("m.csv").exists()
-
-
-def test_an_empty_notebook_is_one():
-    write("x.ipynb", text="{}")
-    with pytest.raises(InputError, match="is a notebook"):
-        classroom.grade_file("x.ipynb")
 
 
 NASTY = "\x1b[2J\x00\x9b\u202e\ufffe\x07\ud800é\u3042\xa0"
@@ -259,25 +252,17 @@ def state():
 
 
 @pytest.mark.parametrize("line", SWITCHED)
-def test_switches_of_a_file_neither_spoil_its_parts_nor_leak(line):
-    before = state()
-    source = own_file.solution().replace("import torch\n", f"import torch\n{line}\n", 1)
-    assert line in source
-    Path(NAME).write_text(source, encoding="utf-8")
-    for chapter in (3, 5, 9):
-        assert set(own_file.grade_file(NAME, chapter)[chapter].values()) == {"passed"}
-    assert own_file.with_parts(chapter=3).yours[-1] == "MultiHeadAttention"
-    assert state() == before
-
-
-@pytest.mark.parametrize("line", SWITCHED)
-def test_switches_of_a_part_that_is_called_do_not_reach_the_next_one(line):
-    before = state()
-    body = f"def padding_mask(*_):\n    {line}\n    return 1\n"
-    Path(NAME).write_text(f"{own_file.solution()}\n\n{body}", encoding="utf-8")
-    found = own_file.grade_file(NAME)
-    assert found[5]["padding_mask"].startswith("failed")
-    assert found[5]["causal_mask"] == found[9]["training_step"] == "passed"
+def test_switches_of_a_file_or_of_a_part_that_is_called_neither_spoil_the_next_part_nor_leak(line):
+    before, solution = state(), own_file.solution()
+    switched = solution.replace("import torch\n", f"import torch\n{line}\n", 1)
+    assert switched != solution
+    called = f"{solution}\n\ndef LayerNorm(*_):\n    {line}\n    return 1\n"  # three more are graded after it
+    for text, chapter, wrong in ((switched, 3, []), (switched, 5, []), (switched, 9, []), (called, 6, [0])):
+        write(NAME, text=text)
+        said = [*own_file.grade_file(NAME, chapter)[chapter].values()]
+        assert [number for number, each in enumerate(said) if each != "passed"] == wrong, said
+        if chapter == 3:
+            assert own_file.with_parts(chapter=3).yours[-1] == "MultiHeadAttention"
     assert state() == before
 
 

@@ -146,7 +146,7 @@ def test_a_lazy_layer_gets_its_shape_and_trains(run, tmp_path):
     assert built.model.model.out.weight.shape == (built.tokenizer.vocab_size, 8)
 
 
-@pytest.mark.parametrize("name", ["state", "batch_norm", "right"])
+@pytest.mark.parametrize("name", ["state", "batch_norm"])
 def test_a_model_s_own_state_is_resumed_byte_for_byte(name, run, tmp_path):
     """Buffers, also those that grow or that no file of weights has, and what get_extra_state returns."""
     options = ["--evaluate-every", 100]

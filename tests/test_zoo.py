@@ -37,7 +37,7 @@ def test_the_front_page_shows_what_the_record_has():
     assert f"{passed} pass, {len(found['failed'])} fail" in shown
 
 
-QUICK = {"LlamaConfig", "Gemma2Config", "BertConfig", "MarianConfig"}
+QUICK = {"LlamaConfig", "BertConfig", "MarianConfig"}
 RUNS = [pytest.param(name, marks=[] if name in QUICK else pytest.mark.long) for name in RIGHT]
 
 
@@ -52,6 +52,10 @@ def test_a_dozen_right_models_pass(name):
     passed = {finding.name for finding in findings if finding.verdict == "pass"}
     wanted = {"encoder": {"padding in front"}, "decoder": ASKED | WROTE, "encoder-decoder": ASKED}
     assert wanted[RIGHT[name]] <= passed
+    if name == "MarianConfig":  # its keys have biases of their own, which get no gradient, rightly
+        evidence = {finding.name: finding.evidence for finding in findings}
+        assert "0 but for rounding" in evidence["gradient reaches everything"]
+        assert evidence["parameters shared on purpose"] == "1 table is tied"
 
 
 def test_sizes_of_a_directory_are_made_small_and_the_kinds_of_layers_stay(tmp_path, capsys):

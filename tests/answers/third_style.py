@@ -1,4 +1,4 @@
-"""Right answers in a third style: joined matrices, bare parameters, own names, other orders; pre-norm."""
+"""A third style, of chapters 2 to 7: joined matrices, bare parameters, own names, other orders; pre-norm."""
 
 import torch
 import torch.nn.functional as F
@@ -128,65 +128,3 @@ class Transformer(nn.Module):
         for layer in self.decoder:
             y = layer(y, x, own, mask)
         return self.decoder_norm(y) @ self.words
-
-
-def make_batch(pairs, pad_id):
-    def rectangle(rows):
-        full = torch.full((len(rows), max(map(len, rows))), pad_id)
-        for i, row in enumerate(rows):
-            full[i, : len(row)] = torch.tensor(row)
-        return full
-
-    return rectangle([a for a, _ in pairs]), rectangle([b for _, b in pairs])
-
-
-def batches_by_length(pairs, budget):
-    rest, made = sorted(pairs, key=lambda p: (max(map(len, p)), -len(p[0]))), []
-    while rest:
-        count = max(k for k in range(1, len(rest) + 1) if k * max(map(len, rest[k - 1])) <= budget)
-        made, rest = [*made, tuple(rest[:count])], rest[count:]
-    return made
-
-
-def label_smoothed_loss(scores, gold, pad_id, smoothing=0.1):
-    return nn.functional.cross_entropy(scores.transpose(1, 2), gold, ignore_index=pad_id, label_smoothing=smoothing)
-
-
-def learning_rate(step, peak, warmup):
-    return peak * step / warmup if step < warmup else peak * (warmup / step) ** 0.5
-
-
-def training_step(model, optimizer, source, target, pad_id, rate):
-    for g in optimizer.param_groups:
-        g.update(lr=rate)
-    optimizer.zero_grad(set_to_none=False)
-    loss = label_smoothed_loss(model(source, target[:, :-1]), target[:, 1:], pad_id)
-    loss.backward()
-    optimizer.step()
-    return loss.detach().tolist()
-
-
-@torch.no_grad()
-def greedy(model, source, bos_id, eos_id, max_length):
-    sentence = torch.tensor([[bos_id]], device=source.device)
-    for _ in range(max_length):
-        sentence = torch.cat([sentence, model(source, sentence)[:, -1:].argmax(-1)], dim=1)
-        if sentence[0, -1] == eos_id:
-            return sentence[0, 1:-1].tolist()
-    return sentence[0, 1:].tolist()
-
-
-@torch.no_grad()
-def beam_search(model, source, bos_id, eos_id, max_length, beam_size=5, length_penalty=1.0):
-    beams = [(0.0, [bos_id], False)]
-    for _ in range(max_length):
-        done = [beam for beam in beams if beam[2]]
-        new = []
-        for total, tokens, over in beams:
-            if not over:
-                logs = model(source, torch.tensor([tokens], device=source.device))[0, -1].double().log_softmax(-1)
-                new += [(total + logs[i].item(), [*tokens, i], i == eos_id) for i in range(len(logs))]
-        beams = done + sorted(new, key=lambda beam: -beam[0])[: beam_size - len(done)]
-    over = [beam for beam in beams if beam[2]] or beams
-    total, tokens, ended = max(over, key=lambda beam: beam[0] / (len(beam[1]) - 1) ** length_penalty)
-    return tokens[1:-1] if ended else tokens[1:]
