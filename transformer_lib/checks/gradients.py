@@ -14,7 +14,10 @@ from transformer_lib.checks.subject import ModelUnderTest, constant_parameters, 
 GRADIENTS: list[Property] = []
 
 
-@register_property(GRADIENTS, "a part of the model is built but not used, or cut off from the loss", "dead")
+NO_EFFECT = "a part of the model has no effect: it is not used, or what it gives does not matter"
+
+
+@register_property(GRADIENTS, NO_EFFECT, "dead")
 def gradient_reaches_everything(model: ModelUnderTest) -> Outcome:
     """Every parameter gets a gradient: each quarter of a linear map, each row that is looked up in a table of words.
 
@@ -63,8 +66,7 @@ def gradient_reaches_everything(model: ModelUnderTest) -> Outcome:
             continue  # one is why the other is
         cause, model.better_pad_id = _other_padding(model) if words == [padding] else ("", None)
         deaf = f"rows of {table} that are looked up get no gradient, at least in part: {words[:5]}"
-        unused = f"a part is not used; and {cause}" if cause else ""
-        return False, f"{none}; and {deaf}" if none else deaf, unused if none else cause
+        return False, f"{none}; and {deaf}" if none else deaf, f"a part is not used; and {cause}" if none else cause
     if none:  # what does not hear the sentences gets no gradient, and then no word does
         heard = not any(isinstance(named.get(name), nn.Embedding) for name in dead)
         model.where = dead[0] if heard else ""
@@ -82,8 +84,9 @@ def _why_no_gradient(model: ModelUnderTest, name: str) -> str:
         parameter.data = kept + size * silent * torch.randn(kept.shape, generator=model.generator).to(kept)
         moves.append(max_difference(model(*inputs), before) > model.tolerance)
         parameter.data = kept
-    cut_off = "it moves the logits, but is cut off from the loss: detach(), .data or no_grad()"
-    return cut_off if moves[0] else "" if moves[1] or not silent.any() else "a part of the model is built but not used"
+    if moves[0]:
+        return "it moves the logits, but is cut off from the loss, as by detach(), .data or no_grad()"
+    return "" if moves[1] or not silent.any() else NO_EFFECT
 
 
 def _random_and_frozen(model: ModelUnderTest, longest: int) -> list[str]:
@@ -237,4 +240,5 @@ def first_token_sees_itself(model: ModelUnderTest) -> Outcome:
             found.append(name)
     which = f"{len(found)} modules do nothing, such as {found[0]}" if found else "every module still works"
     excluded = any(not seen.diagonal()[1:].any() for seen in model.weighed(6, *source, target))
-    return (not found, f"with a target of one token, {which}", *[""] * (not excluded))
+    words = f"with a target of one token, {which}"
+    return (not found, words) if excluded else (not found, words, "")

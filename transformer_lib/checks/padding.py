@@ -20,6 +20,7 @@ PADDING: list[Property] = []
 
 
 REACHED = "attention reaches padded source positions"
+OPEN = "the target's padding mask is missing, or on the wrong axis"
 
 
 @register_property(PADDING, REACHED, "source-padding", needs="whole", refusable=True)
@@ -52,7 +53,7 @@ def _padding_has_weight(model: ModelUnderTest, moved: Callable[[], float], lengt
     tried = {"attention in the encoder": [own], "cross-attention": [cross], "attention": [own, cross]}
     for where, hidden in tried.items() if model.has("both") else [("attention", [own])]:
         if model.heals(moved, *hidden):
-            return f"{where} reaches padded source positions: their mask is missing, weak or on the wrong axis"
+            return f"{where} reaches padded source positions: the mask leaves them some weight"
     return ""
 
 
@@ -136,9 +137,6 @@ def source_padding_on_the_left(model: ModelUnderTest) -> Outcome:
         raise NotApplicable("its recurrent network reads padding before the source, and ignores it behind")
     outcome = model.at_most_rounding(moved, "another PAD vector before the source moves the logits by")
     return *outcome, _padding_has_weight(model, again, 10, real)
-
-
-OPEN = "the target's padding mask is missing, or on the wrong axis"
 
 
 @register_property(PADDING, OPEN, "target-padding", needs="causal", refusable=True)

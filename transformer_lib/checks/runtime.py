@@ -101,7 +101,7 @@ def deterministic_in_evaluation(model: ModelUnderTest) -> Outcome:
     state = torch.get_rng_state()
     model(*inputs)
     words = f"two calls in evaluation mode differ by {model.describe(moved) if moved else 0}"
-    return (moved == 0, words, *[""] * torch.equal(torch.get_rng_state(), state))
+    return (moved == 0, words, "") if torch.equal(torch.get_rng_state(), state) else (moved == 0, words)
 
 
 @register_property(USAGE, "something is done in place, or a seed is set, in forward", refusable=True)

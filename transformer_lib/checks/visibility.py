@@ -51,6 +51,10 @@ def _few(length: int) -> Iterable[int]:
 
 
 LEAK = "attention reads later tokens: the causal mask is missing, inverted, shifted, not -inf or behind the softmax"
+HIDDEN = "the mask hides the past"
+INVERTED = "the padding mask is inverted: padding gets weight, and what is real gets none"
+ONE_WAY = "positions hear the source up to their own place only, as with a causal mask on cross-attention"
+BY_ROW = "a sentence is given positions along the batch axis"
 
 
 @register_property(SIGHT, LEAK, "causal", needs="causal")
@@ -84,9 +88,6 @@ def causality(model: ModelUnderTest) -> Outcome:
     length = next((n for n in model.lengths if not outcome[0] and leak(model, [n]) > model.tolerance), 0)
     later = torch.ones(length, length, dtype=torch.bool).triu(1)
     return outcome if length and model.heals(lambda: leak(model, [length]), later) else (*outcome, "")
-
-
-HIDDEN = "the mask hides the past"
 
 
 @register_property(SIGHT, HIDDEN, "stale", needs="causal")
@@ -156,9 +157,6 @@ def the_past_is_seen(model: ModelUnderTest) -> Outcome:
     return (False, words) if own and not any(weighed[row, column] for weighed in own) else (False, words, "")
 
 
-INVERTED = "the padding mask is inverted: padding gets weight, and what is real gets none"
-
-
 def weighs_padding_only(model: ModelUnderTest, real: slice, *inputs: Tensor, **options: Tensor) -> bool:
     """Whether some attention gives weight to padding, and none to what is real."""
     found = [seen.any(dim=0) for seen in model.weighed(inputs[0].size(1), *inputs, **options)]
@@ -196,9 +194,6 @@ def source_sensitivity(model: ModelUnderTest) -> Outcome:
     whole, *others = model.inputs(3, 7, 7)
     whole[:, 5:] = model.pad_id
     return outcome if weighs_padding_only(model, slice(5), whole, *others) else (*outcome, "")
-
-
-ONE_WAY = "positions hear the source up to their own place only, as with a causal mask on cross-attention"
 
 
 @register_property(SIGHT, ONE_WAY, needs="both")
@@ -268,9 +263,6 @@ def tokens_are_told_apart(model: ModelUnderTest) -> Outcome:
     words = "the least that the logits for two tokens differ by is"
     outcome = model.more_than_rounding(gaps, words, "two tokens get the same logits")
     return outcome if outcome[0] or any(fewer) else (*outcome, "")
-
-
-BY_ROW = "a sentence is given positions along the batch axis"
 
 
 @register_property(SIGHT, BY_ROW, "batch")
