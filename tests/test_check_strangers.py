@@ -686,7 +686,8 @@ WRONG = {  # the model, a property that fails, what its cause says; or the model
     "padding is 0": (lambda s, t, pad: R(s, t, 0), "source padding on the right", "reaches padded source"),
     "sizes swapped": (lambda s, t, pad: R(t, s, pad), "sizes and padding are those asked for", ""),
     "padding is below the words": (spoilt(source_mask=lambda m, source: (source > m.pad_id)[:, None, None, :]),
-        "memory is whole, tokens are told apart, gradient reaches everything, sizes and padding are those asked for", ""),
+        "memory is whole, tokens are told apart, gradient reaches everything, "
+        "sizes and padding are those asked for", ""),
     "divided by the padded length": (DividedByLength, "source padding on the right", ""),
     "a mask on the wrong axis": (spoilt(target_mask=lambda m, t: up_to(t, t) & m.source_mask(t).transpose(-2, -1)),
         "target padding on the left", "wrong axis"),
@@ -702,7 +703,8 @@ WRONG = {  # the model, a property that fails, what its cause says; or the model
     "a log-softmax over positions": (spoilt(forward=lambda m, s, t: R.forward(m, s, t).log_softmax(1)),
         "logits not probabilities", "over the positions, in place of the vocabulary"),
     "detached and used": (spoilt(built=lambda m: setattr(m, "more", nn.Linear(29, 29)),
-            forward=lambda m, s, t: R.forward(m, s, t) + F.linear(R.forward(m, s, t), m.more.weight.detach(), m.more.bias)),
+            forward=lambda m, s, t: R.forward(m, s, t) + F.linear(
+                R.forward(m, s, t), m.more.weight.detach(), m.more.bias)),
         "gradient reaches everything", "it moves the logits, but is cut off from the loss"),
     "batch for length": (spoilt(encoder_layer=across_the_batch), "batch independence", "batch is taken for the length"),
     "a mask without the heads' axis": (
@@ -1008,7 +1010,7 @@ LOSS = "its loss is the cross entropy of its logits"
     (decoder(generate=lambda m, tokens, steps: torch.cat([tokens, torch.randint(4, 29, (len(tokens), steps))], 1)),
         "generated tokens are the most probable", "two calls of `generate` differ"),
     (decoder(generate=lambda m, tokens, steps: m.generate(tokens, steps)[:, -steps:]),
-        "generated tokens are the most probable", "it returns tokens (1, 8), and not (1, 17)"),
+        "generated tokens are the most probable", "it returns tokens (1, 8), not (1, 17)"),
     (decoders.stored(lambda k, v: (k[:1].expand_as(k), v)), "cache one by one", "with a cache only the first sentence"),
     (decoder(loss=functools.partial(decoders.loss, shift=2)), LOSS, "labels are shifted once too often"),
     (decoder(loss=functools.partial(decoders.loss, reduction="sum")), LOSS, "the loss is a sum"),
