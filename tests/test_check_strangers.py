@@ -613,7 +613,7 @@ WRONG = {  # the model, a property that fails, what its cause says; or the model
         "attention chooses among keys", "that a softmax gave"),
     "source cut to the target's vocabulary": (spoilt(forward=below(0, 1)), "tokens are told apart", "cut off"),
     "target cut to the source's vocabulary": (
-        spoilt(forward=below(1, 0)), "sizes and padding are those asked for", "a size is fixed"),
+        spoilt(forward=below(1, 0)), "sizes and padding are those asked for", ""),
     "padding rewritten": (spoilt(forward=lambda m, s, t:
             (R.forward(m, s, t), s.masked_fill_(s == m.pad_id, 0))[0]), "calls leave no trace", "in place"),
     "half of the memory detached": (
@@ -636,9 +636,9 @@ WRONG = {  # the model, a property that fails, what its cause says; or the model
     "a log-softmax behind": (spoilt(forward=lambda m, s, t: R.forward(m, s, t).log_softmax(-1)),
         "logits not probabilities", "a log-softmax"),
     "a sigmoid behind": (
-        spoilt(forward=lambda m, s, t: R.forward(m, s, t).sigmoid()), "logits not probabilities", "softmax"),
+        spoilt(forward=lambda m, s, t: R.forward(m, s, t).sigmoid()), "logits not probabilities", ""),
     "NaN in training": (spoilt(forward=lambda m, s, t: R.forward(m, s, t) * (torch.nan if m.training else 1)),
-        "dropout in training", "a mask of everything"),
+        "dropout in training", ""),
     "half detached": (  # half of each attention weight counts as a constant
         spoilt(weights=lambda m, scores, mask: ((w := R.weights(m, scores, mask)) + w.detach()) / 2),
         "gradient is the derivative", "detach()"),
@@ -680,10 +680,11 @@ WRONG = {  # the model, a property that fails, what its cause says; or the model
         "gradient reaches everything", "padding_idx=1 of source_table is not the padding 3: if it is fixed on purpose, "
         "give --pad-id 1"),
     "padding is 0": (lambda s, t, pad: R(s, t, 0), "source padding on the right", "reaches padded source"),
-    "sizes swapped": (lambda s, t, pad: R(t, s, pad), "sizes and padding are those asked for", "swapped"),
+    "sizes swapped": (lambda s, t, pad: R(t, s, pad), "sizes and padding are those asked for", ""),
     "padding is below the words": (spoilt(source_mask=lambda m, source: (source > m.pad_id)[:, None, None, :]),
-        "sizes and padding are those asked for", "fixed"),
-    "divided by the padded length": (DividedByLength, "source padding on the right", "padded length"),
+        "memory is whole, tokens are told apart, gradient reaches everything, "
+        "sizes and padding are those asked for", ""),
+    "divided by the padded length": (DividedByLength, "source padding on the right", ""),
     "a mask on the wrong axis": (spoilt(target_mask=lambda m, t: up_to(t, t) & m.source_mask(t).transpose(-2, -1)),
         "target padding on the left", "wrong axis"),
     "heads merged without a transpose": (
@@ -691,7 +692,17 @@ WRONG = {  # the model, a property that fails, what its cause says; or the model
     "heads cut without a transpose": (CASES["reshape"].factory, "source padding on the right", "cut without"),
     "chosen among all tokens": (spoilt(feed=lambda m, part, x:  # for the louder half of all tokens
             (y := R.feed(m, part, x)) * ((z := y.sum(-1, keepdim=True)) >= z.median())),
-        "causality", "over all tokens of the batch"),
+        "causality, a prefix is enough, batch independence, source padding on the right, target padding on the right, "
+        "source padding on the left, target padding on the left, empty sentences", ""),
+    "padding seen in cross-attention": (spoilt(decoder_layer=lambda m, layer, x, memory, mask, memory_mask:
+            R.decoder_layer(m, layer, x, memory, mask, torch.ones_like(memory_mask))),
+        "source padding on the right", "cross-attention reaches padded source positions"),
+    "a log-softmax over positions": (spoilt(forward=lambda m, s, t: R.forward(m, s, t).log_softmax(1)),
+        "logits not probabilities", "over the positions, in place of the vocabulary"),
+    "detached and used": (spoilt(built=lambda m: setattr(m, "more", nn.Linear(29, 29)),
+            forward=lambda m, s, t: R.forward(m, s, t) + F.linear(
+                R.forward(m, s, t), m.more.weight.detach(), m.more.bias)),
+        "gradient reaches everything", "it moves the logits, but is cut off from the loss"),
     "batch for length": (spoilt(encoder_layer=lambda m, layer, x, mask:
             R.encoder_layer(m, layer, x.transpose(0, 1), mask.new_ones(1)).transpose(0, 1)),
         "batch independence", "batch is taken for the length"),
@@ -727,7 +738,7 @@ WRONG = {  # the model, a property that fails, what its cause says; or the model
         "gradient reaches everything", "requires_grad"),
     "multiplied by positions": (  # the sine of the first is 0, so every other channel of the first token is
         spoilt(embed=lambda m, tokens, table: m.drop(table(tokens) * 4 * m.place(tokens.size(1)))),
-        "gradient reaches everything", "multiplied by zeros"),
+        "gradient reaches everything", ""),
     "multiplied away": (  # used, but its gradient is exactly 0
         spoilt(built=lambda m: setattr(m, "gate", nn.Linear(2, 1)),
             forward=lambda m, s, t: R.forward(m, s, t) + 0 * m.gate(torch.ones_like(m.gate.weight[0]))),
@@ -999,13 +1010,38 @@ def from_1(model, tokens, cache=None):
     (decoder(generate=lambda m, tokens, steps: torch.cat([tokens, torch.randint(4, 29, (len(tokens), steps))], 1)),
         decoders.WRITES, "two calls of `generate` differ"),
     (decoder(generate=lambda m, tokens, steps: m.generate(tokens, steps)[:, -steps:]),
-        decoders.WRITES, "it returns tokens (1, 8), and not (1, 17)"),
+        decoders.WRITES, "it returns tokens (1, 8), not (1, 17)"),
     (decoders.stored(lambda k, v: (k[:1].expand_as(k), v)), "cache one by one", "with a cache only the first sentence"),
     (decoder(loss=lambda m, x, y: decoders.loss(m, x, y, reduction="sum") / y[:, 1:].numel()), decoders.LOSS,
         "the mean is"),
 ])  # fmt: skip
 def test_the_cause_that_the_numbers_show_is_named(factory, name, cause):
     assert decoder_findings(factory, name)[name].cause.startswith(cause)
+
+
+@pytest.mark.parametrize(("factory", "name"), [  # what could have another cause than the usual one
+    (spoilt(forward=lambda m, s, t: R.forward(m, s, t).log_softmax(1)), "causality"),
+    (adapted(looks_ahead), "causality"),
+    (adapted(reads_the_sentence_before), "batch independence"),
+    (spoilt(feed=louder_half), "batch independence"),
+    (DividedByLength, "source padding on the right"),
+])  # fmt: skip
+def test_a_cause_that_nothing_shows_is_not_named(factory, name):
+    finding = findings(factory, only=[name])[name]
+    assert (finding.verdict, finding.cause) == ("fail", "")
+
+
+def test_an_inverted_mask_for_torchs_kernels_is_a_finding_with_its_place():
+    def forward(m, s, t):
+        layers = nn.TransformerEncoder(nn.TransformerEncoderLayer(8, 2, 8, batch_first=True), 1).to(m.output.weight)
+        layers.train(m.training)(torch.ones(*s.shape, 8).to(m.output.weight), src_key_padding_mask=s != m.pad_id)
+        return R.forward(m, s, t)
+
+    (finding,) = check_transformer(spoilt(forward=forward), training=False).findings
+    assert (finding.name, finding.verdict) == ("finite answers", "fail")
+    assert "to_padded_tensor" in finding.evidence
+    assert finding.cause.startswith("a mask that forbids everything")
+    assert "test_check_strangers.py:" in finding.place
 
 
 @pytest.mark.parametrize(("factory", "name", "words", "mend"), [

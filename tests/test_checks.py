@@ -403,6 +403,7 @@ def test_only_some_properties_and_each_is_named_before_it_is_tried():
     assert told == ["causality", "pass", "positions matter", "pass"]
     with pytest.raises(ValueError, match="got casuality"):
         check(ours, only=["casuality", "causality"])
+    assert str(check(ours, only=["cache in chunks"])).startswith("not applicable cache in chunks: it is about another")
 
 
 def test_a_property_that_raises_has_failed_and_each_finding_is_told_at_once():

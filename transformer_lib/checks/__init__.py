@@ -20,7 +20,7 @@ from transformer_lib.checks.components import (
 )
 from transformer_lib.checks.properties import FOLLOWS, PROPERTIES, TRAINED_PROPERTIES
 from transformer_lib.checks.report import Finding, NotApplicable, Report, examine, is_refusal, raised_at, shown_once
-from transformer_lib.checks.subject import LONGEST, Adapted, Factory, ModelUnderTest, seeded
+from transformer_lib.checks.subject import LONGEST, Adapted, Attention, Factory, ModelUnderTest, seeded
 from transformer_lib.checks.visibility import UNSQUEEZED, runs_with_some_only
 from transformer_lib.files import one_line
 
@@ -40,6 +40,7 @@ __all__ = [
 ]
 
 NO_GRADIENTS = "gradients on a CPU"  # the only finding if there are none
+FORBIDDEN = "a mask that forbids everything, such as a padding mask in the opposite convention"
 
 
 def check_transformer(
@@ -90,9 +91,10 @@ def check_transformer(
             f"expected a function that builds a model; got a model: write def build(*sizes): return {name}(…)"
         )
 
-    def alone(*words: Any) -> Report:
+    def alone(name: str, verdict: str, evidence: str, cause: str = "", place: str = "") -> Report:
         """A report of one finding, where no property would say more."""
-        on_finding(finding := Finding(*words))
+        more = f"; {', '.join(sorted(others))} cannot be tried" if (others := {*only} - {name}) else ""
+        on_finding(finding := Finding(name, verdict, evidence + more, cause, place=place))
         return Report((finding,))
 
     asked = source_vocab_size, target_vocab_size, pad_id
@@ -103,20 +105,21 @@ def check_transformer(
         try:
             options = {"pad_given": pad_id is not None, "max_len": max_len, "seed": seed, "family": family}
             model, logits = _first_call(factory, asked, **options)
-            if isinstance(logits, str):
-                return alone("batch independence", "fail", logits, UNSQUEEZED)
+            if isinstance(logits, tuple):
+                return alone(*logits)
             first, second = model.build(), model.build()
             if first is second or {*map(id, first.parameters())} & {*map(id, second.parameters())}:
                 raise ValueError("the factory must build anew at each call; got modules that share their parameters")
             if empty := model.uninitialised():
-                raise ValueError(
-                    f"the factory must set every parameter; got memory as it was in {', '.join(empty[:3])}"
-                )
+                raise ValueError(f"the factory must set all parameters; got memory as it was in {', '.join(empty[:3])}")
             properties = [*PROPERTIES, *TRAINED_PROPERTIES] if training else PROPERTIES
             names = {entry: {entry.name, model.words(entry.name)} for entry in properties}
             if unknown := {*only} - set().union(*names.values()):
                 raise ValueError(f"expected names of properties in `only`; got {', '.join(sorted(unknown))}")
             properties = [entry for entry in properties if not only or not names[entry].isdisjoint(only)]
+            unfit = [model.words(entry.name) for entry in properties if only and not model.has(entry.needs)]
+            why = "it is about another kind of model, or of adapter"
+            told = tuple(Finding(name, "not applicable", why) for name in unfit)
             properties = [entry for entry in properties if model.has(entry.needs)]
             own, called = {*model.module.modules()}, list[torch.nn.Module]()
             with suppress(Exception), register_module_forward_pre_hook(lambda part, _: called.append(part)):
@@ -128,24 +131,25 @@ def check_transformer(
                 return alone("state dict is complete", "fail", evidence, cause)
             if not logits.isfinite().all():
                 evidence = "short sentences without any padding get logits that are NaN or infinite"
-                cause = "a mask that forbids everything, such as a padding mask in the opposite convention"
-                return alone("finite answers", "fail", evidence, cause)
+                with Attention():  # in which a row that sees nothing is 0
+                    masked = model(*model.inputs()).isfinite().all()
+                return alone("finite answers", "fail", evidence, FORBIDDEN if masked else "")
             if missing := _missing_on_a_cpu(model, first):
                 evidence = f"most properties need gradients, and check runs on a CPU, which has none here: {missing}"
                 return alone(NO_GRADIENTS, "not applicable", evidence)
             _ = model.lengths  # drawn before any property begins
-            return examine(model, properties, on_finding, FOLLOWS, on_start)
+            return Report(told + examine(model, properties, on_finding, FOLLOWS, on_start).findings)
         finally:
             torch.set_num_threads(threads)
 
 
 def _first_call(
     factory: Factory, asked: tuple[int | None, ...], **options: Any
-) -> tuple[ModelUnderTest, torch.Tensor | str]:
+) -> tuple[ModelUnderTest, torch.Tensor | tuple[str, ...]]:
     """The model and its logits for short sentences, with the most telling sizes and padding that it runs with.
 
-    A model that cannot run is no finding, and raises; one that runs with some numbers of sentences only is told so in
-    place of logits.
+    A model that cannot run is no finding, and raises; one that runs with some numbers of sentences only, or raises
+    where a mask forbids everything, is told so in place of logits.
     """
     for usual in ((31, 29, 3), (29, 29, 3), (29, 29, 0)):  # unequal numbers, and padding that is not 0, show more
         source, target, pad = (own if own is not None else number for own, number in zip(asked, usual))
@@ -162,7 +166,12 @@ def _first_call(
         if remedy or module is None:
             raise
         if told := runs_with_some_only(model, module):
-            return model, told
+            return model, ("batch independence", "fail", told, UNSQUEEZED)
+        with suppress(Exception), Attention() as attention:  # it takes torch's kernels for padding out of use
+            model.logits(module, *model.inputs())
+            if not all(seen.any() for seen in attention.seen):
+                evidence = f"short sentences without any padding raise {one_line(error)}{raised_at(error)}"
+                return model, ("finite answers", "fail", evidence, FORBIDDEN, raised_at(error).removeprefix(", at "))
         for rows, words in ((3, "source and target are equally long"), (7, "there are as many sentences as tokens")):
             with suppress(Exception):
                 model.logits(module, *model.inputs(rows, 7, 7))

@@ -136,12 +136,7 @@ def _evicts_before_use(model: ModelUnderTest, inputs: list[Tensor], sizes: list[
     return False
 
 
-@register_property(
-    CACHES,
-    "a call with a cache computes something in another way: its positions, its mask, a scale, or keys turned twice",
-    "cache-window",
-    needs="cache",
-)
+@register_property(CACHES, "", "cache-window", needs="cache")
 def cache_one_by_one(model: ModelUnderTest) -> Outcome:
     """Token by token, each from the cache of those before it, the logits are those of one call.
 
@@ -150,9 +145,7 @@ def cache_one_by_one(model: ModelUnderTest) -> Outcome:
     return _all_in_pieces(model, [], "one token at a time")
 
 
-@register_property(
-    CACHES, "the first tokens are not stored, or are stored at other positions", "cache-prefill", needs="cache"
-)
+@register_property(CACHES, "", "cache-prefill", needs="cache")
 def cache_after_a_prefill(model: ModelUnderTest) -> Outcome:
     """Five tokens at once, and then one at a time.
 
@@ -164,9 +157,7 @@ def cache_after_a_prefill(model: ModelUnderTest) -> Outcome:
     return _all_in_pieces(model, [5], "after five tokens at once")
 
 
-@register_property(
-    CACHES, "new tokens see each other's future, or not the past: the mask's offset", "cache-chunks", needs="cache"
-)
+@register_property(CACHES, "", "cache-chunks", needs="cache")
 def cache_in_chunks(model: ModelUnderTest) -> Outcome:
     """Several tokens at a time, in pieces of unequal sizes. A model that refuses this, by an error, is not judged.
 
@@ -186,7 +177,7 @@ def cache_in_chunks(model: ModelUnderTest) -> Outcome:
     return next((outcome for outcome in found if not outcome[0]), found[0])
 
 
-@register_property(CACHES, "the cache lies in the module or in a default argument, and is shared", needs="cache")
+@register_property(CACHES, "", needs="cache")
 def two_caches_in_turns(model: ModelUnderTest) -> Outcome:
     """Two sentences of unequal lengths, each with its own cache, go on in turns, with a call without a cache between.
 
@@ -204,7 +195,7 @@ def two_caches_in_turns(model: ModelUnderTest) -> Outcome:
     return min(outcomes)
 
 
-@register_property(CACHES, "some of the tensors are not reordered, or another axis is", "cache-beams", needs="cache")
+@register_property(CACHES, "", "cache-beams", needs="cache")
 def cache_reordered(model: ModelUnderTest) -> Outcome:
     """After eight tokens the rows 2, 0, 0 go on, as in a beam search.
 
@@ -219,9 +210,7 @@ def cache_reordered(model: ModelUnderTest) -> Outcome:
     return _as_at_once(model, chosen, pieces, "with rows 2, 0, 0 of the cache")
 
 
-@register_property(
-    CACHES, "the length is cut and a counter of positions is not, or some layers are not", "cache-crop", needs="cache"
-)
+@register_property(CACHES, "", "cache-crop", needs="cache")
 def cache_cropped(model: ModelUnderTest) -> Outcome:
     """After ten tokens, the cache is cut to six and other tokens go on, as in speculative decoding.
 
@@ -233,13 +222,7 @@ def cache_cropped(model: ModelUnderTest) -> Outcome:
     return _as_at_once(model, inputs, _in_pieces(model, inputs, [1, 1, 1], cache, 6)[0], "after the cache was cut")
 
 
-@register_property(
-    CACHES,
-    "the mask covers the new tokens only, or positions count padding",
-    "cache-padding",
-    needs="cache",
-    refusable=True,
-)
+@register_property(CACHES, "", "cache-padding", needs="cache", refusable=True)
 def cache_with_padding_in_front(model: ModelUnderTest) -> Outcome:
     """Sentences of unequal lengths, padded in front, in pieces with a mask: as in one call with the same mask.
 
@@ -300,12 +283,7 @@ def _varied(model: ModelUnderTest, lengths: Iterable[tuple[int, int]], steps: in
         enlarge(1.0)
 
 
-@register_property(
-    CACHES,
-    "behind the first new token another position is read, or the cache is wrong",
-    "cache-steps",
-    needs="generate",
-)
+@register_property(CACHES, "", "cache-steps", needs="generate")
 def generated_tokens_are_the_most_probable(model: ModelUnderTest) -> Outcome:
     """Eight tokens by `generate` are the argmax of a full recomputation, for prompts of one, five and nine tokens.
 
@@ -323,17 +301,13 @@ def generated_tokens_are_the_most_probable(model: ModelUnderTest) -> Outcome:
             wrong += 8 if found.shape != wanted.shape else int((found != wanted).sum())
             kinds.append(len(set(wanted[0, length:].tolist())))
             if found.shape != wanted.shape:
-                cause = (
-                    f"it returns tokens {tuple(found.shape)}, and not {tuple(wanted.shape)}, the prompt's and 8 more"
-                )
+                cause = f"it returns tokens {tuple(found.shape)}, not {tuple(wanted.shape)}, the prompt's and 8 more"
             elif not torch.equal(found, wanted) and not torch.equal(found, generate(*inputs, 8)):
                 cause = "two calls of `generate` differ: it draws its tokens, or dropout is active in it"
     evidence = f"{wrong} of 24 generated tokens are not the most probable ones ({min(kinds)} or more are different)"
     model.where = "the first new token" if early[0] else ""  # behind a prompt of one token no cache has been read
     if wrong and not cause and elsewhere and min(elsewhere) > model.tolerance:
-        cause = (
-            "already the first call inside `generate` gives other logits: other positions, such as 1, or another mask"
-        )
+        cause = "already the first call inside `generate` gives other logits than the same call from outside"
     elif wrong and not cause and any(early):
         cause = "already the first new token is not that of the largest logit at the last position"
     return (False, evidence, cause) if cause else (wrong == 0, evidence)
@@ -359,13 +333,7 @@ def _first_logits(model: ModelUnderTest, inputs: list[Tensor]) -> Iterator[list[
             apart.append(max_difference(calls[0][1][:, -1], wanted))
 
 
-@register_property(
-    CACHES,
-    "padding in front is read, or shifts positions, in `generate`",
-    "cache-batch",
-    needs="generate",
-    refusable=True,
-)
+@register_property(CACHES, "", "cache-batch", needs="generate", refusable=True)
 def generated_in_a_batch_as_alone(model: ModelUnderTest) -> Outcome:
     """Prompts of seven, four and two tokens, padded in front, go on as each does alone.
 
@@ -394,10 +362,7 @@ def generated_in_a_batch_as_alone(model: ModelUnderTest) -> Outcome:
     return not any(wrong), f"of eight generated tokens a row, {wrong} differ from those of each prompt alone"
 
 
-@register_property(
-    CACHES, "a beam goes on from another's cache, or its score lacks a token or has one twice", "cache-beams",
-    needs="beams",
-)  # fmt: skip
+@register_property(CACHES, "", "cache-beams", needs="beams")
 def beams_are_as_probable_as_they_say(model: ModelUnderTest) -> Outcome:
     """A beam search's scores are the log-probabilities of its answers, computed anew without a cache.
 

@@ -9,12 +9,15 @@ from torch import Tensor, nn
 from torch.nn.modules.module import register_module_forward_pre_hook
 
 from transformer_lib.checks.report import NotApplicable, Outcome, Property, register_property
-from transformer_lib.checks.subject import ModelUnderTest, constant_parameters, modules_with_gradient
+from transformer_lib.checks.subject import ModelUnderTest, constant_parameters, max_difference, modules_with_gradient
 
 GRADIENTS: list[Property] = []
 
 
-@register_property(GRADIENTS, "a part of the model is built but not used, or cut off from the loss", "dead")
+NO_EFFECT = "a part of the model has no effect: it is not used, or what it gives does not matter"
+
+
+@register_property(GRADIENTS, NO_EFFECT, "dead")
 def gradient_reaches_everything(model: ModelUnderTest) -> Outcome:
     """Every parameter gets a gradient: each quarter of a linear map, each row that is looked up in a table of words.
 
@@ -27,7 +30,7 @@ def gradient_reaches_everything(model: ModelUnderTest) -> Outcome:
     try:
         model.gradients(*model.inputs())
     except NotApplicable as reason:
-        return False, str(reason), "requires_grad is False, or forward runs under no_grad() or inference_mode()"
+        return False, str(reason), "requires_grad is False, forward runs under no_grad(), or its answer is detached"
     if stuck := _stuck_at_the_start(model):
         cause = "matrices start at a constant and block each other's gradient"
         some = "1 constant matrix gets" if len(stuck) == 1 else f"{len(stuck)} constant matrices get"
@@ -61,17 +64,29 @@ def gradient_reaches_everything(model: ModelUnderTest) -> Outcome:
         padding = getattr(named[f"{table}.weight"], "padding_idx", None)
         if none and (f"{table}.weight" in dead or words != [padding]):
             continue  # one is why the other is
-        cause = "tokens are cut off before the table, or its rows are multiplied by zeros"
-        if words == [padding]:
-            cause, model.better_pad_id = _other_padding(model)
+        cause, model.better_pad_id = _other_padding(model) if words == [padding] else ("", None)
         deaf = f"rows of {table} that are looked up get no gradient, at least in part: {words[:5]}"
         return False, f"{none}; and {deaf}" if none else deaf, f"a part is not used; and {cause}" if none else cause
     if none:  # what does not hear the sentences gets no gradient, and then no word does
         heard = not any(isinstance(named.get(name), nn.Embedding) for name in dead)
         model.where = dead[0] if heard else ""
-        return False, none
+        return False, none, _why_no_gradient(model, dead[0])
     excused = f"; for {len(silent)} of them, as for a key's bias, it is 0 but for rounding" if silent else ""
     return True, f"all {len(sizes)} parameters get a gradient{excused}"
+
+
+def _why_no_gradient(model: ModelUnderTest, name: str) -> str:
+    """Whether a parameter, where it gets no gradient, is without effect, or cut off from the loss."""
+    parameter, inputs = dict(model.module.named_parameters())[name], model.inputs(16)
+    before, kept, gradient = model(*inputs), parameter.data, model.gradients(*inputs)[name]
+    silent, moves = torch.ones_like(kept) if gradient is None else (gradient.abs() < 1e-15), []
+    for size in (1e-3, 1):
+        parameter.data = kept + size * silent * torch.randn(kept.shape, generator=model.generator).to(kept)
+        moves.append(max_difference(model(*inputs), before) > model.tolerance)
+        parameter.data = kept
+    if moves[0]:
+        return "it moves the logits, but is cut off from the loss, as by detach(), .data or no_grad()"
+    return "" if moves[1] or not silent.any() else NO_EFFECT
 
 
 def _random_and_frozen(model: ModelUnderTest, longest: int) -> list[str]:
@@ -94,6 +109,8 @@ def _stuck_at_the_start(model: ModelUnderTest) -> list[str]:
     constant = [name for name, matrix in constant_parameters(module).items() if matrix.dim() > 1]
     if not constant:
         return []
+    used = model.gradients(*model.inputs(16))  # where no matrix is constant
+    constant = [name for name in constant if (g := used[name]) is not None and g.any()]
     optimizer = torch.optim.Adam(parameters.values())
     for _ in range(5):
         gradients = model.gradients(*model.inputs(16), module=module)
@@ -174,10 +191,8 @@ def gradient_is_the_derivative(model: ModelUnderTest) -> Outcome:
 
 def _off_the_derivative(model: ModelUnderTest) -> list[float]:
     """In three batches, how far the loss moves off what the gradient says, as a part of its length."""
-    step, off = (
-        (model.tolerance / 1e4) ** 0.4,
-        list[float](),
-    )  # the tolerance is 10,000 roundings; larger steps feel the curvature
+    step = (model.tolerance / 1e4) ** 0.4  # the tolerance is 10,000 roundings; larger steps feel the curvature
+    off = list[float]()
     parameters, rewritten = dict(model.module.named_parameters()), set[str]()
     for _ in range(3):
         inputs, losses = model.inputs(), []
@@ -200,9 +215,7 @@ def _off_the_derivative(model: ModelUnderTest) -> list[float]:
     return off
 
 
-@register_property(
-    GRADIENTS, "position i does not see its own token: the mask excludes the diagonal", "off-by-one", needs="causal"
-)
+@register_property(GRADIENTS, "the mask excludes the diagonal", "off-by-one", needs="causal")
 def first_token_sees_itself(model: ModelUnderTest) -> Outcome:
     """With a target of one token, the decoder's self-attention takes part.
 
@@ -226,4 +239,6 @@ def first_token_sees_itself(model: ModelUnderTest) -> Outcome:
         if len(matrices) > 1 and matrices <= before - now and not heard.isdisjoint(parts):
             found.append(name)
     which = f"{len(found)} modules do nothing, such as {found[0]}" if found else "every module still works"
-    return not found, f"with a target of one token, {which}"
+    excluded = any(not seen.diagonal()[1:].any() for seen in model.weighed(6, *source, target))
+    words = f"with a target of one token, {which}"
+    return (not found, words) if excluded else (not found, words, "")

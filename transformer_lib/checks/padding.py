@@ -4,24 +4,26 @@
 
 import math
 from collections import defaultdict
+from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.module import register_module_forward_pre_hook
 
 from transformer_lib.checks.report import NotApplicable, Outcome, Property, register_property
-from transformer_lib.checks.subject import (
-    ModelUnderTest,
-    max_difference,
-)
+from transformer_lib.checks.subject import Attention, ModelUnderTest, max_difference
+from transformer_lib.checks.visibility import INVERTED, weighs_padding_only
 
 PADDING: list[Property] = []
 
 
-@register_property(
-    PADDING, "attention, or a mean, reaches padded source positions", "source-padding", needs="whole", refusable=True
-)
+REACHED = "attention reaches padded source positions"
+OPEN = "the target's padding mask is missing, or on the wrong axis"
+
+
+@register_property(PADDING, REACHED, "source-padding", needs="whole", refusable=True)
 def source_padding_on_the_right(model: ModelUnderTest) -> Outcome:
     """More padding at the end of the source changes no logits.
 
@@ -36,14 +38,26 @@ def source_padding_on_the_right(model: ModelUnderTest) -> Outcome:
         return holds, evidence
     with suppress(NotApplicable):
         if _moved_by_padding(model, (longer, *target), real) <= model.tolerance:
-            cause = "positions or a norm depend on the padded length: what PAD contains does not matter"
-            return holds, evidence, cause
-    return holds, evidence
+            evidence += "; what PAD contains does not matter, but the padded length does"
+
+    given = (longer, *target), (source, *target)
+    apart = lambda: max_difference(*(model(*x)[:, real] for x in given))  # noqa: E731
+    return holds, evidence, _padding_has_weight(model, apart, 11, real)
 
 
-@register_property(
-    PADDING, "something mixes target positions apart from causal attention", "reshape", needs="causal", refusable=True
-)
+def _padding_has_weight(model: ModelUnderTest, moved: Callable[[], float], length: int, real: slice) -> str:
+    """In which attention the source's padding has weight, if nothing moves once it is hidden there; else empty."""
+    padded = torch.ones(length, dtype=torch.bool)
+    padded[real] = False
+    own, cross = padded.expand(length, -1), padded.expand(6, -1)
+    tried = {"attention in the encoder": [own], "cross-attention": [cross], "attention": [own, cross]}
+    for where, hidden in tried.items() if model.has("both") else [("attention", [own])]:
+        if model.heals(moved, *hidden):
+            return f"{where} reaches padded source positions: the mask leaves them some weight"
+    return ""
+
+
+@register_property(PADDING, "", "reshape", needs="causal", refusable=True)
 def target_padding_on_the_right(model: ModelUnderTest) -> Outcome:
     """More padding at the end of the target changes no logits of real positions.
 
@@ -75,12 +89,9 @@ def _pad_tables(model: ModelUnderTest, inputs: tuple[Tensor, ...]) -> list[Tenso
 
 
 def _moved_by_padding(
-    model: ModelUnderTest,
-    inputs: tuple[Tensor, ...],
-    real: slice,
-    word: int | None = None,
+    model: ModelUnderTest, inputs: tuple[Tensor, ...], real: slice, word: int | None = None,
     old: tuple[Tensor, ...] = (),
-) -> float:
+) -> float:  # fmt: skip
     """How far the logits at real positions move when the vector of the padding token is another one.
 
     The positions are those of the padded side. If a word and other inputs are given, it is that word's vector, and the
@@ -108,13 +119,7 @@ def _moved_by_padding(
     return model.apart(after, before, at, source=real, kept=kept)
 
 
-@register_property(
-    PADDING,
-    "the source's padding mask is missing, inverted or on the wrong axis",
-    "source-padding",
-    needs="whole",
-    refusable=True,
-)
+@register_property(PADDING, REACHED, "source-padding", needs="whole", refusable=True)
 def source_padding_on_the_left(model: ModelUnderTest) -> Outcome:
     """What the embedding of PAD contains does not matter, with padding before the source.
 
@@ -123,20 +128,18 @@ def source_padding_on_the_left(model: ModelUnderTest) -> Outcome:
     recurrent network of torch that ignores padding behind the source only.
     """
     source, *target = model.inputs()
-    moved = _moved_by_padding(model, (torch.cat([model.padding(3, 3), source], dim=1), *target), slice(3, None))
+    again = partial(
+        _moved_by_padding, model, (torch.cat([model.padding(3, 3), source], dim=1), *target), real := slice(3, None)
+    )
+    moved = again()
     recurrent = any(isinstance(module, nn.RNNBase) for module in model.module.modules())
     if moved > model.tolerance and recurrent and source_padding_on_the_right(model)[0]:
         raise NotApplicable("its recurrent network reads padding before the source, and ignores it behind")
-    return model.at_most_rounding(moved, "another PAD vector before the source moves the logits by")
+    outcome = model.at_most_rounding(moved, "another PAD vector before the source moves the logits by")
+    return *outcome, _padding_has_weight(model, again, 10, real)
 
 
-@register_property(
-    PADDING,
-    "the target's padding mask is missing, or on the wrong axis",
-    "target-padding",
-    needs="causal",
-    refusable=True,
-)
+@register_property(PADDING, OPEN, "target-padding", needs="causal", refusable=True)
 def target_padding_on_the_left(model: ModelUnderTest) -> Outcome:
     """What the embedding of PAD contains does not matter to real positions, with padding before the target.
 
@@ -150,14 +153,14 @@ def target_padding_on_the_left(model: ModelUnderTest) -> Outcome:
     masked = "mask" in model.accepts(model.module)  # then it is no choice
     if not masked and _moved_by_padding(model, (*source, left), slice(3, None), word, as_word) <= model.tolerance:
         raise NotApplicable("in the target, padding is read like any word; it must stand on the right")
-    moved = _moved_by_padding(model, (*source, left), slice(3, None))
-    outcome = model.at_most_rounding(moved, "another PAD vector before the target moves the real logits by")
-    return outcome if math.isfinite(moved) else (*outcome, "a padded query may see nothing, and its row becomes NaN")
+    again = partial(_moved_by_padding, model, (*source, left), slice(3, None))
+    outcome = model.at_most_rounding(moved := again(), "another PAD vector before the target moves the real logits by")
+    if outcome[0] or model.heals(again, (torch.arange(9) < 3).expand(9, -1)):
+        return outcome if math.isfinite(moved) else (*outcome, "a padded query sees nothing, and its row becomes NaN")
+    return *outcome, ""
 
 
-@register_property(
-    PADDING, "the mask is inverted, is not used, or is used only if it is given", needs="mask", refusable=True
-)
+@register_property(PADDING, INVERTED, needs="mask", refusable=True)
 def a_mask_hides_what_it_should(model: ModelUnderTest) -> Outcome:
     """A mask of ones is no mask; and what stands where the mask is 0, in front or at the end, moves no real logits.
 
@@ -166,7 +169,7 @@ def a_mask_hides_what_it_should(model: ModelUnderTest) -> Outcome:
     *others, tokens = model.inputs(3, 7, 7)
     moved = model.apart(model(*others, tokens, mask=torch.ones_like(tokens)), model(*others, tokens))
     if moved > model.tolerance:
-        return False, f"a mask of ones, and none, give logits that differ by {model.describe(moved)}"
+        return False, f"a mask of ones, and none, give logits that differ by {model.describe(moved)}", ""
     moves = []
     for real in (slice(3, None), slice(4)):
         mask = torch.zeros_like(tokens)
@@ -174,10 +177,11 @@ def a_mask_hides_what_it_should(model: ModelUnderTest) -> Outcome:
         told = {"mask": mask} | model.told_positions(mask)
         changed = torch.where(mask == 0, model.other(tokens, side=-1), tokens)
         moves.append(model.apart(model(*others, changed, **told), model(*others, tokens, **told), real))
-    return model.at_most_rounding(max(moves), "other tokens under the mask move the real logits by")
+    outcome = model.at_most_rounding(max(moves), "other tokens under the mask move the real logits by")
+    return outcome if weighs_padding_only(model, real, *others, tokens, **told) else (*outcome, "")
 
 
-@register_property(PADDING, "positions are not used, or the mask is not, in some layer", needs="mask", refusable=True)
+@register_property(PADDING, "", needs="mask", refusable=True)
 def padding_in_front(model: ModelUnderTest) -> Outcome:
     """With padding in front, a mask, and positions that do not count it, real tokens get the logits they get alone.
 
@@ -198,9 +202,7 @@ def padding_in_front(model: ModelUnderTest) -> Outcome:
     return model.at_most_rounding(moved, "padded tokens in front move the real logits by")
 
 
-@register_property(
-    PADDING, "a fully masked row becomes NaN and poisons the gradient of every sentence", "empty-row", refusable=True
-)
+@register_property(PADDING, "a fully masked row becomes NaN and poisons all gradients", "empty-row", refusable=True)
 def empty_sentences(model: ModelUnderTest) -> Outcome:
     """A sentence of nothing but padding in the batch leaves the others' logits and all gradients as they were.
 
@@ -215,7 +217,11 @@ def empty_sentences(model: ModelUnderTest) -> Outcome:
         alone, together = model.gradients(*inputs), model.gradients(*more, rows=3)
     spoilt = sum(g is not None and not g.isfinite().all().item() for g in together.values())
     if spoilt:
-        return False, f"{spoilt} of {len(together)} parameters get a gradient that is not finite"
+        evidence = f"{spoilt} of {len(together)} parameters get a gradient that is not finite"
+        with suppress(Exception), Attention():
+            if all(g is None or g.isfinite().all() for g in model.gradients(*more, rows=3).values()):
+                return False, evidence
+        return False, evidence, ""
     known = {name: gradient for name, gradient in alone.items() if gradient is not None}
     largest = max((gradient.abs().max().item() for gradient in known.values()), default=0.0)
     for name, gradient in known.items():
@@ -223,4 +229,4 @@ def empty_sentences(model: ModelUnderTest) -> Outcome:
         if other is not None and largest > 0:
             unit = max(gradient.abs().max().item(), largest / 1000)
             moved = max(moved, (other - gradient).abs().max().item() / unit)
-    return model.at_most_rounding(moved, "an empty sentence moves the others' logits and gradients by")
+    return *model.at_most_rounding(moved, "an empty sentence moves the others' logits and gradients by"), ""

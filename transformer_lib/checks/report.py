@@ -218,7 +218,8 @@ def examine(
             torch.default_generator.manual_seed(0)  # a model that draws numbers gets the same ones each time
             found.append(_finding(thing, entry))
         on_finding(found[-1])
-    found = _with_a_common_cause(found)
+    reshaped = {f.place: f.cause for f in found if f.case == "reshape" and "transpose" in f.cause}
+    found = [replace(f, cause=reshaped[f.place], case="reshape") if f.place in reshaped else f for f in found]
     parents_of: dict[str, str] = {}  # where there is one side, those of the source and of the target
     for name, others in follows.items():
         name = thing.words(name)
@@ -249,22 +250,6 @@ def examine(
         return name
 
     return Report(tuple(replace(f, follows_from=root(f.name) if parents[f.name] else "") for f in found))
-
-
-def _with_a_common_cause(found: list[Finding]) -> list[Finding]:
-    """The findings with causes that one alone does not show.
-
-    Where heads are cut or merged wrongly, what fails at the same line fails for that reason. Where causality and batch
-    independence fail in the same module, something runs over all tokens of the batch.
-    """
-    reshaped = {f.place: f.cause for f in found if f.case == "reshape" and "transpose" in f.cause}
-    found = [replace(f, cause=reshaped[f.place], case="reshape") if f.place in reshaped else f for f in found]
-    both = {f.name: f for f in found if f.verdict == "fail" and f.name in ("causality", "batch independence")}
-    modules = {finding.module for finding in both.values()}
-    if len(both) < 2 or len(modules) > 1 or "" in modules or any(f.case == "reshape" for f in both.values()):
-        return found
-    cause = "something chooses or normalises over all tokens of the batch"
-    return [replace(f, cause=cause, case="") if f.name in both else f for f in found]
 
 
 _SUITE = Path(inspect.getfile(one_line)).with_name("checks")
@@ -367,9 +352,8 @@ def is_refusal(error: BaseException) -> bool:
     """Whether a line that begins with `raise` or `assert` raised it, outside torch, such as for a length."""
     *_, last = traceback.extract_tb(error.__traceback__)
     said = (last.line or "").startswith(("raise", "assert"))
-    return (said or isinstance(error, AssertionError | NotImplementedError)) and _TORCH not in Path(
-        last.filename
-    ).parents
+    said = said or isinstance(error, AssertionError | NotImplementedError)
+    return said and _TORCH not in Path(last.filename).parents
 
 
 def _finding(thing: Any, entry: Property) -> Finding:
@@ -387,7 +371,7 @@ def _finding(thing: Any, entry: Property) -> Finding:
             name, "fail", f"it raised {words}", traceback=told, reproduction=thing.reproduction(entry.name),
             place=in_words(*at) if at else "",
         )  # fmt: skip
-    evidence, causes = printable(thing.words(evidence)), [*shown, *filter(None, [thing.shown])]
+    evidence, causes = printable(thing.words(evidence)), [*filter(None, [*shown, thing.shown])] or shown
     if holds:
         return Finding(name, "pass", evidence)
     if holds is None:

@@ -36,9 +36,7 @@ from transformer_lib.files import one_line
 USAGE: list[Property] = []
 
 
-@register_property(
-    USAGE, "the padding token or a size is fixed in the code, or the two sizes are swapped", "source-padding"
-)
+@register_property(USAGE, "the padding token is fixed in the code", "source-padding")
 def sizes_and_padding_are_those_asked_for(model: ModelUnderTest) -> Outcome:
     """Built for padding at the other end and, if it can be, for more target tokens, the model is as right as before.
 
@@ -77,21 +75,21 @@ def sizes_and_padding_are_those_asked_for(model: ModelUnderTest) -> Outcome:
         except Exception as error:
             refusal = one_line(error)
             if {side.vocab_size for side in other.sides} <= {n for p in module.parameters() for n in p.shape}:
-                return False, f"built for {told} and padding {pad_id}, it raises {refusal}"
+                return False, f"built for {told} and padding {pad_id}, it raises {refusal}", ""
             continue  # it has one vocabulary
         whole, causal = (source_sensitivity, source_padding_on_the_right), (present_seen, causality)
         always = (tokens_are_told_apart, gradient_reaches_everything)
         for check in (*whole * model.has("whole"), *causal * model.has("causal"), *always):
             holds, evidence, *_ = check(other)
             if not holds and check(model)[0]:
-                return False, f"for {told} and padding {pad_id}, {evidence}"
+                return False, f"for {told} and padding {pad_id}, {evidence}", ""
         right = right or f"for {told} and padding {pad_id}, the model is as right as before"
     if right:
         return True, right
     raise NotApplicable(f"the factory builds for no other padding and sizes: {refusal}")
 
 
-@register_property(USAGE, "dropout, or other randomness, runs in evaluation mode", "eval")
+@register_property(USAGE, "a random number is drawn in evaluation mode", "eval")
 def deterministic_in_evaluation(model: ModelUnderTest) -> Outcome:
     """Two calls in evaluation mode, with another one between them, give the same logits, bit for bit.
 
@@ -100,7 +98,10 @@ def deterministic_in_evaluation(model: ModelUnderTest) -> Outcome:
     inputs, other = model.inputs(), model.inputs()
     before, _ = model(*inputs), model(*other)
     moved = max_difference(model(*inputs), before)
-    return moved == 0, f"two calls in evaluation mode differ by {model.describe(moved) if moved else 0}"
+    state = torch.get_rng_state()
+    model(*inputs)
+    words = f"two calls in evaluation mode differ by {model.describe(moved) if moved else 0}"
+    return (moved == 0, words, "") if torch.equal(torch.get_rng_state(), state) else (moved == 0, words)
 
 
 @register_property(USAGE, "something is done in place, or a seed is set, in forward", refusable=True)
@@ -152,7 +153,7 @@ def training_without_dropout_is_evaluation(model: ModelUnderTest) -> Outcome:
     return model.at_most_rounding(moved, "without dropout, logits in training and in evaluation mode differ by")
 
 
-@register_property(USAGE, "dropout modules exist but are never called, or are held in evaluation mode", "dropout")
+@register_property(USAGE, "dropout is not called, is held in evaluation mode, or what it gives is not used", "dropout")
 def dropout_in_training(model: ModelUnderTest) -> Outcome:
     """Two calls in training mode differ, if the model has dropout; what is kept is scaled up, and is not too little.
 
@@ -177,7 +178,7 @@ def dropout_in_training(model: ModelUnderTest) -> Outcome:
     if moved == 0 and not any(rates):
         raise NotApplicable("the model has no dropout, so it cannot show any")
     if not math.isfinite(moved):
-        return False, "in training mode logits are NaN or infinite", "a division by zero, or a mask of everything"
+        return False, "in training mode logits are NaN or infinite", ""
     return moved > 0, f"two calls in training mode differ by {model.describe(moved)}"
 
 
@@ -203,12 +204,12 @@ def _factors(
     return found
 
 
-@register_property(USAGE, "labels to be ignored count, or it is another loss than the mean cross-entropy", needs="loss")
+@register_property(USAGE, "", needs="loss")
 def its_loss_is_the_cross_entropy_of_its_logits(model: ModelUnderTest) -> Outcome:
     """The loss that a model computes itself is the mean cross-entropy of its logits, where a label is asked for.
 
-    Proves: so for labels of the same position, or, if the model is causal alone, of the next one; the evidence asks
-    whether whoever calls it knows that. Cannot: judge what is added to the loss in training.
+    Proves: so for labels of the same position, or, if the model is causal alone, of the next one; the evidence says
+    which. Cannot: know whether whoever calls it shifts labels, nor judge what is added to the loss in training.
     """
     loss, inputs = model.part("loss"), model.inputs()
     labels = model.tokens(*inputs[-1].shape, side=-1)
@@ -221,22 +222,19 @@ def its_loss_is_the_cross_entropy_of_its_logits(model: ModelUnderTest) -> Outcom
         x, y = logits[:, : logits.size(1) - shift].flatten(0, 1), labels[:, shift:].flatten()
         return abs(found - F.cross_entropy(x, y, reduction=reduction) / parts).item()
 
-    asked = {"same": "the model does not shift labels: does whoever calls it?"}
-    asked |= {} if model.has("whole") else {"next": "the model shifts labels: are they handed over unshifted?"}
-    moves = {which: off(shift) for shift, which in enumerate(asked)}
+    known = ["same"] if model.has("whole") else ["same", "next"]
+    moves = {which: off(shift) for shift, which in enumerate(known)}
     which = min(moves, key=lambda key: moves[key])
     words = f"with labels of the {which} token, the loss differs from the cross-entropy by"
     holds, evidence = model.at_most_rounding(moves[which], words)
-    if holds:
-        return True, evidence if model.has("whole") else f"{evidence}; {asked[which]}"
-    everywhere = min(off(shift, "sum", labels[:, shift:].numel()) for shift in range(len(asked)))
+    everywhere = min(off(shift, "sum", labels[:, shift:].numel()) for shift in range(len(known)))
     others = {
-        "labels are shifted once too often": off(len(asked)),
-        "the loss is a sum, and no mean": min(off(shift, "sum") for shift in range(len(asked))),
+        "labels are shifted once too often": off(len(known)),
+        "the loss is a sum, and no mean": min(off(shift, "sum") for shift in range(len(known))),
         "the mean is taken over all labels, those to be ignored, too": everywhere,
     }
     cause = next((why for why, moved in others.items() if moved <= model.tolerance), "")
-    return (holds, evidence, cause) if cause else (holds, evidence)
+    return holds, evidence, cause
 
 
 class InRange(TorchFunctionMode):
@@ -254,7 +252,7 @@ class InRange(TorchFunctionMode):
         return function(*tree_map_only(float, clamp, args), **tree_map_only(float, clamp, kwargs))
 
 
-@register_property(USAGE, "a constant such as -1e9, or a table that is no buffer, does not fit the dtype", "half")
+@register_property(USAGE, "", "half")
 def every_dtype(model: ModelUnderTest) -> Outcome:
     """float64, bfloat16 and float16 run and agree with float32, to 2e-5, 0.3 and 0.05 of the logits' spread.
 
@@ -302,7 +300,8 @@ def every_dtype(model: ModelUnderTest) -> Outcome:
             for error in (error for error in errors if not isinstance(error, InFloat32)):
                 why = f"{name} raises {one_line(error)}{raised_at(error)}"
                 words = "its cache stays in float32, so the model runs in no other dtype"
-                cause = model.in_adapter(error) or "a cache, or a mask beside it, is made without dtype="
+                made = "a cache, or a mask beside it, is made without dtype=" if "type" in str(error) else ""
+                cause = model.in_adapter(error) or made
                 return False, f"{words}: {why}" if "type" in str(error) else f"with `{part}`, {why}", cause
         moves = [max_difference(*both) for both in zip(logits, references)]
         moved = min(moves) if math.isfinite(max(moves)) else math.inf  # in some, rounding chooses another expert
@@ -372,9 +371,7 @@ def buffers_move_along(model: ModelUnderTest) -> Outcome:
         plain = [name for name in plain if not any(map(_on_meta, tree_leaves(attrgetter(name)(module))))]  # made anew
     except Exception as error:
         places = extract_tb(error.__traceback__)
-        lines = [
-            frame.line for frame in places if not {"torch", "checks"} & {*Path(frame.filename).parts} if frame.line
-        ]
+        lines = [at.line for at in places if not {"torch", "checks"} & {*Path(at.filename).parts} and at.line]
         failure = one_line(error) + "".join(f", at `{line}`" for line in lines[-1:])  # the model's own line
         model.shown = model.in_adapter(error)
         moved = "no other device was tried, as the model looks at values"
@@ -386,7 +383,7 @@ def buffers_move_along(model: ModelUnderTest) -> Outcome:
     return True, f"every tensor that matters is a parameter or a buffer; {moved}"
 
 
-@register_property(USAGE, "a sequence beyond max_len is cut or wrapped without a word", "too-long")
+@register_property(USAGE, "", "too-long")
 def too_long_raises(model: ModelUnderTest) -> Outcome:
     """A sequence longer than `max_len` is refused.
 

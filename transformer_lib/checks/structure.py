@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 
 from transformer_lib.checks.report import NotApplicable, Outcome, Property, register_property
-from transformer_lib.checks.subject import ModelUnderTest, every_output, max_difference
+from transformer_lib.checks.subject import Attention, ModelUnderTest, every_output, max_difference
 
 STRUCTURE: list[Property] = []
 
@@ -32,6 +32,7 @@ def logits_not_probabilities(model: ModelUnderTest) -> Outcome:
     alike = [(m, y) for m, y in made if y.numel() == logits.numel() and y.size(-1) == logits.size(-1)]
     made = [(module, output.reshape(logits.shape)) for module, output in alike]  # also of flattened tokens
     probabilities = bool(logits.min() >= 0) and bool(logits.max() <= 1)
+    rows, columns = ((logits.sum(dim=axis) - 1).abs().max() < 1e-3 for axis in (-1, 1))
     range_ = f"answers lie between {logits.min():.2g} and {logits.max():.2g}"
     norm = "a norm stands behind the output projection"
     for vectors in (logits, logits - logits.mean(dim=-1, keepdim=True)):
@@ -45,13 +46,18 @@ def logits_not_probabilities(model: ModelUnderTest) -> Outcome:
         if max_difference(raw.log_softmax(-1), logits) <= model.tolerance < max_difference(raw, logits):
             cause = "a log-softmax stands behind the output projection; hand over what it is given"
             return False, f"{range_}, and are logarithms of probabilities", cause
+    if logits.logsumexp(dim=1).abs().max() <= model.tolerance:
+        cause = "a log-softmax runs over the positions, in place of the vocabulary"
+        return False, f"{range_}, and are logarithms of what adds up to 1 over the positions", cause
     for answers, mode in ((logits, "evaluation"), (model.in_training(*inputs, dropout=True), "training")):
         zero = (answers == 0).flatten(0, 1)
         if (zero.any(0) & ~zero.all(0)).any():
             words = f"in {mode}, {zero.double().mean():.0%} of the answers are exactly 0"
-            return False, words, "a ReLU or dropout stands behind the output"
+            relu = "a ReLU stands behind the output" if answers.min() >= 0 else ""
+            return False, words, "dropout stands behind the output" if mode == "training" else relu
     holds = not probabilities and bool(logits.isfinite().all())
-    return holds, range_ + (", and each row sums to 1" if (logits.sum(dim=-1) - 1).abs().max() < 1e-3 else "")
+    range_ += ", and each row sums to 1" if rows else ", and each column sums to 1" if columns else ""
+    return (holds, range_) if rows or columns else (holds, range_, "")
 
 
 @register_property(
@@ -108,9 +114,9 @@ def layers_have_residual_connections(model: ModelUnderTest) -> Outcome:
         rows.append(tokens.repeat(len(model.sides) + 1, 1))
         rows[side][side + 1] = model.other(tokens[0], side=side)
 
-    def heard(*silent: nn.Module) -> list[float]:
+    def heard(*silent: nn.Module, told: float = 0) -> list[float]:
         """How far another source moves the logits, and how far each position's own token moves its own, by the side."""
-        with every_output(lambda _, module, output: output * 0 if module in silent else None):
+        with every_output(lambda _, module, output: output * 0 + told if module in silent else None):
             logits = model(*rows)
         own = min(max_difference(*both) for both in zip(logits[-1], logits[0]))
         return [max_difference(logits[1], logits[0]), own] if len(rows) > 1 else [own]
@@ -123,17 +129,20 @@ def layers_have_residual_connections(model: ModelUnderTest) -> Outcome:
         return found
 
     first, second, whole = outputs(0), outputs(-1), heard()
-    moves: dict[str, float] = {}
+    moves, multiplies = dict[str, float](), set[str]()
     for layer, inside in layers.items():
         called = [module for module in inside if module in first and module in second and not _has_parts(module, first)]
         in_last = any(max_difference(second[module], first[module]) > model.tolerance for module in called)
         if whole[-in_last] > model.tolerance:  # else another property fails
             moves |= {names[module]: heard(module)[-in_last] for module in called}
+            multiplies |= {names[m] for m in called if moves[names[m]] <= model.tolerance < heard(m, told=1)[-in_last]}
             moves[f"all of {names[layer]}"] = heard(*called)[-in_last]
     if not moves:
         raise NotApplicable("no list of layers with modules inside that can be heard")
     weakest = min(moves, key=lambda name: moves[name])
     outcome = model.more_than_rounding(moves.values(), f"with {weakest} silenced, tokens move logits by")
+    if not outcome[0] and weakest in multiplies:
+        return *outcome, ""  # as a gate does
     if not outcome[0] and weakest.startswith("all of "):
         return *outcome, "a layer returns what its sub-layers add, and not what came in as well"
     if outcome[0] and model.has("both") and (part := _in_the_way(model, alike)):
@@ -280,7 +289,10 @@ def attention_chooses_among_keys(model: ModelUnderTest) -> Outcome:
         moved = ((loud - one).abs().amax(dim=0) > 1e-3) & (seen.sum(dim=0) > 1) & (most > 0)
         if moved.any() and (most <= 2.719 * least)[moved].all():
             words = "however large queries and keys are, no weight is more than e times another"
-            return False, f"of {name}, {words}", "a softmax runs over the weights that a softmax gave"
+            with Attention() as attention:
+                model(*inputs)
+            twice = any(x.min() >= 0 and (x.sum(-1) - 1).abs().max() < 1e-3 for x in attention.given)
+            return False, f"of {name}, {words}", "a softmax runs over the weights that a softmax gave" * twice
     if not found:
         raise NotApplicable("no map to values was found in any attention")
     return True, f"weights choose among keys in each attention whose values are found ({found})"
@@ -331,7 +343,7 @@ def _heads_said(module: nn.Module, part: nn.Module) -> int:
     return said
 
 
-@register_property(STRUCTURE, "pre-norm layers without a norm behind the last of them: what they add up grows")
+@register_property(STRUCTURE, "what the layers add up reaches the logits without a norm: none stands behind the last")
 def a_norm_stands_at_the_end(model: ModelUnderTest) -> Outcome:
     """If the maps inside do not feel how large the embeddings are, the logits do not feel it either.
 

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.nn.modules.module import register_module_forward_pre_hook
 
 from transformer_lib.checks.report import (
     NotApplicable,
@@ -49,7 +50,11 @@ def _few(length: int) -> Iterable[int]:
     return range(length) if length <= LONGEST else (length // 2, length - 1)
 
 
-LEAK = "the causal mask is missing, inverted, shifted or not -inf; or a norm, sum, roll or choice runs over positions"
+LEAK = "attention reads later tokens: the causal mask is missing, inverted, shifted, not -inf or behind the softmax"
+HIDDEN = "the mask hides the past"
+INVERTED = "the padding mask is inverted: padding gets weight, and what is real gets none"
+ONE_WAY = "positions hear the source up to their own place only, as with a causal mask on cross-attention"
+BY_ROW = "a sentence is given positions along the batch axis"
 
 
 @register_property(SIGHT, LEAK, "causal", needs="causal")
@@ -61,28 +66,28 @@ def causality(model: ModelUnderTest) -> Outcome:
     random: a constant can vanish in a layer normalisation.
     """
 
-    def leak(call: Callable[..., Tensor]) -> float:
+    def leak(call: Callable[..., Tensor], lengths: Iterable[int]) -> float:
         worst = [0.0]
-        for length in model.lengths:  # one sentence: what a batch mixes is another property's business
+        for length in lengths:  # one sentence: what a batch mixes is another property's business
             before = call(*(inputs := model.inputs(1, 7, length)))
             for place in _few(length):
                 worst.append(model.apart(call(*_changed(model, inputs, place, side=-1)), before, slice(place)))
         return max(worst)
 
     words = "changing later target tokens moves earlier logits by"
-    worst, training, inputs = leak(model), 0.0, model.inputs(1)
+    worst, training, inputs = leak(model, model.lengths), 0.0, model.inputs(1)
     if max_difference(model.in_training(*inputs), model.in_training(*inputs)) == 0:
-        training = leak(model.in_training)
+        training = leak(model.in_training, model.lengths)
     if worst > model.tolerance >= training:
-        cause = "the mask is used in training mode only"
+        cause = "something, such as the mask, is right in training mode only"
         return False, f"{words} {model.describe(worst)}, in evaluation mode only", cause
     if training > model.tolerance >= worst:
-        cause = "in training mode a mask is missing, or statistics run over positions"
+        cause = "something, such as the mask, is wrong in training mode only"
         return False, f"{words} {model.describe(training)}, in training mode only", cause
-    return model.at_most_rounding(worst, words)
-
-
-HIDDEN = "the mask hides the past, what attention reads is overwritten, or it runs among the heads of each token"
+    outcome = model.at_most_rounding(worst, words)
+    length = next((n for n in model.lengths if not outcome[0] and leak(model, [n]) > model.tolerance), 0)
+    later = torch.ones(length, length, dtype=torch.bool).triu(1)
+    return outcome if length and model.heals(lambda: leak(model, [length]), later) else (*outcome, "")
 
 
 @register_property(SIGHT, HIDDEN, "stale", needs="causal")
@@ -94,15 +99,17 @@ def present_seen(model: ModelUnderTest) -> Outcome:
     """
     table = _influence(model, model.inputs(), range(6), side=-1)
     moves = [move for place, row in table.items() for move in row[place : place + 2]]
-    outcome = model.more_than_rounding(
-        moves, "the least that a target token moves logits that may see it is", "some target token changes nothing"
-    )
+    words = "the least that a target token moves logits that may see it is"
+    outcome = model.more_than_rounding(moves, words, "some target token changes nothing")
     late = [next((i for i, move in enumerate(row) if move > 0), 6) - place for place, row in table.items()]
     shifted = "the target is shifted inside, too: it comes shifted already, and must not be shifted twice"
-    return (*outcome[:2], shifted) if min(late) > 0 and late[0] < 6 else outcome
+    own = model.weighed(6, *model.inputs())
+    if min(late) > 0 and late[0] < 6 and all(seen.diagonal().all() for seen in own):
+        return *outcome[:2], shifted
+    return outcome if outcome[0] or (own and not any(seen.tril(-1).any() for seen in own)) else (*outcome, "")
 
 
-@register_property(SIGHT, "scores, norms or positions depend on the length of the sentence", needs="causal")
+@register_property(SIGHT, "something depends on the length of the sentence", needs="causal")
 def a_prefix_is_enough(model: ModelUnderTest) -> Outcome:
     """The logits of the first tokens alone are those of the same tokens in a longer sentence.
 
@@ -130,9 +137,7 @@ def the_past_is_seen(model: ModelUnderTest) -> Outcome:
     for _ in range(4):
         inputs = [tokens.repeat(length + 1, 1) for tokens in model.inputs(1, 7, length)]
         places = torch.arange(length)
-        inputs[-1][places, places] = model.other(
-            inputs[-1][length], side=-1
-        )  # one other token in each row but the last
+        inputs[-1][places, places] = model.other(inputs[-1][length], side=-1)  # in each row but the last
         logits = model(*inputs)
         seen |= (logits[:length] - logits[length]).abs().amax(dim=-1).T > model.tolerance / 100
     ahead = seen.triu(1).any()
@@ -140,25 +145,25 @@ def the_past_is_seen(model: ModelUnderTest) -> Outcome:
     back = places[:, None] - places
     if seen.sum() == length * (length + 1) // 2:
         return True, f"each of {length} target positions sees all before it"
-    reach = int(back[seen].max()) if seen.any() else 0
+    reach, own = int(back[seen].max()) if seen.any() else 0, model.weighed(length, *inputs)
     if reach == 0:
         words = "but later ones" if ahead else "at most itself"
-        return False, f"no target position sees an earlier one, {words}", HIDDEN
+        hidden = own and not any(weighed.tril(-1).any() for weighed in own)
+        return False, f"no target position sees an earlier one, {words}", HIDDEN if hidden else ""
     if torch.equal(seen, (back <= reach).tril()):
         return True, f"a window: target positions see {reach} tokens back"
     row, column = (~seen).tril().nonzero()[0].tolist()
-    return (
-        False,
-        f"target position {row} does not see position {column}, and no window says so",
-    )
+    words = f"target position {row} does not see position {column}, and no window says so"
+    return (False, words) if own and not any(weighed[row, column] for weighed in own) else (False, words, "")
 
 
-@register_property(
-    SIGHT,
-    "the padding mask is inverted, tokens are dropped, or cross-attention does not reach the memory",
-    "blind",
-    needs="whole",
-)
+def weighs_padding_only(model: ModelUnderTest, real: slice, *inputs: Tensor, **options: Tensor) -> bool:
+    """Whether some attention gives weight to padding, and none to what is real."""
+    found = [seen.any(dim=0) for seen in model.weighed(inputs[0].size(1), *inputs, **options)]
+    return any(keys.any() and not keys[real].any() for keys in found)
+
+
+@register_property(SIGHT, INVERTED, "blind", needs="whole")
 def source_sensitivity(model: ModelUnderTest) -> Outcome:
     """Each real source token has an effect on each target position, in a batch with padding.
 
@@ -167,30 +172,31 @@ def source_sensitivity(model: ModelUnderTest) -> Outcome:
     Proves: the decoder hears every source position from every position of its own. Cannot: show that it hears the
     right thing.
     """
-    rows: list[list[float]] = []
+    rows, one_way = list[list[float]](), True
     for length in model.lengths:
         inputs = model.inputs(3, length, min(length, LONGEST))
         real = length - 2 if length <= LONGEST else length
         inputs[0][:, real:] = model.pad_id
         heard = _influence(model, inputs, [j for j in _few(length) if j < real], side=0)
+        one_way &= all(max(row[:j], default=0) <= model.tolerance for j, row in heard.items())
         if len(model.sides) == 1:
             moved = [abs(i - j) for j, row in heard.items() for i in range(real) if row[i] > model.tolerance]
             reach = max([1, *moved])
             heard = {j: row[max(0, j - reach) : min(j + reach + 1, real)] for j, row in heard.items()}
         rows += heard.values()
     moves = [move for row in rows for move in row]
-    outcome = model.more_than_rounding(
-        moves,
-        "the least that one real source token moves the logits of a position is",
-        "some source token changes nothing",
-    )
-    where = "on cross-attention" if model.has("both") else "in an encoder, or attention runs over the batch"
-    deaf = f"some positions do not hear all of the source: a causal mask {where}"
-    short = rows[:15]  # those of the first two lengths
-    return outcome if min(map(max, short)) <= model.tolerance else (*outcome[:2], deaf)
+    words = "the least that one real source token moves the logits of a position is"
+    outcome = model.more_than_rounding(moves, words, "some source token changes nothing")
+    if outcome[0]:
+        return outcome
+    if one_way and max(moves) > model.tolerance:
+        return *outcome, ONE_WAY if model.has("both") else ONE_WAY.removesuffix(" on cross-attention")
+    whole, *others = model.inputs(3, 7, 7)
+    whole[:, 5:] = model.pad_id
+    return outcome if weighs_padding_only(model, slice(5), whole, *others) else (*outcome, "")
 
 
-@register_property(SIGHT, "a causal mask on cross-attention, or only a part of the memory is handed on", needs="both")
+@register_property(SIGHT, ONE_WAY, needs="both")
 def memory_is_whole(model: ModelUnderTest) -> Outcome:
     """The memory's vectors hear tokens on both sides; each is heard somewhere, and each target position hears some.
 
@@ -229,34 +235,37 @@ def memory_is_whole(model: ModelUnderTest) -> Outcome:
         if max(moves) > model.tolerance:
             words = "the least that source tokens on one side move the vectors beside them is"
             if not (outcome := model.more_than_rounding(beside, words))[0]:
-                return *outcome, "the encoder hears one side only: a causal mask in it"
+                return *outcome, "the encoder hears one side only, as with a causal mask in it"
             words = "the least that a vector of the memory moves logits, or that a position hears of any, is"
-            return model.more_than_rounding(moves, words)
+            outcome = model.more_than_rounding(moves, words)
+            one_way = all(max(table[j][:j], default=0) <= model.tolerance for j in range(7))
+            return outcome if outcome[0] or one_way else (*outcome, "")
     raise NotApplicable("no module puts out one vector for each source token, of all tokens together")
 
 
-@register_property(SIGHT, "ids are cut off or wrapped before a table, or looked up in the wrong one")
+@register_property(SIGHT, "ids are cut off or wrapped before a table")
 def tokens_are_told_apart(model: ModelUnderTest) -> Outcome:
     """No two tokens of a vocabulary, of up to eighty, have the same effect, at the end of the source or of the target.
 
     Proves: every id has a vector of its own. Cannot: show that it is the right one.
     """
-    gaps = []
+    gaps, fewer = [], list[bool]()
     for side in range(len(model.sides)):
+        looked = list[Any]()
         tokens = model.every_token(side=side).unique()
         rows = [sentence.repeat(len(tokens), 1) for sentence in model.inputs(1)]
         rows[side][:, -1] = tokens
-        logits = model(*rows).flatten(1).double()
+        with register_module_forward_pre_hook(lambda _, given, at=looked: at.append(given[0]) if given else None):
+            logits = model(*rows).flatten(1).double()
+        ids = [x for x in looked if isinstance(x, Tensor) and not x.is_nested and x.shape == rows[side].shape]
+        fewer += [1 < len(x[:, -1].unique()) < len(tokens) for x in ids]
         gaps.append((F.pdist(logits, math.inf).min() / logits.std()).item() if logits.isfinite().all() else math.inf)
-    return model.more_than_rounding(
-        gaps, "the least that the logits for two tokens differ by is", "two tokens get the same logits"
-    )
+    words = "the least that the logits for two tokens differ by is"
+    outcome = model.more_than_rounding(gaps, words, "two tokens get the same logits")
+    return outcome if outcome[0] or any(fewer) else (*outcome, "")
 
 
-MIXED = "sentences are mixed: a wrong reshape, a mask of the wrong rank, a norm, positions along the batch axis"
-
-
-@register_property(SIGHT, MIXED, "batch")
+@register_property(SIGHT, BY_ROW, "batch")
 def batch_independence(model: ModelUnderTest) -> Outcome:
     """A sentence gets the same logits alone as in a batch, and a permuted batch gives permuted logits.
 
@@ -273,7 +282,9 @@ def batch_independence(model: ModelUnderTest) -> Outcome:
         for order in (*torch.arange(rows)[:, None], torch.randperm(rows, generator=model.generator)):
             moves.append(model.apart(model(*(tokens[order] for tokens in inputs)), together, old_rows=order))
     outcome = model.at_most_rounding(max(moves), "alone and in a batch, logits differ by")
-    return outcome if outcome[0] or not _attends_over_the_batch(model) else (*outcome, BATCH_FOR_LENGTH)
+    if outcome[0] or _depends_on_the_row_only(model):
+        return outcome
+    return *outcome, BATCH_FOR_LENGTH if model.weighed(11, *model.inputs(11, 7, 7)) else ""
 
 
 UNSQUEEZED = "a mask lacks the axis of the heads: it fits one sentence, or as many as there are heads"
@@ -297,21 +308,13 @@ def runs_with_some_only(model: ModelUnderTest, module: nn.Module) -> str:
     return f"with {' or '.join(runs)} sentences it runs, and with {min(errors)} it raises {errors[min(errors)]}"
 
 
-def _attends_over_the_batch(model: ModelUnderTest) -> bool:
-    """Whether the first module that mixes sentences mixes the tokens of one place, and no places of one sentence."""
-    inputs = model.inputs(3, 7, 7)
-    for side in range(len(inputs)):
-        changed = [tokens.clone() for tokens in inputs]
-        changed[side][1, 2] = model.other(inputs[side][1, 2], side=side)
-        before, after = (model.states(7, *tokens) for tokens in (inputs, changed))
-        for (module, number), state in before.items():
-            moved = (after[module, number] - state).abs().amax(dim=-1) > model.tolerance  # (3, 7)
-            if moved[[0, 2]].any():
-                other = torch.arange(7) != 2
-                if not moved[:, other].any() and not type(module).__name__.endswith("Norm"):
-                    return True
-                break
-    return False
+def _depends_on_the_row_only(model: ModelUnderTest) -> bool:
+    """Whether a sentence's answer depends on the number of its row, and on no other sentence."""
+    inputs, others = model.inputs(3), model.inputs(3)
+    for tokens, other in zip(inputs, others):
+        other[1] = tokens[1]
+    one, beside_others, alone = model(*inputs)[1], model(*others)[1], model(*(tokens[1:2] for tokens in inputs))[0]
+    return max_difference(beside_others, one) <= model.tolerance < max_difference(alone, one)
 
 
 def _nearly_sinusoids(module: nn.Module) -> str:
@@ -399,16 +402,15 @@ def positions_matter(model: ModelUnderTest) -> Outcome:
                 last = [model(*row)[0, -1] for row in beside(rows, side=-1)]
                 moves[-1] = min(max_difference(swapped, last[0]) for swapped in last[2:])
                 deeper += moves[-1] > model.tolerance
-    outcome = model.more_than_rounding(
-        moves, "the least that swapping two tokens moves what should hear it is", "swapping two tokens changes nothing"
-    )
+    words = "the least that swapping two tokens moves what should hear it is"
+    outcome = model.more_than_rounding(moves, words, "swapping two tokens changes nothing")
     if outcome[0] and (told := _nearly_sinusoids(model.module)):
         return None, told, "one frequency for each pair, 10000^(-2i/d), as in Vaswani et al. 2017, section 3.5"
     if outcome[0] and deeper:
         one, other = model(*(tokens.repeat(2, 1) for tokens in model.inputs(1)))
         if max_difference(other, one) > model.tolerance:
             words = "a swap is not heard in the first attention, and one sentence in two rows gets two answers"
-            return False, words, "positions are taken along the batch axis"
+            return False, words, BY_ROW if _depends_on_the_row_only(model) else ""
         return True, f"{outcome[1]}, but not in the first attention: are positions left out on purpose?"
     if outcome[0] and turned and min(turned) <= model.tolerance:
         asked = "but a source read backwards means the same: is it meant not to tell left from right?"
