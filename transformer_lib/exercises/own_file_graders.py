@@ -17,29 +17,32 @@ from torch import Tensor, nn
 from transformer_lib.checks import check_transformer
 from transformer_lib.checks.components import check_multi_head_attention
 from transformer_lib.exercises.grading import (
+    ASKED,
     Bigrams,
     Cases,
     Unfinished,
     Wrong,
-    all_used,
     as_solved,
-    asked_of,
     behaves,
     case,
     changed,
+    changes,
     elsewhere,
     expect,
     filled,
     first_fault,
     gap,
     gives,
+    is_matrix,
     matrices,
     no_plain_list,
     random,
-    rows,
     same,
+    wanted,
 )
 from transformer_lib.files import one_line
+
+ROUGH = 1e-6  # a root or a factor may be a float32
 
 
 @gap(2, "attention")
@@ -66,14 +69,15 @@ def grade_attention(mine: ModuleType) -> None:
         if factor:
             told = f"where d_k is 10, the scores are divided by {1 / factor:.4g}, not by the root of 10, 3.162"
             others = {told: (factor * dots).softmax(dim=-1)}
-    as_solved(mine, "attention", case("the weights without a mask", q, k, v, place=1), others=others)
-    as_solved(mine, "attention", case("the output without a mask", q, k, v, place=0))
+    as_solved(mine, "attention", case("the weights without a mask", q, k, v, place=1), "", ROUGH, others)
+    as_solved(mine, "attention", case("the output without a mask", q, k, v, place=0), "", ROUGH)
     if not mine.attention(1000 * q, k, v)[1].isfinite().all():
         raise Wrong(
             "large scores give NaN, as exp overflows: softmax, or first subtract the largest score of the query"
         )
     try:
-        as_solved(mine, "attention", case("the output without batch and heads", q[0, 0], k[0, 0], v[0, 0], place=0))
+        alone = case("the output without batch and heads", q[0, 0], k[0, 0], v[0, 0], place=0)
+        as_solved(mine, "attention", alone, "", ROUGH)
     except (RuntimeError, IndexError) as error:
         told = "it should run for (length, width), too: in einsum write …, and count axes from the end"
         raise Wrong(f"it runs with a batch and heads in front only; {told}") from error
@@ -99,8 +103,13 @@ def grade_masked_attention(mine: ModuleType, q: Tensor, k: Tensor, v: Tensor) ->
         "the weights of a query do not sum to one: before the softmax, the forbidden scores are not low enough":
             weights if own and not same(weights.sum(-1), one, 1e-9) else None,
     }  # fmt: skip
-    as_solved(mine, "attention", case("the weights under a mask", q, k, v, mask, place=1), "", 1e-12, others)
-    as_solved(mine, "attention", case("the output under a mask", q, k, v, mask, place=0))
+    as_solved(mine, "attention", case("the weights under a mask", q, k, v, mask, place=1), "", ROUGH, others)
+    as_solved(mine, "attention", case("the output under a mask", q, k, v, mask, place=0), "", ROUGH)
+    for factor, where in ((1, ""), (1000, ", where their scores are below -100")):
+        kept = mine.attention(factor * q, k, v, mask)[1].masked_fill(~mask, 0.0).sum(dim=-1)
+        if not same(kept, one, 1e-12):
+            told = "are NaN" if kept.isnan().any() else "do not sum to one"
+            raise Wrong(f"the weights of allowed keys {told}{where}: before the exponential, make forbidden ones lower")
     mask[..., 1, :] = False
     q = q.clone().requires_grad_()
     output, weights = mine.attention(q, k, v, mask)
@@ -118,7 +127,7 @@ def grade_masked_attention(mine: ModuleType, q: Tensor, k: Tensor, v: Tensor) ->
             "torch.finfo(scores.dtype).min, and set its weights to 0 after the softmax"
         )
     try:
-        mine.attention(q.half(), k.half(), v.half(), mask)
+        mine.attention(*[x if "attention" in ASKED else x.half() for x in (q, k, v)], mask)
     except RuntimeError as error:
         raise Wrong(
             "right in float32, but a constant such as -1e9 does not fit float16: torch.finfo(scores.dtype).min does"
@@ -176,7 +185,7 @@ def grade_multi_head(mine: ModuleType) -> None:
         missing = ": is a return missing?" if answer is None else ""
         raise Wrong(f"forward should return the output alone; it returns a {type(answer).__name__}{missing}")
     if (
-        len({id(matrix) for matrix in layer.parameters() if matrix.dim() > 1}) == 2
+        len({id(matrix) for matrix in layer.parameters() if is_matrix(matrix)}) == 2
         and matrices(layer) == 2 * d_model**2
     ):
         raise Wrong("one projection serves for queries, keys and values: each needs weights of its own")
@@ -251,7 +260,7 @@ def grade_multi_head(mine: ModuleType) -> None:
 @gap(4, "sinusoidal_table")
 def grade_sinusoidal_table(mine: ModuleType) -> None:
     """Sines in even channels, cosines in odd ones, and the speeds of the paper."""
-    table, right = mine.sinusoidal_table(4, 6), changed("sinusoidal_table", *asked_of(mine, "sinusoidal_table"))(4, 6)
+    table, right = mine.sinusoidal_table(4, 6), wanted("sinusoidal_table")(4, 6)
     others = {}
     if isinstance(table, Tensor) and table.shape == right.shape:
         good = [same(table[:, i::2], right[:, i::2], 5e-4) for i in (0, 1)]
@@ -501,7 +510,7 @@ def inputs_are_right(
         own = kinds.index(kind)
         named = ("mask", "memory_mask")[own]
         if masks[own] is None and mask is not None and not mask.all():
-            raise Wrong(f"{name} hides keys when the layer is given no mask")
+            raise Wrong(f"{name} hides keys when the layer is given no {named}")
         if masks[own] is not None and not same(mask, masks[own], 0):
             inverted = isinstance(mask, Tensor) and same(mask.logical_not(), masks[own], 0)
             found = "something else" if not inverted else "its opposite: True should mean may attend"
@@ -560,7 +569,7 @@ def as_in_the_formula(
             raise Wrong(order.format(name=call.name, before=before.name))
     if len(set(best.orders)) > 1:
         raise Wrong("one norm stands before its sub-layer, another after the sum: choose one order for all")
-    if best.orders[0] == "pre" and asked_of(mine, type(layer).__name__):
+    if best.orders[0] == "pre" and type(layer).__name__ in ASKED:
         raise Wrong("this is pre-norm")
     used = [norms[norm] for norm in best.norms]
     if again := [name for name in used if used.count(name) > 1]:
@@ -642,7 +651,8 @@ def grade_layer(mine: ModuleType, build: Callable[..., nn.Module], *lengths: int
     masks = [torch.rand(2, 1, n, lengths[-1] if n == 1 else 3, generator=hidden) < 0.6 for n in (3, 1)]
     layer = build(8, 2, 16).eval()
     plain = as_in_the_formula(mine, layer, inputs, [None, None])
-    as_in_the_formula(mine, layer, inputs, masks, plain)
+    for some in (masks, [masks[0], None], [None, masks[1]]):
+        as_in_the_formula(mine, layer, inputs, some, plain)
     sizes_are_used(mine, build, *inputs)
     for rate, other in ((0.75, build(8, 2, 10, 0.75)), (0.1, build(8, 2, 10))):
         dropout_is_right(mine, other, rate, *inputs)
@@ -650,7 +660,7 @@ def grade_layer(mine: ModuleType, build: Callable[..., nn.Module], *lengths: int
         as_in_the_formula(mine, build(8, 2, 16, 0.0).train(), inputs, masks, plain)
     except Wrong as wrong:
         raise Wrong(f"right in evaluation; in training: {wrong}") from wrong
-    all_used(build(8, 2, 16), *inputs)
+    behaves(build(8, 2, 16, 0.0).double(), **dict(zip(("x", "memory"), inputs)))
 
 
 @gap(6, "EncoderLayer")
@@ -685,8 +695,8 @@ def enters(mine: ModuleType, found: Tensor, tables: list[Tensor], words: int, to
                 return table
             told = f"this side's vocabulary has {words} (does embed use the embedding that it is given?)"
             raise Wrong(f"{what} are rows of a table with {len(table)} rows; {told}")
-        for name, *change, sentence in rows("mistakes.tsv"):
-            if name == "Transformer" and same(found, embedded(table, change), 1e-5):
+        for *change, sentence in changes("mistakes.tsv")["Transformer"]:
+            if same(found, embedded(table, change), 1e-5):
                 raise Wrong(f"{sentence} ({what})")
     right = next(table for table in tables if len(table) == words)
     plain, p = right[tokens], embedded(right * 0)
@@ -846,7 +856,7 @@ def grade_transformer(mine: ModuleType) -> None:
         if "size of tensor" not in str(error):
             raise
         advice = "a mask, or what a layer reads, has the length of other tokens than it should, or some are cut off"
-        raise Wrong(f"{advice} ({' '.join(str(error).split()):.90})") from error
+        raise Wrong(f"{advice} ({one_line(error):.90})") from error
     if not (torch.equal(given[0], source) and torch.equal(given[1], target)):
         raise Wrong("forward changes source or target: make new tensors")
 
@@ -920,14 +930,22 @@ def grade_transformer(mine: ModuleType) -> None:
         model(source, target[:, :2])
     except RuntimeError as error:
         advice = "a layer's own attention takes the mask of its own tokens, cross-attention that of the source"
-        raise Wrong(f"source and target of unequal length: {advice} ({' '.join(str(error).split()):.90})") from error
+        raise Wrong(f"source and target of unequal length: {advice} ({one_line(error):.90})") from error
+    long, there = source.repeat(1, 25), "what enters the encoder, in a sentence of 300 tokens"
+    try:
+        model(long, target)
+    except (RuntimeError, IndexError) as error:
+        advice = "make as many positions as there are tokens"
+        raise Wrong(f"a sentence of 300 tokens does not run: {advice} ({one_line(error):.90})") from error
+    if tables:
+        enters(mine, encoder[-3].given["x"], tables, 90, long, there)
     for place, where in ((torch.bfloat16, "in bfloat16"), ("meta", "on another device")):
         there = target.to("meta") if place == "meta" else target  # a device without numbers
         try:
             model.to(place)(there, there)
         except RuntimeError as error:
             advice = "bring the positions to the embeddings with .to(x), and the causal mask to target.device"
-            raise Wrong(f"{where} it does not run: {advice} ({' '.join(str(error).split()):.90})") from error
+            raise Wrong(f"{where} it does not run: {advice} ({one_line(error):.90})") from error
     names = ["batch independence", "empty sentences", "calls leave no trace", "state dict is complete", "every dtype"]
     names += ["gradient reaches everything"]
     first_fault(check_transformer(lambda *ids: mine.Transformer(*ids, **sizes), training=False, only=names))
@@ -1011,9 +1029,9 @@ def grade_label_smoothed_loss(mine: ModuleType) -> None:
                 raise Wrong("it changes the labels: make new ones")
             if isinstance(answer, Tensor) and not answer.dim() and not answer.requires_grad:
                 raise Wrong("the loss has no gradient: no detach(), no_grad() or item() on the way")
-            yield "the loss of large logits" if scale > 1 else "the loss", answer
+            yield "the loss of large logits" if scale > 1 else "the loss", answer / scale
 
-    as_solved(mine, "label_smoothed_loss", cases)
+    as_solved(mine, "label_smoothed_loss", cases, "", ROUGH)
 
 
 @gap(9, "learning_rate")
@@ -1021,7 +1039,7 @@ def grade_learning_rate(mine: ModuleType) -> None:
     """Up in a straight line, then down as one over the root."""
 
     def cases(rate: Any) -> Iterator[tuple[str, Any]]:
-        fall = "" if asked_of(mine, "learning_rate") else ", where it falls as 1 / sqrt(step)"
+        fall = "" if "learning_rate" in ASKED else ", where it falls as 1 / sqrt(step)"
         steps = *((step, 0.5, 4) for step in (1, 2, 4, 6, 9)), (100, 2.0, 16), (4500, 3.0, 9)
         for step, peak, warmup in steps:
             where = "on the way up" if step <= warmup else f"after the peak{fall}"
