@@ -205,7 +205,7 @@ def changed(name: str, *changes: Sequence[str]) -> Any:
 @cache
 def rows(table: str) -> list[list[str]]:
     """The rows of a table."""
-    lines = Path(__file__).with_name(table).read_text("utf-8").splitlines()[1:]
+    lines = Path(__file__).parent.joinpath(table).read_text("utf-8").splitlines()[1:]
     return [line.replace("\\n", "\n").split("\t") for line in lines]
 
 
@@ -391,7 +391,7 @@ def no_plain_list(model: nn.Module) -> None:
 
 
 def is_matrix(parameter: Tensor) -> bool:
-    """Whether a parameter of a new module is no bias; one of several, stacked, has axes as well, and begins as zeros."""
+    """Whether a parameter of a new module is no bias; several biases, stacked, have axes too, and begin as zeros."""
     return parameter.dim() > 1 and bool(parameter.any())
 
 
