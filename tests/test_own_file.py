@@ -13,7 +13,8 @@ import torch
 
 from transformer_lib import __main__ as command_line
 from transformer_lib.exercises import grade, grading, own_file
-from transformer_lib.exercises.grading import changed, changes, rows, variants
+from transformer_lib.exercises.grading import changed, changes, rows
+from transformer_lib.exercises.own_file import variants
 from transformer_lib.files import InputError
 from transformer_lib.own_model import architecture
 from transformer_lib.translation import Translator

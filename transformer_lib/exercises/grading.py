@@ -4,14 +4,12 @@
 
 import inspect
 import math
-import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from functools import cache
 from itertools import permutations
 from numbers import Real
 from pathlib import Path
-from random import Random
 from types import ModuleType
 from typing import Any, NamedTuple
 
@@ -20,7 +18,6 @@ from torch import Tensor, nn
 
 from transformer_lib.checks.report import Report
 from transformer_lib.exercises import solved
-from transformer_lib.files import one_line
 
 Answer = Callable[..., Any]
 
@@ -173,14 +170,6 @@ def gap(chapter: int, name: str) -> Callable[[Callable[[ModuleType], None]], Cal
     return register
 
 
-def in_words(error: BaseException, mine: ModuleType) -> str:
-    """What an error that a part raised comes from, if that is known ({} = the error), and the line that raised it."""
-    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == mine.__file__]
-    place = f" (line {lines[-1]})" if lines else ""
-    known = [words for raw, words in rows("errors.tsv") if raw in str(error)]
-    return (known[0].replace("{}", one_line(error)) if known else f"it raised {one_line(error)}") + place
-
-
 @cache
 def source_of(name: str) -> str:
     """The text of a part of the solution."""
@@ -222,15 +211,6 @@ def changes(table: str) -> dict[str, list[list[str]]]:
             raise ValueError(f"{table}: the solution of {name} has no {change[0]!r}")
         found.setdefault(name, []).append(change)
     return found
-
-
-def variants(seed: object) -> dict[str, list[str]]:
-    """Of two to four parts, which a seed draws, the change that it asks for; without a seed, none."""
-    if seed is None:
-        return {}
-    draw, every = Random(str(seed)), changes("variants.tsv")
-    names, n = draw.sample(list(every), draw.randint(2, 4)), str(draw.randint(2, 5))
-    return {name: [text.replace("{n}", n) for text in draw.choice(every[name])] for name in names}
 
 
 Cases = Callable[[Any], Iterator[tuple[str, Any]]]  # of a function: the names and values of what it gives

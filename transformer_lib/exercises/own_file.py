@@ -24,8 +24,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from transformer_lib.exercises.grading import ASKED, GAPS, Gap, Unfinished, Wrong, changes, in_words, variants
-from transformer_lib.files import InputError, atomic_write, printable
+from transformer_lib.exercises.grading import ASKED, GAPS, Gap, Unfinished, Wrong, changes, rows
+from transformer_lib.files import InputError, atomic_write, one_line, printable
 from transformer_lib.loading import NAME, as_before, load, read
 
 HEADING = re.compile(r"^# ---- (?:Chapter (\d+)|Given).*$", re.MULTILINE)
@@ -64,6 +64,15 @@ def emptied(chapter: int, name: str, code: str) -> str:
         space = " " * (node.body[0].col_offset)
         lines[first : node.end_lineno] = [f'{space}raise NotImplementedError("chapter {chapter}: write {name}")\n']
     return "".join(lines)
+
+
+def variants(seed: object) -> dict[str, list[str]]:
+    """Of two to four parts, which a seed draws, the change that it asks for; without a seed, none."""
+    if seed is None:
+        return {}
+    draw, every = Random(str(seed)), changes("variants.tsv")
+    names, n = draw.sample(list(every), draw.randint(2, 4)), str(draw.randint(2, 5))
+    return {name: [text.replace("{n}", n) for text in draw.choice(every[name])] for name in names}
 
 
 def begun(chapter: int, name: str, code: str, solved_to: int, seed: int | None) -> str:
@@ -292,6 +301,14 @@ def _grade_part(part: Gap, mine: ModuleType, tree: ast.Module) -> tuple[str, boo
         return "passed", False
     asked = f"; your variant: {ASKED[part.name][-1]}" if part.name in ASKED else ""
     return f"failed: {said}{twice and '; '}{twice}{asked}", raised
+
+
+def in_words(error: BaseException, mine: ModuleType) -> str:
+    """What an error that a part raised comes from, if that is known ({} = the error), and the line that raised it."""
+    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == mine.__file__]
+    place = f" (line {lines[-1]})" if lines else ""
+    known = [words for raw, words in rows("errors.tsv") if raw in str(error)]
+    return (known[0].replace("{}", one_line(error)) if known else f"it raised {one_line(error)}") + place
 
 
 def _body(node: Any) -> list[ast.stmt]:
