@@ -766,9 +766,9 @@ def dropped(mine: ModuleType, source: Tensor, target: Tensor) -> None:
     torch.manual_seed(0)
     model = mine.Transformer(90, 110, 5, d_model=8, num_heads=2, d_ff=12, num_layers=1, dropout=0.5).double()
     stacks = {"encoder": passes(model, mine.EncoderLayer, "x mask"), "decoder": passes(model, mine.DecoderLayer, "x")}
-    for training, other in ((True, "evaluation"), (False, "training")):
-        model.train(training)(source, target)
-        if model.training != training:
+    for mode, other in ((True, "evaluation"), (False, "training")):
+        model.train(mode)(source, target)
+        if model.training != mode:
             raise Wrong(f"forward switches the model to {other} mode; the caller sets the mode")
     for name, (training, whole) in stacks.items():
         x, y = (each.given["x"] for each in (training, whole))
@@ -893,14 +893,14 @@ def grade_transformer(mine: ModuleType) -> None:
     except RuntimeError as error:
         advice = "a layer's own attention takes the mask of its own tokens, cross-attention that of the source"
         raise Wrong(f"source and target of unequal length: {advice} ({one_line(error):.90})") from error
-    long, there = source.repeat(1, 25), "what enters the encoder, in a sentence of 300 tokens"
+    long = source.repeat(1, 25)
     try:
         model(long, target)
     except (RuntimeError, IndexError) as error:
         advice = "make as many positions as there are tokens"
         raise Wrong(f"a sentence of 300 tokens does not run: {advice} ({one_line(error):.90})") from error
     if tables:
-        enters(mine, encoder[-3].given["x"], tables, 90, long, there)
+        enters(mine, encoder[-3].given["x"], tables, 90, long, "what enters the encoder, in a sentence of 300 tokens")
     for place, where in ((torch.bfloat16, "in bfloat16"), ("meta", "on another device")):
         there = target.to("meta") if place == "meta" else target  # a device without numbers
         try:
