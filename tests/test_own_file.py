@@ -13,7 +13,7 @@ import torch
 
 from transformer_lib import __main__ as command_line
 from transformer_lib.exercises import grade, grading, own_file
-from transformer_lib.exercises.grading import changed, changes, rows
+from transformer_lib.exercises.grading import by_part, changed, rows
 from transformer_lib.exercises.own_file import variants
 from transformer_lib.files import InputError
 from transformer_lib.own_model import architecture
@@ -23,7 +23,7 @@ SOLUTION = own_file.solution()
 
 ROOT = Path(__file__).resolve().parent.parent
 ANSWERS = ROOT / "tests" / "answers"
-CASES = [(name, *fault) for name, faults in changes("wrong.tsv").items() for fault in faults]
+CASES = [(name, *fault) for name, faults in by_part("wrong.tsv").items() for fault in faults]
 
 
 def verdict(tmp_path, text, name):
@@ -194,7 +194,7 @@ def test_a_text_that_is_replaced_must_be_in_the_solution(tmp_path, monkeypatch):
             changed("causal_mask", (".tril()", ".triu()"), (old, ""))
         (table := tmp_path / f"{len(old)}.tsv").write_text(f"part\ncausal_mask\t{old}\tx\ty\n", "utf-8")
         with pytest.raises(ValueError, match="tsv: the solution of causal_mask has no"):
-            changes(str(table))
+            by_part(str(table))
 
 
 def test_a_file_of_variants_belongs_to_its_seed(tmp_path, monkeypatch, capsys):

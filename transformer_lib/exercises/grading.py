@@ -199,7 +199,7 @@ def rows(table: str) -> list[list[str]]:
 
 
 @cache
-def changes(table: str) -> dict[str, list[list[str]]]:
+def by_part(table: str) -> dict[str, list[list[str]]]:
     """Of each part, the rows of a table: a text of the solution, the text in its place, and what is said of it.
 
     Raises:
@@ -221,6 +221,7 @@ def case(what: str, *given: Any, place: int | None = None) -> Cases:
     return lambda part: iter([(what, found if place is None else found[place]) for found in [part(*deepcopy(given))]])
 
 
+ROUGH = 1e-6  # a tolerance: a root or a factor may be a float32
 ASKED: dict[str, list[str]] = {}  # what the variant of the file that is graded asks of parts
 
 
@@ -265,7 +266,7 @@ def as_solved(
         return
     if name in ASKED and gives(getattr(solved, name), cases, found, raised, tolerance):
         raise Wrong(f"{step}this is the usual {name}")
-    for *change, sentence in changes("mistakes.tsv").get(name, ()):
+    for *change, sentence in by_part("mistakes.tsv").get(name, ()):
         if gives(wanted(name, change), cases, found, raised, tolerance):
             raise Wrong(step + sentence)
     if raised is not None:

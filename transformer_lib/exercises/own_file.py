@@ -24,7 +24,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from transformer_lib.exercises.grading import ASKED, GAPS, Gap, Unfinished, Wrong, changes, rows
+from transformer_lib.exercises.grading import ASKED, GAPS, Gap, Unfinished, Wrong, by_part, rows
 from transformer_lib.files import InputError, atomic_write, one_line, printable
 from transformer_lib.loading import NAME, as_before, load, read
 
@@ -70,7 +70,7 @@ def variants(seed: object) -> dict[str, list[str]]:
     """Of two to four parts, which a seed draws, the change that it asks for; without a seed, none."""
     if seed is None:
         return {}
-    draw, every = Random(str(seed)), changes("variants.tsv")
+    draw, every = Random(str(seed)), by_part("variants.tsv")
     names, n = draw.sample(list(every), draw.randint(2, 4)), str(draw.randint(2, 5))
     return {name: [text.replace("{n}", n) for text in draw.choice(every[name])] for name in names}
 
@@ -151,7 +151,7 @@ def debug(folder: str | Path, seed: int) -> list[Path]:
     paths = [Path(folder, f"debug_{number:02}.py") for number in range(1, 11)]
     if there := [path for path in paths if path.exists()]:
         raise InputError(f"{there[0]} exists, and stays as it is: give another folder")
-    draw, every = Random(seed), changes("wrong.tsv")
+    draw, every = Random(seed), by_part("wrong.tsv")
     for path, name in zip(paths, draw.sample(list(every), len(paths))):
         old, new, _ = draw.choice(every[name])
         atomic_write(path, planted(name, old, new))

@@ -19,15 +19,16 @@ from transformer_lib.checks.components import check_multi_head_attention
 from transformer_lib.exercises.grading import (
     ASKED,
     DETACHED,
+    ROUGH,
     Bigrams,
     Cases,
     Unfinished,
     Wrong,
     as_solved,
     behaves,
+    by_part,
     case,
     changed,
-    changes,
     elsewhere,
     expect,
     filled,
@@ -43,8 +44,6 @@ from transformer_lib.exercises.grading import (
     wanted,
 )
 from transformer_lib.files import one_line
-
-ROUGH = 1e-6  # a root or a factor may be a float32
 
 
 @gap(2, "attention")
@@ -667,7 +666,7 @@ def enters(mine: ModuleType, found: Tensor, tables: list[Tensor], words: int, to
                 return table
             told = f"this side's vocabulary has {words} (does embed use the embedding that it is given?)"
             raise Wrong(f"{what} are rows of a table with {len(table)} rows; {told}")
-        for *change, sentence in changes("mistakes.tsv")["Transformer"]:
+        for *change, sentence in by_part("mistakes.tsv")["Transformer"]:
             if same(found, embedded(table, change), 1e-5):
                 raise Wrong(f"{sentence} ({what})")
     right = next(table for table in tables if len(table) == words)
