@@ -13,7 +13,8 @@ import torch
 
 from transformer_lib import __main__ as command_line
 from transformer_lib.exercises import grade, grading, own_file
-from transformer_lib.exercises.grading import rows, variants
+from transformer_lib.exercises.grading import by_part, changed, rows
+from transformer_lib.exercises.own_file import variants
 from transformer_lib.files import InputError
 from transformer_lib.own_model import architecture
 from transformer_lib.translation import Translator
@@ -22,7 +23,7 @@ SOLUTION = own_file.solution()
 
 ROOT = Path(__file__).resolve().parent.parent
 ANSWERS = ROOT / "tests" / "answers"
-CASES = [(name, *fault) for name, faults in own_file.faults().items() for fault in faults]
+CASES = [(name, *fault) for name, faults in by_part("wrong.tsv").items() for fault in faults]
 
 
 def verdict(tmp_path, text, name):
@@ -168,17 +169,35 @@ def test_ten_files_to_debug(tmp_path, monkeypatch, capsys):
     assert failed == [names[number - 1]]
 
 
-@pytest.mark.parametrize("row", rows("variants.tsv"), ids=lambda row: row[0])
-def test_a_variant_holds_a_part_to_a_formula_of_its_own(tmp_path, monkeypatch, row):
-    """The usual answer, which is public, is told what is asked."""
-    name, *change = [text.replace("{n}", "3") for text in row]
-    for module in (grading, own_file):
-        monkeypatch.setattr(module, "variants", lambda seed: {name: change} if seed == 7 else {})
+STYLES = rows(str(ANSWERS / "variants.tsv"))
+
+
+@pytest.mark.parametrize("number", range(len(STYLES) // 2), ids=lambda number: STYLES[2 * number][0])
+def test_a_variant_holds_a_part_to_a_formula_of_its_own(tmp_path, monkeypatch, number):
+    """In other styles, too; the usual answer, which is public, is told what is asked, whatever it does to the line."""
+    name, *change = [text.replace("{n}", "3") for text in rows("variants.tsv")[number]]
+    monkeypatch.setattr(own_file, "variants", lambda seed: {name: change} if seed == 7 else {})
     text = own_file.template(10, 7)
     assert f"Your variant, whatever else is said here: {change[2]}." in " ".join(text.split())
     assert verdict(tmp_path, text, name) == "passed"
-    said = verdict(tmp_path, f"VARIANT = 7\n{SOLUTION}", name)
-    assert re.fullmatch(rf"failed: this is (the usual {name}|pre-norm); variant 7: {re.escape(change[2])}", said)
+    for style in STYLES[2 * number : 2 * number + 2]:
+        assert verdict(tmp_path, f"VARIANT = 7\n{own_file.planted(*style)}", name) == "passed", style
+    trick = re.sub(r'^( +)"""$', r'\1"""\n\1global VARIANT\n\1VARIANT = None', SOLUTION, flags=re.MULTILINE)
+    for spoilt in (SOLUTION, trick):
+        said = verdict(tmp_path, f"VARIANT = 7\n{spoilt}", name)
+        assert re.fullmatch(rf"failed: this is (the usual {name}|pre-norm); your variant: {re.escape(change[2])}", said)
+
+
+def test_a_text_that_is_replaced_must_be_in_the_solution(tmp_path, monkeypatch):
+    """When a table is read, too; what a variant has replaced was there."""
+    monkeypatch.setitem(grading.ASKED, "causal_mask", [".tril()", ".triu()", ""])
+    assert grading.wanted("causal_mask", (".tril()", ".tril(9)"))(2).sum() == 3
+    for old in ("no such text", ".triu()"):
+        with pytest.raises(ValueError, match="the solution of causal_mask has no"):
+            changed("causal_mask", (".tril()", ".triu()"), (old, ""))
+        (table := tmp_path / f"{len(old)}.tsv").write_text(f"part\ncausal_mask\t{old}\tx\ty\n", "utf-8")
+        with pytest.raises(ValueError, match="tsv: the solution of causal_mask has no"):
+            by_part(str(table))
 
 
 def test_a_file_of_variants_belongs_to_its_seed(tmp_path, monkeypatch, capsys):
@@ -188,8 +207,17 @@ def test_a_file_of_variants_belongs_to_its_seed(tmp_path, monkeypatch, capsys):
     assert command_line.main(["grade", "--variant", "17"]) == 0
     assert capsys.readouterr().out.count(" passed\n") == len(own_file.gaps())
     assert {*own_file.with_parts().yours} == {part.name for part in own_file.gaps()} - {*variants(17)}
-    assert command_line.main(["grade", "--variant", "18"]) == 2
-    assert "my_transformer.py has variant 17; expected 18" in capsys.readouterr().err
+    Path("my_transformer.py").write_text(SOLUTION, "utf-8")  # without the line
+    assert command_line.main(["grade", "--variant", "17"]) == 1
+    assert capsys.readouterr().out.count("; your variant: ") == len(variants(17))
+    for given, told, points in (
+        (["--variant", "17"], "17 (the file names none)", 19 - len(variants(17))),
+        ([], "none", 19),
+    ):
+        assert command_line.main(["grade", "--results", "r.json", *given]) == 0
+        found = json.loads(Path("r.json").read_text("utf-8"))
+        assert found["output"] == f"variant: {told}"
+        assert sum(test["score"] for test in found["tests"]) == points
     assert command_line.main(["start", "--variant", "18", "--update"]) == 2
     assert "--variant does not go with --update" in capsys.readouterr().err
     assert {len(variants(seed)) for seed in range(30)} == {2, 3, 4}

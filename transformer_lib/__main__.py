@@ -575,7 +575,7 @@ def _start(folder: str, debug: int | None, **options: Any) -> None:
     "--csv", "as_csv", type=_File(), metavar="FILE", help="mark all files of a folder, and write a table (- as above)"
 )
 @click.option("--only", type=_Name(), metavar="PART", help="grade one part, such as attention")
-@click.option("--variant", type=int, metavar="SEED", help="ask that the file is of this variant")
+@click.option("--variant", type=int, metavar="SEED", help="hold the file to this variant, whatever it says")
 @click.option(
     "--results", type=_File(), metavar="FILE", help="mark one file as --csv does, and write Gradescope's results.json"
 )
@@ -593,7 +593,8 @@ def _grade(
     from transformer_lib.exercises import classroom, own_file
 
     marks = [name for name, value in (("--csv", as_csv), ("--results", results)) if value]
-    if others := marks and [*marks[1:], *(f"--{name}" for name, value in options.items() if value is not None)]:
+    alone = {**options, "variant": options["variant"] if as_csv else None}  # a result may be held to one
+    if others := marks and [*marks[1:], *(f"--{name}" for name, value in alone.items() if value is not None)]:
         raise InputError(f"{marks[0]} does not go with {others[0]}: give one of them")
     if as_csv:
         return _mark(file, as_csv, seconds)
@@ -603,7 +604,7 @@ def _grade(
             f"{file} is a folder: name a file, such as {inside}, or mark all files in it with --csv marks.csv"
         )
     if results:
-        _put(classroom.results(classroom.mark(Path(file), seconds=seconds)), results)
+        _put(classroom.results(classroom.mark(Path(file), seconds=seconds, variant=options["variant"])), results)
         return 0
     with redirect_stdout(sys.stderr):  # what the file itself prints
         chapters = own_file.grade_file(file, **options)

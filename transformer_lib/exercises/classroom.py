@@ -32,7 +32,9 @@ WAY = (
 NOBODYS = ("__pycache__", "__MACOSX", "node_modules", "site-packages")
 
 
-def report(path: bytes, verdicts: str, environment: dict[str, str], seconds: int, memory: int) -> None:
+def report(
+    path: bytes, verdicts: str, environment: dict[str, str], seconds: int, memory: int, variant: int | None
+) -> None:
     """In the process of one file: grade it, and write what is found into another file."""
     if os.name == "posix":
         os.setsid()  # so that what the file starts ends with it
@@ -48,16 +50,18 @@ def report(path: bytes, verdicts: str, environment: dict[str, str], seconds: int
         resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds))
         resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
     try:
-        found = {name: said for parts in grade_file(os.fsdecode(path)).values() for name, said in parts.items()}
-        found |= {"variant": str(seed)} if (seed := variant_of(os.fsdecode(path))) is not None else {}
+        parts, own = grade_file(os.fsdecode(path), variant=variant).values(), variant_of(os.fsdecode(path))
+        found = {name: said for verdicts_on in parts for name, said in verdicts_on.items()}
+        named = "none" if own is None else str(own)
+        found["variant"] = named if variant in (None, own) else f"{variant} (the file names {named})"
     except InputError as error:
         found = {"error": printable(str(error))}
     Path(verdicts).write_text(json.dumps(found), encoding="utf-8")
     os._exit(0)
 
 
-def mark(path: Path, *, seconds: int = 300, memory: int = 8 << 30) -> dict[str, str]:
-    """The verdicts on the parts of one file, by name; or why there are none, as "error".
+def mark(path: Path, *, seconds: int = 300, memory: int = 8 << 30, variant: int | None = None) -> dict[str, str]:
+    """The verdicts on the parts of one file, by name, and its "variant"; or why there are none, as "error".
 
     The file is trusted: it runs in the process of its grader, and could write verdicts of its own.
 
@@ -65,6 +69,7 @@ def mark(path: Path, *, seconds: int = 300, memory: int = 8 << 30) -> dict[str, 
         path: a file like my_transformer.py.
         seconds: of processor time; after ten times as long by the clock it is ended, too.
         memory: the most bytes of address space, which torch needs much of; no limit on Windows.
+        variant: the seed to which the file is held. None = the one that it names.
     """
     with tempfile.TemporaryDirectory() as place:
         verdicts, home = Path(place, "verdicts.json"), Path(place, "home")
@@ -73,7 +78,7 @@ def mark(path: Path, *, seconds: int = 300, memory: int = 8 << 30) -> dict[str, 
         environment |= dict.fromkeys(("HOME", "USERPROFILE", "TMPDIR", "TEMP", "TMP"), str(home))
         context: Any = multiprocessing.get_context(WAY)
         context.set_forkserver_preload([__name__, "transformer_lib.exercises.own_file_graders", "torch._dynamo"])
-        given = (os.fsencode(path.resolve()), str(verdicts), environment, seconds, memory)
+        given = (os.fsencode(path.resolve()), str(verdicts), environment, seconds, memory, variant)
         process = context.Process(target=report, args=given)
         process.start()
         try:
@@ -202,5 +207,5 @@ def results(verdicts: dict[str, str]) -> str:
          "status": "passed" if said == "passed" else "failed"}
         for part in gaps() for said in [verdicts.get(part.name, verdicts.get("error", ""))]
     ]  # fmt: skip
-    variant = f"variant {seed}" if (seed := verdicts.get("variant")) else ""
-    return json.dumps({"output": verdicts.get("error", variant), "tests": tests}, indent=1, ensure_ascii=False) + "\n"
+    output = verdicts.get("error") or f"variant: {verdicts['variant']}"
+    return json.dumps({"output": output, "tests": tests}, indent=1, ensure_ascii=False) + "\n"

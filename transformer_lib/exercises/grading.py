@@ -4,14 +4,12 @@
 
 import inspect
 import math
-import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from functools import cache
 from itertools import permutations
 from numbers import Real
 from pathlib import Path
-from random import Random
 from types import ModuleType
 from typing import Any, NamedTuple
 
@@ -20,7 +18,6 @@ from torch import Tensor, nn
 
 from transformer_lib.checks.report import Report
 from transformer_lib.exercises import solved
-from transformer_lib.files import one_line
 
 Answer = Callable[..., Any]
 
@@ -173,18 +170,22 @@ def gap(chapter: int, name: str) -> Callable[[Callable[[ModuleType], None]], Cal
     return register
 
 
-def in_words(error: BaseException, mine: ModuleType) -> str:
-    """What an error that a part raised comes from, if that is known ({} = the error), and the line that raised it."""
-    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == mine.__file__]
-    place = f" (line {lines[-1]})" if lines else ""
-    known = [words for raw, words in rows("errors.tsv") if raw in str(error)]
-    return (known[0].replace("{}", one_line(error)) if known else f"it raised {one_line(error)}") + place
+@cache
+def source_of(name: str) -> str:
+    """The text of a part of the solution."""
+    return inspect.getsource(getattr(solved, name))
 
 
 def changed(name: str, *changes: Sequence[str]) -> Any:
-    """A part of the solution, each time with one text in the place of another."""
-    code, space = inspect.getsource(getattr(solved, name)), dict(vars(solved))
+    """A part of the solution, each time with one text in the place of another; an earlier change may have taken it.
+
+    Raises:
+        ValueError: the solution has no such text.
+    """
+    code, space = source_of(name), dict(vars(solved))
     for old, new, *_ in changes:
+        if old not in source_of(name):
+            raise ValueError(f"the solution of {name} has no {old!r}")
         code = code.replace(old, new)
     exec(code, space)
     return space[name]
@@ -192,20 +193,24 @@ def changed(name: str, *changes: Sequence[str]) -> Any:
 
 @cache
 def rows(table: str) -> list[list[str]]:
-    """The rows of a table: in most, a part, a text of the solution, the text in its place, and what is said of it."""
-    lines = Path(__file__).with_name(table).read_text("utf-8").splitlines()[1:]
+    """The rows of a table."""
+    lines = Path(__file__).parent.joinpath(table).read_text("utf-8").splitlines()[1:]
     return [line.replace("\\n", "\n").split("\t") for line in lines]
 
 
-def variants(seed: object) -> dict[str, list[str]]:
-    """Of two to four parts, which a seed draws, the change that it asks for; without a seed, none."""
-    if seed is None:
-        return {}
-    draw, every = Random(str(seed)), dict[str, list[list[str]]]()
-    for name, *change in rows("variants.tsv"):
-        every.setdefault(name, []).append(change)
-    names, n = draw.sample(list(every), draw.randint(2, 4)), str(draw.randint(2, 5))
-    return {name: [text.replace("{n}", n) for text in draw.choice(every[name])] for name in names}
+@cache
+def by_part(table: str) -> dict[str, list[list[str]]]:
+    """Of each part, the rows of a table: a text of the solution, the text in its place, and what is said of it.
+
+    Raises:
+        ValueError: the solution has no such text.
+    """
+    found: dict[str, list[list[str]]] = {}
+    for name, *change in rows(table):
+        if change[0] not in source_of(name):
+            raise ValueError(f"{table}: the solution of {name} has no {change[0]!r}")
+        found.setdefault(name, []).append(change)
+    return found
 
 
 Cases = Callable[[Any], Iterator[tuple[str, Any]]]  # of a function: the names and values of what it gives
@@ -216,9 +221,13 @@ def case(what: str, *given: Any, place: int | None = None) -> Cases:
     return lambda part: iter([(what, found if place is None else found[place]) for found in [part(*deepcopy(given))]])
 
 
-def asked_of(mine: ModuleType, name: str) -> list[list[str]]:
-    """The change that the variant of a file asks of a part, if there is one."""
-    return [change for part, change in variants(vars(mine).get("VARIANT")).items() if part == name]
+ROUGH = 1e-6  # a tolerance: a root or a factor may be a float32
+ASKED: dict[str, list[str]] = {}  # what the variant of the file that is graded asks of parts
+
+
+def wanted(name: str, *mistakes: Sequence[str]) -> Any:
+    """A part of the solution in the variant that is asked, perhaps with a mistake."""
+    return changed(name, *([ASKED[name]] if name in ASKED else []), *mistakes)
 
 
 def gives(
@@ -244,8 +253,7 @@ def as_solved(
     The sentence is that of the first known mistake with which the solution gives all that the reader's part gives, or
     the same error. step: how the sentence begins. others: sentences of values that have no text in that table.
     """
-    asked = asked_of(mine, name)
-    right = changed(name, *asked)
+    right = wanted(name)
     found: list[tuple[str, Any]] = []
     raised = None
     try:
@@ -256,10 +264,10 @@ def as_solved(
         raised = error
     if gives(right, cases, found, raised, tolerance):
         return
-    if asked and gives(getattr(solved, name), cases, found, raised, tolerance):
+    if name in ASKED and gives(getattr(solved, name), cases, found, raised, tolerance):
         raise Wrong(f"{step}this is the usual {name}")
-    for part, *change, sentence in rows("mistakes.tsv"):
-        if part == name and gives(changed(name, *asked, change), cases, found, raised, tolerance):
+    for *change, sentence in by_part("mistakes.tsv").get(name, ()):
+        if gives(wanted(name, change), cases, found, raised, tolerance):
             raise Wrong(step + sentence)
     if raised is not None:
         raise raised
@@ -285,7 +293,7 @@ def filled(module: nn.Module, value: float) -> nn.Module:
     module = module.double().eval()
     with torch.no_grad():
         for parameter in module.parameters():
-            parameter.fill_(value if parameter.dim() > 1 else 0.0)
+            parameter.fill_(value if is_matrix(parameter) else 0.0)
     return module
 
 
@@ -305,15 +313,22 @@ def behaves(part: Callable[..., Any], **inputs: Any) -> None:
         found = part(*given)
         return found[0] if isinstance(found, tuple | list) else found
 
-    found, again, trained = answer(*given), answer(*given), answer(*given, training=True)
-    if changed := [name for name, x in tensors.items() if not torch.equal(x, inputs[name])]:
-        raise Wrong(f"it changes {changed[0]}, which belongs to the caller, in place: make a new tensor")
+    copies = {name: x.clone() if isinstance(x, Tensor) else x for name, x in inputs.items()}
+    found = answer(*given)
+    with torch.no_grad():
+        again = answer(*copies.values())
+    trained = answer(*given, training=True)
+    spoilt = [
+        n for n, x in inputs.items() if isinstance(x, Tensor) and not (x.equal(tensors[n]) and x.equal(copies[n]))
+    ]
+    if spoilt:
+        raise Wrong(f"it changes {spoilt[0]}, which belongs to the caller, in place: make a new tensor")
     if not isinstance(found, Tensor):
         raise Wrong("it returns nothing: is a return missing?" if found is None else "it should return a tensor")
     if not same(found.detach(), again.detach(), 1e-12):
         raise Wrong("two calls with the same numbers give two answers: is something drawn, made or kept in the call?")
     if not same(found.detach(), trained.detach(), 1e-12):
-        raise Wrong("in training it gives another answer than in evaluation; here nothing depends on that")
+        raise Wrong("in training it gives another answer than in evaluation: is there a dropout? It has no place here")
     if not known:
         return
     if not found.requires_grad:
@@ -349,13 +364,6 @@ def elsewhere(part: Callable[..., Any], *inputs: Tensor) -> None:
         )
 
 
-def all_used(module: nn.Module, *inputs: Tensor) -> None:
-    """Raise `Wrong` if a parameter has no effect on what a module returns."""
-    module.train().double()(*inputs).sum().backward()
-    if idle := [name for name, parameter in module.named_parameters() if parameter.grad is None]:
-        raise Wrong(f"{idle[0]} is made, but forward never uses it")
-
-
 def no_plain_list(model: nn.Module) -> None:
     """Raise `Wrong` if modules stand in a list or tuple, where their parameters are not found."""
     for name, value in ((name, value) for module in model.modules() for name, value in vars(module).items()):
@@ -363,9 +371,14 @@ def no_plain_list(model: nn.Module) -> None:
             raise Wrong(f"{name} is a plain list, which hides its layers from the optimiser: use nn.ModuleList")
 
 
+def is_matrix(parameter: Tensor) -> bool:
+    """Whether a parameter of a new module is no bias; several biases, stacked, have axes too, and begin as zeros."""
+    return parameter.dim() > 1 and bool(parameter.any())
+
+
 def matrices(module: nn.Module) -> int:
-    """How many numbers the matrices of a module hold."""
-    return sum(parameter.numel() for parameter in module.parameters() if parameter.dim() > 1)
+    """How many numbers the matrices of a new module hold."""
+    return sum(parameter.numel() for parameter in module.parameters() if is_matrix(parameter))
 
 
 class Bigrams(nn.Module):

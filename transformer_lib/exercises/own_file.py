@@ -24,8 +24,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from transformer_lib.exercises.grading import GAPS, Gap, Unfinished, Wrong, asked_of, in_words, rows, variants
-from transformer_lib.files import InputError, atomic_write, printable
+from transformer_lib.exercises.grading import ASKED, GAPS, Gap, Unfinished, Wrong, by_part, rows
+from transformer_lib.files import InputError, atomic_write, one_line, printable
 from transformer_lib.loading import NAME, as_before, load, read
 
 HEADING = re.compile(r"^# ---- (?:Chapter (\d+)|Given).*$", re.MULTILINE)
@@ -64,6 +64,15 @@ def emptied(chapter: int, name: str, code: str) -> str:
         space = " " * (node.body[0].col_offset)
         lines[first : node.end_lineno] = [f'{space}raise NotImplementedError("chapter {chapter}: write {name}")\n']
     return "".join(lines)
+
+
+def variants(seed: object) -> dict[str, list[str]]:
+    """Of two to four parts, which a seed draws, the change that it asks for; without a seed, none."""
+    if seed is None:
+        return {}
+    draw, every = Random(str(seed)), by_part("variants.tsv")
+    names, n = draw.sample(list(every), draw.randint(2, 4)), str(draw.randint(2, 5))
+    return {name: [text.replace("{n}", n) for text in draw.choice(every[name])] for name in names}
 
 
 def begun(chapter: int, name: str, code: str, solved_to: int, seed: int | None) -> str:
@@ -125,14 +134,6 @@ def start(folder: str | Path = ".", *, solved_to: int = 0, update: bool = False,
     return path
 
 
-def faults() -> dict[str, list[list[str]]]:
-    """Of each part, faults that it may have: what of the solution is replaced, by what, and what the verdict says."""
-    found: dict[str, list[list[str]]] = {}
-    for name, *fault in rows("wrong.tsv"):
-        found.setdefault(name, []).append(fault)
-    return found
-
-
 def planted(name: str, old: str, new: str) -> str:
     """The whole file, solved, with a fault in one part."""
     (code,) = (code for _, part, code in parts() if part == name)
@@ -150,7 +151,7 @@ def debug(folder: str | Path, seed: int) -> list[Path]:
     paths = [Path(folder, f"debug_{number:02}.py") for number in range(1, 11)]
     if there := [path for path in paths if path.exists()]:
         raise InputError(f"{there[0]} exists, and stays as it is: give another folder")
-    draw, every = Random(seed), faults()
+    draw, every = Random(seed), by_part("wrong.tsv")
     for path, name in zip(paths, draw.sample(list(every), len(paths))):
         old, new, _ = draw.choice(every[name])
         atomic_write(path, planted(name, old, new))
@@ -217,19 +218,20 @@ def _used() -> dict[str, list[str]]:
     }
 
 
-def _grade(path: str | Path, asked: Iterable[Gap], known: Graded) -> Graded:
+def _grade(path: str | Path, asked: Iterable[Gap], known: Graded, seed: int | None) -> Graded:
     """Add the verdicts on parts of a file, and on the parts that those use, to the known ones.
 
-    In the place of a part that has not passed, or is a variant, the solution's is used by the others.
+    In the place of a part that has not passed, or is a variant by the seed, the solution's is used by the others.
 
     Raises:
         InputError: the file cannot be read or run.
     """
-    tree, seed, every = read(path).tree, variant_of(path), {part.name: part for part in gaps()}
+    tree, every = read(path).tree, {part.name: part for part in gaps()}
     with as_before(needed=True):
         with as_before():
             mine = load(path)
-        vars(mine)["VARIANT"] = seed
+        ASKED.clear()
+        ASKED.update(variants(seed))
 
         def of(part: Gap) -> tuple[str, list[str]]:
             if part.name not in known:
@@ -237,7 +239,7 @@ def _grade(path: str | Path, asked: Iterable[Gap], known: Graded) -> Graded:
                 for name in _used().get(part.name, ()):
                     if name in every:
                         said, others = of(every[name])
-                        lent += others if said == "passed" and name not in variants(seed) else [name]
+                        lent += others if said == "passed" and name not in ASKED else [name]
                 lent = list(dict.fromkeys(lent))
                 known[part.name] = _with_lent(
                     part, mine, tree, lent, {n: known[n][0] for n in lent if _written(known[n][0])}
@@ -297,8 +299,16 @@ def _grade_part(part: Gap, mine: ModuleType, tree: ast.Module) -> tuple[str, boo
         said, raised = printable(in_words(error, mine)), True
     else:
         return "passed", False
-    asked = "".join(f"; variant {mine.VARIANT}: {sentence}" for *_, sentence in asked_of(mine, part.name))
+    asked = f"; your variant: {ASKED[part.name][-1]}" if part.name in ASKED else ""
     return f"failed: {said}{twice and '; '}{twice}{asked}", raised
+
+
+def in_words(error: BaseException, mine: ModuleType) -> str:
+    """What an error that a part raised comes from, if that is known ({} = the error), and the line that raised it."""
+    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == mine.__file__]
+    place = f" (line {lines[-1]})" if lines else ""
+    known = [words for raw, words in rows("errors.tsv") if raw in str(error)]
+    return (known[0].replace("{}", one_line(error)) if known else f"it raised {one_line(error)}") + place
 
 
 def _body(node: Any) -> list[ast.stmt]:
@@ -363,18 +373,17 @@ def grade_file(
         path: a file like my_transformer.py.
         chapter: the parts of this one. None = of all.
         only: the part of this name. None = all.
-        variant: the seed that the file should name. None = any, or none.
+        variant: the seed to which the file is held, whatever it says. None = the one that it names, if any.
 
     Raises:
-        InputError: the file cannot be read or run, there is no part of that name, or the variant is another one.
+        InputError: the file cannot be read or run, or there is no part of that name.
     """
-    if variant not in (None, have := variant_of(path)):
-        raise InputError(f"{path} has {'no variant' if have is None else f'variant {have}'}; expected {variant}")
     names = [part.name for part in gaps()]
     if only not in (None, *names):
         raise InputError(f"there is no part {only}: expected one of {', '.join(names)}")
     asked = [part for part in gaps() if chapter in (None, part.chapter) and only in (None, part.name)]
-    known, found = _grade(path, asked, {}), dict[int, dict[str, str]]()
+    seed = variant_of(path) if variant is None else variant
+    known, found = _grade(path, asked, {}, seed), dict[int, dict[str, str]]()
     for part in asked:
         found.setdefault(part.chapter, {})[part.name] = known[part.name][0]
     return found
@@ -393,7 +402,7 @@ def graded(path: str | Path, chapter: int = 10) -> dict[str, str]:
     asked = [part for part in gaps() if part.chapter <= chapter]
     if any(part.name not in known for part in asked):
         with redirect_stdout(io.StringIO()):  # what it prints, it printed before
-            _grade(path, asked, known)
+            _grade(path, asked, known, variant_of(path))
     others = variants(variant_of(path))  # the course's translator has weights of the usual parts
     return {part.name: "not attempted" if part.name in others else known[part.name][0] for part in asked}
 

@@ -21,7 +21,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from transformer_lib.data.corpora import is_blank
 from transformer_lib.exercises import own_file
-from transformer_lib.exercises.grading import same
+from transformer_lib.exercises.grading import changed, same
 from transformer_lib.files import InputError, one_line
 from transformer_lib.layers import FeedForward
 from transformer_lib.loading import NAME
@@ -450,14 +450,6 @@ def _unshifted(step: Callable[..., float], _: Kinds) -> Callable[..., float]:
     )
 
 
-def _gives_slots_away(_: Any, kinds: Kinds) -> Callable[..., list[int]]:
-    """The solution's search, in which a finished hypothesis gives its slot away."""
-    space: dict[str, Any] = {"torch": torch}
-    (code,) = (code for _, name, code in own_file.parts() if name == "beam_search")
-    exec(code.replace("beam_size - len(finished)", "beam_size"), space)
-    return space["beam_search"]
-
-
 BREAKS = {
     own.name: own
     for own in (
@@ -474,7 +466,8 @@ BREAKS = {
         Break("residual", 6, LAYERS, "no residual connection", _no_residual),
         Break("norm", 6, LAYERS, "without the first norm of each layer", _no_first_norm),
         Break("shift", 9, ("training_step",), "without the shift", _unshifted),
-        Break("slots", 10, ("beam_search",), "a finished hypothesis gives its slot away", _gives_slots_away,
+        Break("slots", 10, ("beam_search",), "a finished hypothesis gives its slot away",
+            lambda *_: changed("beam_search", ("beam_size - len(finished)", "beam_size")),
             "A black and white dog is swimming in clear water."),
     )
 }  # fmt: skip
