@@ -893,13 +893,12 @@ def grade_transformer(mine: ModuleType) -> None:
         advice = "a layer's own attention takes the mask of its own tokens, cross-attention that of the source"
         raise Wrong(f"source and target of unequal length: {advice} ({one_line(error):.90})") from error
     long = source.repeat(1, 25)
-    try:
+    with suppress(RuntimeError, IndexError, ValueError):  # a table that ends is a limit, and says so
         model(long, target)
-    except (RuntimeError, IndexError) as error:
-        advice = "make as many positions as there are tokens"
-        raise Wrong(f"a sentence of 300 tokens does not run: {advice} ({one_line(error):.90})") from error
-    if tables:
-        enters(mine, encoder[-3].given["x"], tables, 90, long, "what enters the encoder, in a sentence of 300 tokens")
+        if tables:
+            enters(
+                mine, encoder[-3].given["x"], tables, 90, long, "what enters the encoder, in a sentence of 300 tokens"
+            )
     for place, where in ((torch.bfloat16, "in bfloat16"), ("meta", "on another device")):
         there = target.to("meta") if place == "meta" else target  # a device without numbers
         try:
