@@ -106,7 +106,7 @@ def grade_masked_attention(mine: ModuleType, q: Tensor, k: Tensor, v: Tensor) ->
     }  # fmt: skip
     as_solved(mine, "attention", case("the weights under a mask", q, k, v, mask, place=1), "", ROUGH, others)
     as_solved(mine, "attention", case("the output under a mask", q, k, v, mask, place=0), "", ROUGH)
-    for factor, where in ((1, ""), (1000, ", where the others' scores are below -100")):
+    for factor, where in ((1, ""), (100_000, ", where the others' scores are below -10000")):
         found = mine.attention(factor * q, k, v, mask)[1]
         lost = "forbidden keys still get weights" * bool(found.masked_fill(mask, 0.0).any())
         if lost or not same(found.sum(dim=-1), one, 1e-12):
@@ -114,14 +114,20 @@ def grade_masked_attention(mine: ModuleType, q: Tensor, k: Tensor, v: Tensor) ->
             raise Wrong(f"{told}{where}: before the exponential, make forbidden scores as low as a number can be")
     mask[..., 1, :] = False
     q = q.clone().requires_grad_()
-    output, weights = mine.attention(q, k, v, mask)
+    output, weights = mine.attention(q, k, v, given := mask.clone())
+    if not torch.equal(given, mask):
+        raise Wrong("it changes the mask, which belongs to the caller, in place: make a new one")
     if weights[..., 1, :].isnan().any():
         raise Wrong(
             "a query that may attend to nothing gets NaN: its scores are minus infinity, or its exponentials sum to 0"
         )
-    row = weights[..., 1, :]
-    same_score = {"a query that may attend to nothing gets the mean of all values": torch.full_like(row, 0.2)}
-    expect("what a query gets that may attend to nothing", row, torch.zeros_like(row), same_score)
+    told = "a query that may attend to nothing gets the mean of all values"
+    for what, row, mean in (
+        ("output", output[..., 1, :], v.mean(dim=-2)),
+        ("weights", weights[..., 1, :], q.new_tensor(0.2)),
+    ):
+        others = {told if what == "output" else "its output is zero, but not its weights": mean.expand_as(row)}
+        expect(f"the {what} of a query that may attend to nothing", row, torch.zeros_like(row), others)
     (gradient,) = torch.autograd.grad(output.sum(), q)
     if not gradient.isfinite().all():
         raise Wrong(
@@ -213,7 +219,9 @@ def grade_multi_head(mine: ModuleType) -> None:
     def reads(tokens: Tensor, mask: Tensor | None = None) -> Tensor:
         """Which of these tokens have an effect on which of the three answers."""
         answers = layer(query, key, value, mask).unbind(1)
-        return torch.stack([torch.autograd.grad(a.sum(), tokens, retain_graph=True)[0].any(-1) for a in answers], dim=1)
+        return torch.stack(
+            [torch.autograd.grad((a * random(8)).sum(), tokens, retain_graph=True)[0].any(-1) for a in answers], dim=1
+        )
 
     if (reads(query) & ~torch.eye(3).bool()).any():
         raise Wrong(
@@ -223,6 +231,11 @@ def grade_multi_head(mine: ModuleType) -> None:
     mask = torch.tensor([[[1, 0, 0, 0], [1, 1, 0, 0], [1, 0, 1, 0]], [[1, 1, 1, 0], [1, 0, 0, 0], [1, 0, 1, 0]]]).bool()
     hidden = {"later keys are hidden; without a mask none is": every.tril()}
     expect("who reads which value", reads(value), every, hidden)
+    three = key[:, :3], value[:, :3]
+    if not same(layer(query, *three), layer(query, *(x.flip(1) for x in three)), 1e-9):
+        raise Wrong(
+            "with as many keys as queries and no mask, the order of the keys matters: hide none, and add no positions"
+        )
     for training in (False, True):
         layer.train(training)
         try:
@@ -237,6 +250,7 @@ def grade_multi_head(mine: ModuleType) -> None:
                 "the mask means the opposite: True should mean may attend": ~mask,
                 "the first mask of the batch is used for all": mask[:1].expand(2, -1, -1),
                 "the mask of the first query is used for all": mask[:, :1].expand(-1, 3, -1),
+                "a head gets the mask of another sentence, as by repeat and view": mask.any(0).expand(2, -1, -1),
             },
         )  # fmt: skip
     keys = torch.cat([one / 4, 0 * one], dim=1)
@@ -285,7 +299,7 @@ def grade_sinusoidal_table(mine: ModuleType) -> None:
 @gap(5, "padding_mask")
 def grade_padding_mask(mine: ModuleType) -> None:
     """True at real tokens, on the axis of the keys."""
-    tokens = torch.tensor([[5, 2, 3, 3], [3, 1, 0, 1]])
+    tokens = torch.tensor([[5, 2, 3, 3, 3], [3, 1, 3, 0, 1]])
     as_solved(mine, "padding_mask", case("the padding mask", tokens, 3))
     behaves(mine.padding_mask, tokens=tokens, pad_id=3)
     elsewhere(lambda moved: mine.padding_mask(moved, 3), tokens)
@@ -296,7 +310,7 @@ def grade_causal_mask(mine: ModuleType) -> None:
     """True on and below the diagonal."""
 
     def cases(mask: Any) -> Iterator[tuple[str, Any]]:
-        for n in (4, 1, 7):
+        for n in (4, 1, 7, 600):
             found = mask(n)
             if isinstance(found, Tensor) and found.shape in ((n, n), (1, n, n)):
                 found = found.expand(1, 1, n, n)  # it fits as well
@@ -749,7 +763,14 @@ def ends(model: nn.Module, decoder: list[Pass], answer: Tensor) -> None:
         return same(best, answer.flatten(0, 1), 1e-4)
 
     last = decoder[-1].made
-    if linear(F.layer_norm(last, (8,))):
+    if linear(hidden := F.layer_norm(last, (8,))):
+        if (answer < -1e3).any():
+            raise Wrong("the logit of a token is set to a very low number: no token is ruled out")
+        x, seen = (z - z.mean(dim=(0, 1)) for z in (hidden, answer))
+        for matrix in (p for p in model.parameters() if p.shape == (110, 8)):
+            factor = ((made := x @ matrix.T) * seen).sum() / made.square().sum()
+            if abs(factor - 1) > 1e-3 and same(seen, factor * made, 1e-6):
+                raise Wrong(f"the logits are multiplied by {factor:.3g}; they are the linear map alone")
         return
     if same(answer.sum(dim=-1), torch.ones(2, 12).double(), 1e-6):
         raise Wrong("a softmax stands at the end: forward returns logits")
@@ -764,6 +785,9 @@ def dropped(mine: ModuleType, source: Tensor, target: Tensor) -> None:
     """Half of what enters each stack must be zero in training, and the rest twice as large."""
     torch.manual_seed(0)
     model = mine.Transformer(90, 110, 5, d_model=8, num_heads=2, d_ff=12, num_layers=1, dropout=0.5).double()
+    for name, module in model.named_modules():
+        if isinstance(module, nn.Dropout) and module.p != 0.5:
+            raise Wrong(f"with dropout=0.5, {name} has the rate {module.p}: pass `dropout` on to each layer, too")
     stacks = {"encoder": passes(model, mine.EncoderLayer, "x mask"), "decoder": passes(model, mine.DecoderLayer, "x")}
     for mode, other in ((True, "evaluation"), (False, "training")):
         model.train(mode)(source, target)
@@ -917,7 +941,7 @@ def grade_make_batch(mine: ModuleType) -> None:
     pairs = [([8, 6, 2], [1, 7, 2]), ([5, 2], [1, 3, 4, 4, 2]), ([9, 3, 4, 2], [1, 2])]
 
     def cases(make: Any) -> Iterator[tuple[str, Any]]:
-        for used, pad in ((pairs, 11), (pairs[:1], 7)):
+        for used, pad in ((pairs, 11), (pairs[:1], 7), ([([1] * 600, [2] * 600)], 7)):
             given = [(list(a), list(b)) for a, b in used]
             answer = make(given, pad)
             if given != used:
@@ -938,7 +962,7 @@ def grade_batches_by_length(mine: ModuleType) -> None:
     sizes = [(3, 2), (1, 1), (2, 7), (1, 2), (6, 4), (2, 2), (12, 3), (3, 1), (4, 4), (1, 3), (2, 4), (5, 6), (2, 2)]
     pairs = [([number] * n, [number] * m) for number, (n, m) in enumerate(sizes)]
     pairs.append(pairs[1])  # twice in the data, and twice in the batches
-    for budget in (12, 13, 17, 24):
+    for budget in (12, 13, 17, 24, 40):
         given = list(pairs)
         batches = mine.batches_by_length(given, budget)
         if given != pairs:
@@ -972,6 +996,8 @@ def grade_batches_by_length(mine: ModuleType) -> None:
             if (len(batch) + 1) * following[0] <= budget:
                 told = f"a batch of lengths {batch} has room for the next pair, of length {following[0]}"
                 raise Wrong(f"{told}, with a budget of {budget}")
+    if [len(batch) for batch in mine.batches_by_length([([1] * 600, [2] * 600)], 600)] != [1]:
+        raise Wrong("a pair of 600 tokens is left out; no side is longer than the budget")
     if list(mine.batches_by_length([], 12)):
         raise Wrong("of no pairs there should be no batch")
 
@@ -1000,9 +1026,9 @@ def grade_learning_rate(mine: ModuleType) -> None:
 
     def cases(rate: Any) -> Iterator[tuple[str, Any]]:
         fall = "" if "learning_rate" in ASKED else ", where it falls as 1 / sqrt(step)"
-        steps = *((step, 0.5, 4) for step in (1, 2, 4, 6, 9)), (100, 2.0, 16), (4500, 3.0, 9)
+        steps = *((step, 0.5, 4) for step in (1, 2, 4, 6, 9)), (100, 2.0, 16), (4500, 3.0, 9), (2, 1e-7, 9)
         for step, peak, warmup in steps:
-            where = "on the way up" if step <= warmup else f"after the peak{fall}"
+            where = "on the way up" if step < warmup else "at the peak" if step == warmup else f"after the peak{fall}"
             yield f"{where}: the rate of step {step} with peak {peak} and warmup {warmup}", rate(step, peak, warmup)
 
     as_solved(mine, "learning_rate", cases)
@@ -1019,7 +1045,7 @@ def grade_training_step(mine: ModuleType) -> None:
 
     def cases(step: Any) -> Iterator[tuple[str, Any]]:
         for training in (True, False):
-            model = Bigrams(0, 1.0, source, 3, whole).train(training)
+            model = Bigrams(0, 1.0 if training else 30.0, source, 3, whole).train(training)
             model.first = "it should read the target without its last token, and predict it without its first"
             groups = [{"params": [model.table]}, {"params": [model.offset]}]
             optimizer = torch.optim.SGD(groups, lr=123.0, momentum=0.9)
