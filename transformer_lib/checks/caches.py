@@ -89,7 +89,8 @@ def _all_in_pieces(model: ModelUnderTest, sizes: list[int], words: str) -> Outco
     if not outcome[0]:
         with _looked_up(model) as usual:
             model(*inputs)
-        wrong = [(kept, usual[table]) for table, kept in places.items() if kept != usual.get(table, kept)]
+        both = [(kept, usual.get(table, [])) for table, kept in places.items()]
+        wrong = [(kept, other) for kept, other in both if len(kept) == len(other) and kept != other]
         if wrong:
             given, wanted = ([*map(str, each[:4])] for each in wrong[0])
             cause = f"with a cache positions are {', '.join(given)} …, in one call {', '.join(wanted)} …"

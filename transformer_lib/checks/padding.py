@@ -20,6 +20,7 @@ PADDING: list[Property] = []
 
 
 REACHED = "attention reaches padded source positions"
+EMPTY_ROW = "a padded query sees nothing, and its row becomes NaN"
 OPEN = "the target's padding mask is missing, or on the wrong axis"
 
 
@@ -136,7 +137,8 @@ def source_padding_on_the_left(model: ModelUnderTest) -> Outcome:
     if moved > model.tolerance and recurrent and source_padding_on_the_right(model)[0]:
         raise NotApplicable("its recurrent network reads padding before the source, and ignores it behind")
     outcome = model.at_most_rounding(moved, "another PAD vector before the source moves the logits by")
-    return *outcome, _padding_has_weight(model, again, 10, real)
+    cause = _padding_has_weight(model, again, 10, real)
+    return *outcome, cause if math.isfinite(moved) or not cause else EMPTY_ROW
 
 
 @register_property(PADDING, OPEN, "target-padding", needs="causal", refusable=True)
@@ -156,7 +158,7 @@ def target_padding_on_the_left(model: ModelUnderTest) -> Outcome:
     again = partial(_moved_by_padding, model, (*source, left), slice(3, None))
     outcome = model.at_most_rounding(moved := again(), "another PAD vector before the target moves the real logits by")
     if outcome[0] or model.heals(again, (torch.arange(9) < 3).expand(9, -1)):
-        return outcome if math.isfinite(moved) else (*outcome, "a padded query sees nothing, and its row becomes NaN")
+        return outcome if math.isfinite(moved) else (*outcome, EMPTY_ROW)
     return *outcome, ""
 
 

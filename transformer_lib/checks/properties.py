@@ -27,6 +27,7 @@ FOLLOWS = {  # a failure of the first may follow from a failure of one of the ot
     "batch independence": "deterministic in evaluation",
     "training without dropout is evaluation": "deterministic in evaluation, causality, batch independence",
     "sizes and padding are those asked for": "deterministic in evaluation, batch independence",
+    "present seen": "batch independence",
     "positions matter": "source sensitivity, present seen",
     "layers have residual connections": "source sensitivity, present seen",
     "empty sentences": "deterministic in evaluation, batch independence",
@@ -49,8 +50,8 @@ FOLLOWS = {  # a failure of the first may follow from a failure of one of the ot
     "cache after a prefill, cache in chunks",
     "generated tokens are the most probable": "cache one by one, cache after a prefill",
     "its loss is the cross entropy of its logits": "deterministic in evaluation",
-    "generated in a batch as alone": "padding in front, generated tokens are the most probable, "
-    "cache with padding in front",
+    "generated in a batch as alone": "padding in front, cache one by one, cache after a prefill, "
+    "generated tokens are the most probable, cache with padding in front",
     "beams are as probable as they say": "cache one by one, cache after a prefill, cache reordered, "
     "generated tokens are the most probable",
     "unpredictable stays unpredictable": "causality",

@@ -217,7 +217,9 @@ def its_loss_is_the_cross_entropy_of_its_logits(model: ModelUnderTest) -> Outcom
     with model.all_float64():
         logits, found = model(*inputs), loss(*inputs, labels)
 
-    def off(shift: int, reduction: str = "mean", parts: int = 1) -> float:
+    def off(
+        shift: int, reduction: str = "mean", parts: int = 1, logits: Tensor = logits, labels: Tensor = labels
+    ) -> float:
         """How far the loss is off a part of the cross-entropy of labels so many places further on."""
         x, y = logits[:, : logits.size(1) - shift].flatten(0, 1), labels[:, shift:].flatten()
         return abs(found - F.cross_entropy(x, y, reduction=reduction) / parts).item()
@@ -228,9 +230,14 @@ def its_loss_is_the_cross_entropy_of_its_logits(model: ModelUnderTest) -> Outcom
     words = f"with labels of the {which} token, the loss differs from the cross-entropy by"
     holds, evidence = model.at_most_rounding(moves[which], words)
     everywhere = min(off(shift, "sum", labels[:, shift:].numel()) for shift in range(len(known)))
+    if not holds and (more := model.only_its_loss_hears()):
+        raise NotApplicable(f"it hears {min(more)}, too, which the logits do not, and what that adds is not known")
+    shifts, with_ignored = range(len(known)), labels.clamp(min=0)
     others = {
+        "a softmax stands before the cross-entropy": min(off(shift, logits=logits.softmax(-1)) for shift in shifts),
+        "labels of -100 count, as token 0": min(off(shift, labels=with_ignored) for shift in shifts),
         "labels are shifted once too often": off(len(known)),
-        "the loss is a sum, and no mean": min(off(shift, "sum") for shift in range(len(known))),
+        "the loss is a sum, and no mean": min(off(shift, "sum") for shift in shifts),
         "the mean is taken over all labels, those to be ignored, too": everywhere,
     }
     cause = next((why for why, moved in others.items() if moved <= model.tolerance), "")

@@ -245,16 +245,16 @@ def heads_attend_separately(model: ModelUnderTest) -> Outcome:
 def _one_map_for_all_heads(model: ModelUnderTest, maps: list[nn.Module]) -> str:
     """Two maps that read the same tokens, a slice of the channels for each head, in words; empty if there are none."""
     names = {module: name for name, module in model.module.named_modules()}
-    read: list[tuple[nn.Module, Tensor]] = []
+    read: list[tuple[nn.Module, Tensor, torch.Size]] = []
 
     def watch(_: int, module: nn.Module, output: Tensor, x: Tensor | None) -> None:
         if module in maps and x is not None and x.dim() == 4 and x.shape[:2] == (1, 11) and x.size(2) > 1:
-            read.append((module, x))
+            read.append((module, x, output.shape))
 
     with every_output(watch, given=True):
         model(*model.inputs(1, 11, 11))
-    for (first, x), (second, y) in itertools.combinations(read, 2):
-        if first is not second and torch.equal(x, y):
+    for (first, x, one), (second, y, other) in itertools.combinations(read, 2):
+        if first is not second and one == other and torch.equal(x, y):
             return f"{names[first]} and {names[second]} are maps of one head's slice, and serve all {x.size(2)} heads"
     return ""
 

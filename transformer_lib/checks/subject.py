@@ -559,6 +559,17 @@ class ModelUnderTest(UnderTest):
 
         return call
 
+    def only_its_loss_hears(self) -> set[str]:
+        """The parameters that the adapter's loss hears and the logits do not, such as heads for later tokens."""
+        adapter, inputs = self.module, self.inputs(16)
+        if not isinstance(adapter, Adapted) or adapter.loss is None:
+            return set()
+        adapter.zero_grad(set_to_none=True)
+        with self.block(adapter), torch.enable_grad():
+            adapter.loss(adapter.model, *inputs, self.tokens(*inputs[-1].shape, side=-1)).backward()
+        heard = {name for name, p in adapter.named_parameters() if p.grad is not None and p.grad.any()}
+        return heard - {name for name, g in self.gradients(*inputs).items() if g is not None and g.any()}
+
     @staticmethod
     def accepts(module: nn.Module, part: str = "call") -> Collection[str]:
         """The names of the arguments that a function of an adapter takes."""
@@ -813,7 +824,9 @@ class ModelUnderTest(UnderTest):
             if moved(output, old_output) > self.tolerance:
                 self.where = key[0]
                 self.located += f"; the first module that differs is {key[0]}"
-                if given is not None and old_given is not None and given.shape[:2] == output.shape[:2]:
+                if given is None or old_given is None or given.size(-1) != old_given.size(-1):
+                    return
+                if given.shape[:2] == output.shape[:2]:
                     for words, undo in MIXED_UP.items():
                         for heads in (n for n in range(2, given.size(-1)) if given.size(-1) % n == 0):
                             undone = moved(undo(given, heads), undo(old_given, heads))

@@ -402,6 +402,8 @@ def positions_matter(model: ModelUnderTest) -> Outcome:
                 last = [model(*row)[0, -1] for row in beside(rows, side=-1)]
                 moves[-1] = min(max_difference(swapped, last[0]) for swapped in last[2:])
                 deeper += moves[-1] > model.tolerance
+    if not moves:
+        raise NotApplicable("no module mixes the tokens of one sentence")
     words = "the least that swapping two tokens moves what should hear it is"
     outcome = model.more_than_rounding(moves, words, "swapping two tokens changes nothing")
     if outcome[0] and (told := _nearly_sinusoids(model.module)):
