@@ -215,7 +215,8 @@ class Live {
 
   // The translation, and dots if it is not finished.
   written(hypothesis) {
-    return make("span", { lang: "de" }, ` ${this.translator.text(hypothesis.tokens)}${hypothesis.finished ? "" : " …"}`);
+    const text = this.translator.text(hypothesis.tokens) || (hypothesis.finished ? "(nothing)" : "");
+    return make("span", { lang: "de" }, ` ${text}${hypothesis.finished ? "" : " …"}`);
   }
 
   // The name of a token that might stand here: a piece that would go on with a word is told from a new word.
