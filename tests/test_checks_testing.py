@@ -140,7 +140,7 @@ def test_each_comment_of_a_template_is_right_for_a_model_of_its_kind(family, cas
     text = text.replace(line, re.sub("^( +)# ", r"\1", line))
     exec(text.replace("mask.to", "(tokens != pad_id).to"), names_in := {})
     report = check_transformer(names_in["build"], family=family, training=False, only=names)
-    assert {finding.verdict for finding in report.findings} == {"pass"}, report
+    assert {finding.verdict for finding in report.findings} - {"not applicable"} == {"pass"}, report
 
 
 SPAWNED = """
