@@ -138,7 +138,7 @@ def test_text_in_a_drawing_or_a_widget_is_whole_and_touches_nothing_with_any_fon
 @pytest.mark.parametrize("how", ["Escape", "button", "outside"])
 def test_a_picture_that_is_shown_small_opens_in_its_full_size(visit, how):
     """A figure with panels, which a phone has in rows, and a drawing."""
-    for name, place in (("02_attention", "#fig-attention-mechanism"), ("07_model", "#fig-model")):
+    for name, place in (("02_attention", "#fig-attention-weights"), ("07_model", "#fig-model")):
         page = visit(name, PHONE)
         picture = page.locator(f"{place} :is(img, svg.drawing)")
         opens = page.locator(f"{place} > * .enlarge, {place} > .enlarge")
