@@ -91,7 +91,7 @@ FAULTS = r"""fonts => {
 @pytest.fixture(scope="module")
 def page(browser):
     page = browser.new_context(offline=True, reduced_motion="reduce").new_page()
-    page.set_default_timeout(0)  # a busy machine takes its time
+    page.set_default_timeout(120_000)  # a busy machine takes its time; a dead button does not take for ever
     return page
 
 
