@@ -57,7 +57,8 @@ def gradient_reaches_everything(model: ModelUnderTest) -> Outcome:
         dead = [name for name in silent if parameters[name].dim() > 1 or not sizes[name] > 0]
         if not dead:
             break
-    dead = [name for name in dead if name not in model.only_its_loss_hears()] if dead else dead
+    excused = model.only_its_loss_hears() if dead else set()
+    dead = [name for name in dead if name not in excused]
     some = f"{len(dead)} of {len(sizes)} parameters {'gets' if len(dead) == 1 else 'get'} no gradient"
     none = f"{some}, at least in part, such as {dead[0]}" if dead else ""
     named = {f"{name}.weight": module for name, module in model.module.named_modules()}
@@ -72,8 +73,8 @@ def gradient_reaches_everything(model: ModelUnderTest) -> Outcome:
         heard = not any(isinstance(named.get(name), nn.Embedding) for name in dead)
         model.where = dead[0] if heard else ""
         return False, none, _why_no_gradient(model, dead[0])
-    excused = f"; for {len(silent)} of them, as for a key's bias, it is 0 but for rounding" if silent else ""
-    return True, f"all {len(sizes)} parameters get a gradient{excused}"
+    rounding = f"; for {len(silent)} of them, as for a key's bias, it is 0 but for rounding" if silent else ""
+    return True, f"all {len(sizes)} parameters get a gradient{rounding}"
 
 
 def _why_no_gradient(model: ModelUnderTest, name: str) -> str:

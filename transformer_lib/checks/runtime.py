@@ -229,10 +229,10 @@ def its_loss_is_the_cross_entropy_of_its_logits(model: ModelUnderTest) -> Outcom
     which = min(moves, key=lambda key: moves[key])
     words = f"with labels of the {which} token, the loss differs from the cross-entropy by"
     holds, evidence = model.at_most_rounding(moves[which], words)
-    everywhere = min(off(shift, "sum", labels[:, shift:].numel()) for shift in range(len(known)))
     if not holds and (more := model.only_its_loss_hears()):
         raise NotApplicable(f"it hears {min(more)}, too, which the logits do not, and what that adds is not known")
     shifts, with_ignored = range(len(known)), labels.clamp(min=0)
+    everywhere = min(off(shift, "sum", labels[:, shift:].numel()) for shift in shifts)
     others = {
         "a softmax stands before the cross-entropy": min(off(shift, logits=logits.softmax(-1)) for shift in shifts),
         "labels of -100 count, as token 0": min(off(shift, labels=with_ignored) for shift in shifts),

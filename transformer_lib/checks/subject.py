@@ -561,9 +561,10 @@ class ModelUnderTest(UnderTest):
 
     def only_its_loss_hears(self) -> set[str]:
         """The parameters that the adapter's loss hears and the logits do not, such as heads for later tokens."""
-        adapter, inputs = self.module, self.inputs(16)
+        adapter = self.module
         if not isinstance(adapter, Adapted) or adapter.loss is None:
             return set()
+        inputs = self.inputs(16)
         adapter.zero_grad(set_to_none=True)
         with self.block(adapter), torch.enable_grad():
             adapter.loss(adapter.model, *inputs, self.tokens(*inputs[-1].shape, side=-1)).backward()
