@@ -56,6 +56,13 @@ def test_a_plausible_wrong_answer_is_told_what_it_did(tmp_path, name, old, new, 
     assert re.search(f"^failed: .*({words})", said), said
 
 
+def test_memory_that_nobody_wrote_never_holds_the_right_answer_by_luck(tmp_path):
+    made = "table = torch.empty(length, d_model)"
+    text = own_file.planted("sinusoidal_table", made, f"{made}\n    assert table.isnan().all()")
+    assert verdict(tmp_path, text, "sinusoidal_table") == "passed"
+    assert not torch.are_deterministic_algorithms_enabled()
+
+
 @pytest.mark.parametrize("every", [4, pytest.param(1, marks=pytest.mark.long)])
 @pytest.mark.parametrize("name", sorted({name for name, *_ in rows("mistakes.tsv")}))
 def test_known_mistakes_are_told_in_their_own_words(tmp_path, name, every):
