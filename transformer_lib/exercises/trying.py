@@ -644,7 +644,7 @@ class Tried:
 
 
 def _short(text: str) -> str:
-    return text if len(text) <= 70 else text[:69] + "…"
+    return text if len(text) <= 70 else text[:69].rsplit(" ", 1)[0] + " …"
 
 
 def translations(tried: Tried, whole: Trial, broken: Trial | None, mistake: Break | None, sentence: str) -> None:
