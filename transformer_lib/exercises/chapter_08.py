@@ -5,6 +5,7 @@
 import random
 from collections import Counter
 from fractions import Fraction
+from statistics import fmean, pstdev, stdev, variance
 
 import torch
 
@@ -74,21 +75,29 @@ def grade_08b_1(answer: Answer) -> None:
 
 
 def grade_08c_1(answer: Answer) -> None:
-    """Ends of lines of all kinds; characters that look like ends and are none."""
-    cases: list[tuple[str, list[str]]] = [
-        ("", []), ("a", ["a"]), ("a\n", ["a"]), ("\n", [""]), ("a\n\n", ["a", ""]), ("\na", ["", "a"]),
-        ("a\r\nb\r\n", ["a", "b"]), ("a\r", ["a"]), ("a\r\r\n", ["a\r"]), ("a\rb", ["a\rb"]), ("\r\n\r\n", ["", ""]),
-        ("\ufeffa\nb", ["a", "b"]), ("a\n\ufeffb", ["a", "\ufeffb"]), (" a \n\tb\n", [" a ", "\tb"]),
-        ("größer\n", ["größer"]),
-    ]  # fmt: skip
-    cases += [(f"a{odd}b\n{odd}\n", [f"a{odd}b", odd]) for odd in "\u2028\u2029\x85\x0b\x0c\x1c\x1d\x1e\xa0\0"]
-    for text, wanted in cases:
+    """A gain, a loss and nothing, where seeds differ by more than the change does."""
+    cases = (
+        ([44.0, 39.5, 47.5], [42.0, 38.0, 44.5], 4.303),
+        ([31.0, 36.5, 28.5, 33.0], [31.5, 38.0, 29.0, 33.5], 3.182),
+        ([40.0, 43.0, 41.0, 45.5, 39.0, 42.0], [41.0, 42.5, 42.0, 45.0, 38.0, 42.5], 2.571),
+    )
+    for changed, control, t in cases:
+        gains = [a - b for a, b in zip(changed, control)]
+        mean, n = fmean(gains), len(gains)
+
+        def around(half: float, mean: float = mean, t: float = t) -> list[float]:
+            """The two ends."""
+            return [mean - t * half, mean + t * half]
+
         known = {
-            "empty lines are lost, and the files fall out of step": [line for line in wanted if line],
-            "splitlines cuts at characters that do not end a line": text.removeprefix("\ufeff").splitlines(),
-            "what comes after the last newline is no line": [*wanted, ""],
+            "the scores of a seed are a pair: first the differences, then their standard deviation": around(
+                ((variance(changed) + variance(control)) / n) ** 0.5
+            ),
+            "stdev divides by n - 1, as a sample needs it; this is pstdev": around(pstdev(gains) / n**0.5),
+            "a mean of n varies less than one of them: divide by the root of n": around(stdev(gains)),
+            "a gain is the changed score minus the control's": around(stdev(gains) / n**0.5, -mean),
         }
-        expect("the list of lines", answer(text.encode()), wanted, known)
+        expect("the list of two ends", answer(list(changed), list(control), t), around(stdev(gains) / n**0.5), known)
 
 
 def grade_08c_2(answer: Answer) -> None:
