@@ -61,7 +61,8 @@ function stops(strips, { english, next: steps, inside }) {
       "one of the four heads.", { heads: `encoder ${at}`, head: at === layer ? head : 0, ask, rows: en,
       more: at !== layer });
     if (at === layer) go(box(LEFT, 56), "Inside an attention", `In the same head, “${english[ask]}” asks. Its query, times ` +
-      "a word’s key and divided by √32, is a score; the softmax turns scores into shares: stop 4.", { inside, rows: en });
+      "a word’s key and divided by √32, is a score; the softmax makes shares of scores. Below, “Stop 4” says more.",
+      { inside, rows: en });
   }
   go(box(LEFT, 156, 62), "Memory", "After four layers and a last norm, each row knows of the whole sentence.",
     { strip: of("encoder", "norm"), rows: en });
@@ -73,14 +74,15 @@ function stops(strips, { english, next: steps, inside }) {
   decode("self_attention", "masked self-attention", 376, "A word looks at itself and at those before it. There are none " +
     "yet.", 360, "Added to the row.", { heads: "decoder 2", head: 0, ask: 0, more });
   decode("cross_attention", "cross-attention", 274, "To choose a first word, the decoder looks at the memory. Only here " +
-    "does English come in: stop 7.", 258, "Added to the row.", { heads: "cross-attention 1", head: 0, ask: 0 });
+    "does English come in. Below, “Stop 7” says more.", 258, "Added to the row.", { heads: "cross-attention 1", head: 0, ask: 0 });
   decode("feed_forward", "feed-forward", 172, "A small network again.", 156, "Added. This leaves layer 1.");
   steps.forEach((choices, i) => {
     const rows = { side: "decoder", count: i + 1 }, last = i ? `“${steps[i - 1][0][0]}” has gone in as well. ` : "";
     if (i) go(box(RIGHT, 376), "Decoder, layer 2: masked self-attention", last + "A word looks at itself and at " +
-      "those before it: no line leads down.", { heads: "decoder 2", head: 0, ask: i, rows, more: i !== 5 });
+      "those before it: no line leads down.", { heads: "decoder 2", head: 0, ask: i, rows, more: i !== 6 });
     go(box(RIGHT, 274), "Decoder, layer 4: cross-attention", last + "In the last layer, the decoder looks at the " +
-      "English words once more, to choose the next word.", { heads: "cross-attention 4", head: 3, ask: i, rows });
+      "English words once more, to choose the next word.", { heads: "cross-attention 4", head: 3, ask: i, rows,
+      more: i > 1 && i !== 6 });
     if (!i) go(box(RIGHT, 96, NORM), "The last norm", "This row is compared with the rows of all 10,000 tokens.",
       { strip: of("decoder", "norm"), rows, more });
     go(box(RIGHT, 54), "Next-word scores", `The most probable next token is “${choices[0][0]}”.`,
@@ -93,8 +95,9 @@ function stops(strips, { english, next: steps, inside }) {
   return list;
 }
 
+// The box, with the number at its right edge.
 function light(halo, [x, y, width, height]) {
-  for (const [name, part, whole] of [["left", x, 392], ["top", y, 596], ["width", width, 392], ["height", height, 596]])
+  for (const [name, part, whole] of [["left", x, 392], ["top", y, 596], ["width", width > 24 ? 159 : width, 392], ["height", height, 596]])
     halo.style[name] = `${100 * part / whole}%`;
   halo.classList.toggle("decoder", x + width / 2 > 196);
 }
@@ -111,7 +114,7 @@ class Ride {
     this.halo = make("span", { class: "ride-halo" });
     this.plan = make("div", { class: "ride-plan", click: (event) => this.pointed(event),
       pointermove: (event) => { this.plan.style.cursor = this.under(event).length ? "" : "default"; } });
-    this.map = make("div", { class: "ride-map" }, this.plan); // on a phone it shows the part around the box that is lit
+    this.map = make("div", { class: "ride-map" }, this.plan);
     this.title = make("p", { class: "ride-title" });
     this.said = make("p", {});
     this.body = make("div", { class: "ride-body" });
@@ -139,7 +142,7 @@ class Ride {
     this.go(0);
   }
 
-  // Beside the page's contents, a small map says where in the model the stop is that one reads.
+  // Beside the contents, a small map shows where the page's stop is.
   follow(picture) {
     const side = document.querySelector(".bd-sidebar-secondary");
     if (!side) return;
@@ -163,7 +166,7 @@ class Ride {
     side.prepend(small);
   }
 
-  run(on) { // no motion where the reader wants none: they step
+  run(on) { // where no motion is wanted, one steps
     clearInterval(this.timer);
     this.play.hidden = this.still.matches;
     this.timer = on && !this.still.matches ? setInterval(() => this.go(this.from(1)), 4000) : undefined;
@@ -222,7 +225,7 @@ class Ride {
     return found.filter((i) => size(i) === least);
   }
 
-  // A click leads to the box's first stop, or to the next one if the ride is there already.
+  // A click leads to the box's first stop, or to the next one if the ride is there.
   pointed(event) {
     const same = this.under(event);
     if (!same.length) return;
@@ -251,10 +254,10 @@ class Ride {
     return this.bars(words.map((word, j) => [word, row[j], scores[j]]));
   }
 
-  // The words that ask and those that answer, of those that are written, and the weights [head][asks][answers].
+  // The words that ask, those that answer (so far), and the weights [head][asks][answers].
   attention({ heads: name, rows: { count } }) {
     const { encoder, decoder } = this.words, [view, first] = name.split(" "), all = bytes(this.looks[name], Uint8Array);
-    const written = decoder.slice(0, count), chosen = [...decoder.slice(1, count), "(next)"];
+    const written = decoder.slice(0, count), chosen = [...decoder.slice(1, count), "next word"];
     const [queries, keys, width] = view === "encoder" ? [encoder, encoder, encoder.length]
       : view === "decoder" ? [written, written, decoder.length - 1] : [chosen, encoder, encoder.length];
     const size = all.length / HEADS, length = HEADS * queries.length * keys.length;
@@ -265,7 +268,7 @@ class Ride {
     return { name: view, queries, keys, heads: HEADS, first: Number(first), weights };
   }
 
-  // Rows of numbers as shades; a finger, the pointer or the arrow keys read one.
+  // Rows of numbers as shades; the pointer or the arrow keys read one.
   strip(rows, words) {
     const width = rows[0].length, canvas = make("canvas", { width, height: rows.length });
     const ink = canvas.getContext("2d"), image = ink.createImageData(width, rows.length);
