@@ -106,7 +106,6 @@ def test_each_mistake_spoils_the_german(mistake, third):
     tried = try_parts(without=mistake, file=third)
     assert SPOILT[mistake] in tried.translations[0]
     assert not re.search(r"\S…", tried.text), "a line ends within a word"
-    assert tried.whole[0] != tried.translations[0]
     assert not tried.unchanged
 
 
