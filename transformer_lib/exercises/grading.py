@@ -308,19 +308,20 @@ def behaves(part: Callable[..., Any], **inputs: Any) -> None:
     known = {name: x.requires_grad_() for name, x in tensors.items() if x.is_floating_point()}
     given = [tensors.get(name, x) for name, x in inputs.items()]
 
-    def answer(*given: Any, training: bool = False) -> Any:
+    def answer(*given: Any, training: bool = False, by: Callable[..., Any] = part) -> Any:
         module.train(training)
-        found = part(*given)
+        found = by(*given)
         return found[0] if isinstance(found, tuple | list) else found
 
     copies = {name: x.clone() if isinstance(x, Tensor) else x for name, x in inputs.items()}
-    found = answer(*given)
+    others = [random(*x.shape, seed=9) if name in known else x for name, x in copies.items()]
+    twin = deepcopy(module.eval() if part is module else part)
     with torch.no_grad():
-        again = answer(*copies.values())
+        answer(*others)  # what is kept of this call shows in the next one
+        again = answer(*copies.values(), by=twin)
+    found = answer(*given)
     trained = answer(*given, training=True)
-    spoilt = [
-        n for n, x in inputs.items() if isinstance(x, Tensor) and not (x.equal(tensors[n]) and x.equal(copies[n]))
-    ]
+    spoilt = [n for n, x in tensors.items() if not (inputs[n].equal(x) and inputs[n].equal(copies[n]))]
     if spoilt:
         raise Wrong(f"it changes {spoilt[0]}, which belongs to the caller, in place: make a new tensor")
     if not isinstance(found, Tensor):
@@ -340,14 +341,14 @@ def behaves(part: Callable[..., Any], **inputs: Any) -> None:
     gradients = torch.autograd.grad((found * random(*found.shape)).sum(), [*known.values()], allow_unused=True)
     for name, gradient in zip(known, gradients):
         if gradient is None and name in inputs:
-            others = [random(*x.shape, seed=9) if x is known[name] else x for x in given]
-            idle = same(answer(*others), found, 1e-12)
+            idle = same(answer(*[new if x is known[name] else x for x, new in zip(given, others)]), found, 1e-12)
             raise Wrong(f"{name} has no effect on the answer" if idle else f"{DETACHED} (nothing reaches {name})")
         if gradient is None:
             raise Wrong(f"{name} is made, but forward never uses it")
     if not torch.autograd.gradcheck(answer, given, raise_exception=False, fast_mode=True):
         raise Wrong(
-            "the answer is right where it was tried, but not its gradient: is there a detach, .data or .item()?"
+            "the answer is right where it was tried, but not its gradient: is there a detach, .data or .item(), or a "
+            ".float(), which rounds? The dtype stays as it is"
         )
 
 
