@@ -1003,7 +1003,7 @@ def from_1(model, tokens, cache=None):
 
 @pytest.mark.parametrize(("factory", "name", "cause"), [
     (decoder(extend=from_1), "cache one by one",
-        "with a cache positions are 1, 2, 3, 4 …, in one call 0, 1, 2, 3 …: they start at 1"),
+        "positions: 1, 2, 3, 4 … with a cache, and 0, 1, 2, 3 … in one call: they start at 1"),
     (decoder(counted=lambda m, mask: decoders.Decoder.counted(m, mask) + 1), decoders.WRITES,
         "already the first call inside `generate` gives other logits"),
     (decoder(generate=sampled), decoders.WRITES, "already the first new token"),

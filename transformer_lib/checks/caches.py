@@ -107,13 +107,13 @@ def _logits_in_pieces(model: ModelUnderTest, sizes: list[int], module: nn.Module
 
 
 def _why_apart(model: ModelUnderTest, inputs: list[Tensor], sizes: list[int]) -> str:
-    """What differs between pieces of these sizes and one call, if all tokens are one word; empty if nothing shows it.
+    """What differs between pieces of these sizes and one call; empty if nothing shows it.
 
-    That may be the positions of tokens, how many keys they see, or how far apart the scores say that they are.
+    That may be the positions of tokens, how many others they hear, or how far apart the scores say that they are.
     """
     length, cache, start, steps = inputs[-1].size(1), None, 0, list[tuple[Attention, Any]]()
     *others, tokens = (side[:1, :6] for side in inputs)  # no piece has six tokens
-    words = [*others, tokens[:, :1].expand(1, length)]
+    words = [*others, tokens[:, :1].expand(1, length)]  # one word again and again
     with Attention() as usual:
         whole = model.recorded(partial(model, *words))[1]
     for size in sizes:
@@ -121,9 +121,12 @@ def _why_apart(model: ModelUnderTest, inputs: list[Tensor], sizes: list[int]) ->
             pieces, cache = _in_pieces(model, words, [size], cache, start)
         steps.append((attention, pieces[start][1]))
         start += size
-    pairs = [(attention, size) for (attention, _), size in zip(steps, sizes)]
-    positions = _other_positions(model, words, [states for _, states in steps], whole)
-    return positions or _other_keys(pairs, usual) or _other_distances(pairs, usual, max(model.tolerance, 1e-5))
+    if all((model.where, 1) in states for states in (whole, *(states for _, states in steps))):
+        told = _other_positions(model, words, [states for _, states in steps], whole)
+        if told := told or _other_tokens(model, inputs, sizes):
+            return told
+    given = [(attention.given, size) for (attention, _), size in zip(steps, sizes)]
+    return _other_distances(given, usual.given, max(model.tolerance, 1e-5))
 
 
 def _numbers(found: list[int], usual: list[int], at: int = 0) -> str:
@@ -142,8 +145,6 @@ def _other_positions(model: ModelUnderTest, words: list[Tensor], steps: list[Any
     """Whether the first module that differs gives a token what in one call it gives a token at another place."""
     key, others = (model.where, 1), words[-1].clone()
     others[:, ::2] = model.other(others[:, ::2], side=-1)
-    if any(key not in states for states in (whole, *steps)):
-        return ""
     usual, beside = whole[key][0][0], model.recorded(partial(model, *words[:-1], others))[1][key][0][0]
     found, wanted = (
         _equal_to(x, usual, model.tolerance * usual.abs().max().item())
@@ -156,33 +157,39 @@ def _other_positions(model: ModelUnderTest, words: list[Tensor], steps: list[Any
     return f"positions: {_numbers(found, wanted, at)}" + ": they start at 1" * (found[0] == 1)
 
 
-def _other_keys(steps: list[tuple[Attention, int]], usual: Attention) -> str:
-    """To how many keys tokens give weight, in the first attention where that differs."""
-    counts = [[x.sum(dim=1).tolist() for x in attention.seen if x.size(0) == size] for attention, size in steps]
-    ends = [*itertools.accumulate(size for _, size in steps)]
-    for parts, x in zip(zip(*counts), (x for x in usual.seen if x.size(0) == ends[-1])):
-        found, wanted = [*itertools.chain(*parts)], x.sum(dim=1).tolist()
-        more = {i: one - other for i, (one, other) in enumerate(zip(found, wanted)) if one != other}
-        if more and max(more.values()) < 0 and not more.keys() & {end - 1 for end in ends}:
-            return "keys are dropped before the first new tokens have read them"
-        if more:
-            why = "the mask hides too few" if more[min(more)] > 0 else "the mask hides too many, or they are dropped"
-            at = max(min(more) - 1, 0)
-            return f"keys seen from token {at + 1} on: {_numbers(found, wanted, at)}; {why}"
-    return ""
+def _other_tokens(model: ModelUnderTest, inputs: list[Tensor], sizes: list[int]) -> str:
+    """How many tokens each token hears in the first module that differs, where it hears none through a third."""
+    key, length = (model.where, 1), inputs[-1].size(1)
+    rows, places = inputs[-1][:1].repeat(length, 1), torch.arange(length - 1)
+    rows[places, places] = model.other(rows[-1, :-1], side=-1)  # one other token in each row but the last
+    given = [*(side[:1].repeat(length, 1) for side in inputs[:-1]), rows]
+    pieces, _ = _in_pieces(model, given, sizes)
+    whole = model.recorded(partial(model, *given))[1][key][0]
+    parts = torch.cat([states[key][0] for _, (_, states) in sorted(pieces.items())], dim=1)
+    heard = [(x - x[-1]).abs().amax(dim=-1) > model.tolerance for x in (parts, whole)]
+    found, wanted = (x.sum(dim=0).tolist() for x in heard)
+    more = {i: one - other for i, (one, other) in enumerate(zip(found, wanted)) if one != other}
+    piece = torch.arange(len(sizes)).repeat_interleave(torch.tensor(sizes))
+    if not more or (heard[0] & (piece[:, None] > piece)).any():  # what comes in a later piece only a batch can tell
+        return ""
+    if max(more.values()) < 0 and not more.keys() & {end - 1 for end in itertools.accumulate(sizes)}:
+        return "keys are dropped before the first new tokens have read them"
+    why = "the mask hides too few" if more[min(more)] > 0 else "the mask hides too many, or the cache drops them"
+    at = max(min(more) - 1, 0)
+    return f"tokens heard, from token {at + 1} on: {_numbers(found, wanted, at)}; {why}"
 
 
-def _other_distances(steps: list[tuple[Attention, int]], usual: Attention, tolerance: float) -> str:
+def _other_distances(steps: list[tuple[list[Tensor], int]], usual: list[Tensor], tolerance: float) -> str:
     """How far back the first keys are, if scores depend on distances alone, and with a cache are those of others."""
     length, start = sum(size for _, size in steps), 0
-    scores = next(x.flatten(0, -3) for x in usual.given if x.size(-2) == length).clamp(min=-1e4)
+    scores = next(x.flatten(0, -3) for x in usual if x.size(-2) == length).clamp(min=-1e4)
     scores, back = scores.permute(1, 2, 0), torch.arange(length)[:, None] - torch.arange(length)
     known = scores[:, 0]  # of each distance, (length, heads)
     tolerance *= known[known > -1e4].abs().max().item()
     if (scores - known[back.clamp(min=0)])[back >= 0].abs().max() > tolerance:
         return ""
-    for attention, size in steps:
-        new = next(x.flatten(0, -3) for x in attention.given if x.size(-2) == size).clamp(min=-1e4)
+    for given, size in steps:
+        new = next(x.flatten(0, -3) for x in given if x.size(-2) == size).clamp(min=-1e4)
         first = max(start + size - new.size(2), 0)  # the first key that is kept
         for i, row in enumerate(new.permute(1, 2, 0), start):  # (keys, heads)
             wanted = _equal_to(known[back[i, first : i + 1]], known, tolerance)
