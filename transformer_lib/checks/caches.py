@@ -3,18 +3,25 @@
 """Caches and generation: what is computed piece by piece is what is computed at once."""
 
 import itertools
-from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
+from copy import copy
 from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
+from torch.nn.modules.module import register_module_forward_hook
 
 from transformer_lib.checks.report import NotApplicable, Outcome, Property, register_property
-from transformer_lib.checks.subject import LONGEST, ModelUnderTest, Recorded, max_difference
+from transformer_lib.checks.subject import (
+    KEPT,
+    LONGEST,
+    Attention,
+    ModelUnderTest,
+    Recorded,
+    max_difference,
+)
 from transformer_lib.files import one_line
 
 CACHES: list[Property] = []
@@ -83,58 +90,114 @@ def _all_in_pieces(model: ModelUnderTest, sizes: list[int], words: str) -> Outco
     ends = [min(end, length) for end in itertools.accumulate([] if model.one_by_one else sizes)]
     parts = [end - start for start, end in itertools.pairwise([0, *ends]) if end > start]
     parts += [1] * (length - sum(parts))
-    with _looked_up(model) as places:
-        pieces, _ = _in_pieces(model, inputs, parts)
+    pieces, _ = _in_pieces(model, inputs, parts)
     outcome = _as_at_once(model, inputs, pieces, words)
     if not outcome[0]:
-        with _looked_up(model) as usual:
-            model(*inputs)
-        both = [(kept, usual.get(table, [])) for table, kept in places.items()]
-        wrong = [(kept, other) for kept, other in both if len(kept) == len(other) and kept != other]
-        if wrong:
-            given, wanted = ([*map(str, each[:4])] for each in wrong[0])
-            cause = f"with a cache positions are {', '.join(given)} …, in one call {', '.join(wanted)} …"
-            return *outcome[:2], cause + ": they start at 1" * (wrong[0][0][0] - wrong[0][1][0] == 1)
-        if _evicts_before_use(model, inputs, parts):
-            return *outcome[:2], "keys are dropped before the first new tokens have read them"
+        with suppress(Exception):
+            kept = model.remembers(partial(_logits_in_pieces, model, parts), *inputs) > 1e-4
+            return *outcome[:2], KEPT if kept else _why_apart(model, inputs, parts)
     return outcome
 
 
-@contextmanager
-def _looked_up(model: ModelUnderTest) -> Iterator[dict[nn.Embedding, list[int]]]:
-    """Inside the block, collect which rows of tables that are not of words are read for the first sentence."""
-    sizes, found = {side.vocab_size for side in model.sides}, defaultdict[nn.Embedding, list[int]](list)
-
-    def note(module: nn.Module, inputs: tuple[Tensor, ...]) -> None:
-        if not isinstance(module, nn.Embedding) or not isinstance(inputs[0], Tensor):  # Marian's is given a shape
-            return
-        if module.num_embeddings not in sizes and inputs[0].dim() < 3:
-            found[module] += inputs[0].reshape(-1, inputs[0].shape[-1])[0].tolist() if inputs[0].dim() else []
-
-    with register_module_forward_pre_hook(note):
-        yield found
+def _logits_in_pieces(model: ModelUnderTest, sizes: list[int], module: nn.Module, *inputs: Tensor) -> Tensor:
+    """Those of another module than the one under test."""
+    other = copy(model)
+    other.module = module
+    return torch.cat([logits for logits, _ in _in_pieces(other, [*inputs], sizes)[0].values()], dim=1)
 
 
-def _evicts_before_use(model: ModelUnderTest, inputs: list[Tensor], sizes: list[int]) -> bool:
-    """Whether, in some piece, a new token is deaf to an old one, and the last hears all that it should.
+def _why_apart(model: ModelUnderTest, inputs: list[Tensor], sizes: list[int]) -> str:
+    """What differs between pieces of these sizes and one call; empty if nothing shows it.
 
-    What is compared is the first module that differs, in which a token hears no other through a third.
+    That may be the positions of tokens, how many others they hear, or how far apart the scores say that they are.
     """
-    if max(sizes) == 1:  # then each new token is the last of its piece
-        return False
+    length, cache, start, steps = inputs[-1].size(1), None, 0, list[tuple[Attention, Any]]()
+    *others, tokens = (side[:1, :6] for side in inputs)  # no piece has six tokens
+    words = [*others, tokens[:, :1].expand(1, length)]  # one word again and again
+    with Attention() as usual:
+        whole = model.recorded(partial(model, *words))[1]
+    for size in sizes:
+        with Attention() as attention:
+            pieces, cache = _in_pieces(model, words, [size], cache, start)
+        steps.append((attention, pieces[start][1]))
+        start += size
+    if all((model.where, 1) in states for states in (whole, *(states for _, states in steps))):
+        told = _other_positions(model, words, [states for _, states in steps], whole)
+        if told := told or _other_tokens(model, inputs, sizes):
+            return told
+    given = [(attention.given, size) for (attention, _), size in zip(steps, sizes)]
+    return _other_distances(given, usual.given, max(model.tolerance, 1e-5))
+
+
+def _numbers(found: list[int], usual: list[int], at: int = 0) -> str:
+    """Four numbers of each, from one place on, in words."""
+    shown, due = (", ".join(map(str, each[at:][:4])) for each in (found, usual))
+    return f"{shown} … with a cache, and {due} … in one call".replace("-1", "?")
+
+
+def _equal_to(found: Tensor, known: Tensor, tolerance: float) -> list[int]:
+    """For each of the vectors found the number of the first known one that equals it; -1 if none does."""
+    near = (found[:, None] - known).abs().amax(dim=-1) <= tolerance
+    return [row.index(True) if True in row else -1 for row in near.tolist()]
+
+
+def _other_positions(model: ModelUnderTest, words: list[Tensor], steps: list[Any], whole: Any) -> str:
+    """Whether the first module that differs gives a token what in one call it gives a token at another place."""
+    key, others = (model.where, 1), words[-1].clone()
+    others[:, ::2] = model.other(others[:, ::2], side=-1)
+    usual, beside = whole[key][0][0], model.recorded(partial(model, *words[:-1], others))[1][key][0][0]
+    found, wanted = (
+        _equal_to(x, usual, model.tolerance * usual.abs().max().item())
+        for x in (torch.cat([states[key][0][0] for states in steps]), usual)
+    )
+    at = max(next((i for i, place in enumerate(wanted) if found[i] != place), 0) - 1, 0)
+    alone = max_difference(beside[1::2], usual[1::2]) <= model.tolerance  # a token hears no other there
+    if found == wanted or -1 in found[at:][:4] or not alone:
+        return ""
+    return f"positions: {_numbers(found, wanted, at)}" + ": they start at 1" * (found[0] == 1)
+
+
+def _other_tokens(model: ModelUnderTest, inputs: list[Tensor], sizes: list[int]) -> str:
+    """How many tokens each token hears in the first module that differs, where it hears none through a third."""
     key, length = (model.where, 1), inputs[-1].size(1)
     rows, places = inputs[-1][:1].repeat(length, 1), torch.arange(length - 1)
     rows[places, places] = model.other(rows[-1, :-1], side=-1)  # one other token in each row but the last
     given = [*(side[:1].repeat(length, 1) for side in inputs[:-1]), rows]
-    with suppress(KeyError, RuntimeError):
-        pieces, _ = _in_pieces(model, given, sizes)
-        whole = model.recorded(partial(model, *given))[1][key][0]
-        parts = torch.cat([states[key][0] for _, (_, states) in sorted(pieces.items())], dim=1)
-        heard, with_cache = ((x - x[-1]).abs().amax(dim=-1) > model.tolerance for x in (whole, parts))
-        lost = (heard & ~with_cache).any(dim=0).tolist()
-        ends = [*itertools.accumulate(sizes)]
-        return not (with_cache & ~heard).any() and any(lost) and not any(lost[end - 1] for end in ends)
-    return False
+    pieces, _ = _in_pieces(model, given, sizes)
+    whole = model.recorded(partial(model, *given))[1][key][0]
+    parts = torch.cat([states[key][0] for _, (_, states) in sorted(pieces.items())], dim=1)
+    heard = [(x - x[-1]).abs().amax(dim=-1) > model.tolerance for x in (parts, whole)]
+    found, wanted = (x.sum(dim=0).tolist() for x in heard)
+    more = {i: one - other for i, (one, other) in enumerate(zip(found, wanted)) if one != other}
+    piece = torch.arange(len(sizes)).repeat_interleave(torch.tensor(sizes))
+    if not more or (heard[0] & (piece[:, None] > piece)).any():  # what comes in a later piece only a batch can tell
+        return ""
+    if max(more.values()) < 0 and not more.keys() & {end - 1 for end in itertools.accumulate(sizes)}:
+        return "keys are dropped before the first new tokens have read them"
+    why = "the mask hides too few" if more[min(more)] > 0 else "the mask hides too many, or the cache drops them"
+    at = max(min(more) - 1, 0)
+    return f"tokens heard, from token {at + 1} on: {_numbers(found, wanted, at)}; {why}"
+
+
+def _other_distances(steps: list[tuple[list[Tensor], int]], usual: list[Tensor], tolerance: float) -> str:
+    """How far back the first keys are, if scores depend on distances alone, and with a cache are those of others."""
+    length, start = sum(size for _, size in steps), 0
+    scores = next(x.flatten(0, -3) for x in usual if x.size(-2) == length).clamp(min=-1e4)
+    scores, back = scores.permute(1, 2, 0), torch.arange(length)[:, None] - torch.arange(length)
+    known = scores[:, 0]  # of each distance, (length, heads)
+    tolerance *= known[known > -1e4].abs().max().item()
+    if (scores - known[back.clamp(min=0)])[back >= 0].abs().max() > tolerance:
+        return ""
+    for given, size in steps:
+        new = next(x.flatten(0, -3) for x in given if x.size(-2) == size).clamp(min=-1e4)
+        first = max(start + size - new.size(2), 0)  # the first key that is kept
+        for i, row in enumerate(new.permute(1, 2, 0), start):  # (keys, heads)
+            wanted = _equal_to(known[back[i, first : i + 1]], known, tolerance)
+            found = _equal_to(row[: len(wanted)], known, tolerance)
+            if i > 2 and any(-1 != one != other for one, other in zip(found, wanted)):
+                return f"places from the first keys to token {i + 1}, by its scores: {_numbers(found, wanted)}"
+        start += size
+    return ""
 
 
 @register_property(CACHES, "", "cache-window", needs="cache")

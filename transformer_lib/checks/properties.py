@@ -27,6 +27,7 @@ FOLLOWS = {  # a failure of the first may follow from a failure of one of the ot
     "batch independence": "deterministic in evaluation",
     "training without dropout is evaluation": "deterministic in evaluation, causality, batch independence",
     "sizes and padding are those asked for": "deterministic in evaluation, batch independence",
+    "source sensitivity": "deterministic in evaluation",
     "present seen": "batch independence",
     "positions matter": "source sensitivity, present seen",
     "layers have residual connections": "source sensitivity, present seen",
@@ -48,7 +49,7 @@ FOLLOWS = {  # a failure of the first may follow from a failure of one of the ot
     "cache cropped": "a prefix is enough, cache one by one, cache after a prefill",
     "cache with padding in front": "a mask hides what it should, cache one by one, "
     "cache after a prefill, cache in chunks",
-    "generated tokens are the most probable": "cache one by one, cache after a prefill",
+    "generated tokens are the most probable": "deterministic in evaluation, cache one by one, cache after a prefill",
     "its loss is the cross entropy of its logits": "deterministic in evaluation",
     "generated in a batch as alone": "padding in front, cache one by one, cache after a prefill, "
     "generated tokens are the most probable, cache with padding in front",

@@ -41,6 +41,7 @@ from transformer_lib.checks.report import (
 from transformer_lib.files import one_line
 
 Factory = Callable[..., nn.Module]
+KEPT = "a call reads what an earlier one kept, such as keys and values of another sentence"
 LONGEST = 12  # tokens in the longest sentence that a property uses
 ALL = slice(None)
 Seen = tuple[Tensor, Tensor | None, Place | None]  # what a module put out, what it was given, and who called it
@@ -239,7 +240,7 @@ class Attention(TorchFunctionMode):
     def __init__(self, *hidden: Tensor) -> None:
         super().__init__()
         self.hidden = {tuple(mask.shape): mask for mask in hidden}
-        self.given: list[Tensor] = []  # what each softmax of the model's own is given
+        self.given: list[Tensor] = []  # what each softmax is given, but for that of `multi_head_attention_forward`
         self.seen: list[Tensor] = []  # (queries, keys), true where some row and head of an attention gives weight
 
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -270,6 +271,10 @@ class Attention(TorchFunctionMode):
         if (padded := given.get("key_padding_mask")) is not None:
             seen = seen & ((~padded) if padded.dtype == torch.bool else padded > -1e4).any(0)
         self.seen.append(seen)
+        if not torchs:
+            q, k = given["query"], given["key"]
+            k = k.repeat_interleave(q.size(-3) // k.size(-3), dim=-3) if given.get("enable_gqa") else k
+            self.given.append(q @ k.mT * (given.get("scale") or q.size(-1) ** -0.5) + scores)
         if (hidden := self.hidden.get(size)) is not None:
             scores = scores.masked_fill(hidden, -math.inf)
         result = function(**given | {"attn_mask": scores, "is_causal": False})
@@ -622,6 +627,13 @@ class ModelUnderTest(UnderTest):
         if all(gradient is None for gradient in found.values()):
             raise NotApplicable("nothing in the model gets a gradient")
         return found
+
+    @torch.no_grad()
+    def remembers(self, call: Callable[..., Tensor], *inputs: Tensor) -> float:
+        """How far apart a new module's answers to sentences are, with other sentences called before and without."""
+        used, new = self.build(), self.build()
+        call(used, *(self.other(tokens, side=side) for side, tokens in enumerate(inputs)))
+        return max_difference(call(used, *inputs), call(new, *inputs))
 
     @cached_property
     def training_module(self) -> nn.Module:
