@@ -26,11 +26,13 @@ PAIRS, MARKS, STEPS = 300, (600, 800, 1000), 100  # the verifier begins at the s
 
 
 def plateau(names: dict, seed: int) -> dict:
-    """What imitation of PAIRS pairs comes to at each mark, and what the verifier makes of the second of these models."""
+    """What imitation of PAIRS pairs comes to at each mark, and what the verifier makes of the second model."""
     exact, german, write, tests = (names[name] for name in ("exact", "german", "write", "tests"))
     models = names["imitate"](*MARKS, pairs=names["translated"][:PAIRS], dropout=0.1)
     learner, rewards = names["learn"](models[1], names["verifier"], STEPS, rate=1e-3, seed=seed)
-    rows = [[german(row) for row in write(model, names["sources"](tests), greedy=True)] for model in (models[1], learner)]
+    rows = [
+        [german(row) for row in write(model, names["sources"](tests), greedy=True)] for model in (models[1], learner)
+    ]
     imitated = {str(steps): exact(model) for steps, model in zip(MARKS, models)}
     said = {english: list(told) for english, *told in zip(tests, *rows) if told[0] != told[1]}
     return {"imitated": imitated, "verifier": exact(learner), "rewards": [round(x, 3) for x in rewards], "said": said}
