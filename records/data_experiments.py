@@ -10,7 +10,7 @@ of them are spoiled, the first weights and the order; all trainings have as many
 PYTHONPATH=.:experiments python records/data_experiments.py 0 1 2     Eight minutes of one core for each of these seeds.
 
 In 300 steps twice as many true pairs gained nothing, so nothing could be said of back-translation. Hence all once more
-with five times the steps. Of that the record holds more data; the same command adds the filters. Steps and seeds were
+with five times the steps. More data for three seeds is of its first commit, the rest of its last. Steps and seeds were
 fixed before the first of these trainings had come to its end, and every training is in the record.
 
 What the record already holds is not trained again. No test runs this.
