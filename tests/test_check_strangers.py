@@ -392,6 +392,12 @@ RIGHT = {
         F.pad(scores.masked_fill(~mask, -torch.inf), (1, 0)).softmax(-1)[..., 1:]),
     "linear attention": spoilt(
         scores=lambda m, q, k: (F.elu(q) + 1) @ (F.elu(k) + 1).mT, weights=lambda m, scores, mask: scores * mask),
+    "two maps of each head's slice, to other widths": spoilt(
+        built=lambda m: [layer["feed"].update({"mix": nn.Linear(8, 2), "gate": nn.Linear(8, 1)})
+                         for layer in every_layer(m)],
+        feed=lambda m, part, x: R.feed(m, part, x + (
+            part["mix"](y := x.unflatten(-1, (2, 8))).mean(-1, keepdim=True) * part["gate"](y)).flatten(1, 1).repeat(
+                1, 1, 1, 8).flatten(2))),
     "cosines": spoilt(scores=lambda m, q, k: F.normalize(q, dim=-1) @ F.normalize(k, dim=-1).mT),
     "a mixture of softmaxes": spoilt(
         built=lambda m: setattr(m, "other", nn.Linear(m.target_table.num_embeddings, m.output.out_features)),
@@ -421,8 +427,8 @@ DEAR = {  # the five properties that take half of the time, and the right models
         "sub-layers begin at zero; one layer of one head",
     "heads attend separately":
         "one layer of one head; one map of keys and values; one map of queries and keys; a running mean; a "
-        "feature map for all heads; an output map of low rank; one attention to memory and target; linear "
-        "attention",
+        "feature map for all heads; an output map of low rank; two maps of each head's slice, to other widths; one "
+        "attention to memory and target; linear attention",
     "layers have residual connections":
         "sub-layers begin at zero; no norm and a bounded activation; pre-norm; attention beside the "
         "feed-forward network; stochastic depth; layers left out in training; RMSNorm and SwiGLU; a "
@@ -613,6 +619,14 @@ def times(m, source, target, *matrices):
     return functools.reduce(torch.matmul, matrices, R.forward(m, source, target))
 
 
+def first_source(m, part, x, memory, mask):
+    """Attention to the source that came first, if another is as large."""
+    if x is not memory:
+        kept = m.__dict__.setdefault("kept", {}).setdefault(part, memory.detach())
+        memory = kept if kept.shape == memory.shape and kept.dtype == memory.dtype else memory
+    return R.attend(m, part, x, memory, mask)
+
+
 WRONG = {  # the model, a property that fails, what its cause says; or the model, and all properties that fail
     "softmax over heads": (spoilt(weights=softmax_over(1)), "attention chooses among keys", "another axis"),
     "softmax over queries": (spoilt(weights=softmax_over(-2)), "attention chooses among keys", "another axis"),
@@ -640,8 +654,6 @@ WRONG = {  # the model, a property that fails, what its cause says; or the model
     "a layer norm behind": (
         spoilt(built=lambda m: setattr(m, "output", nn.Sequential(m.output, nn.LayerNorm(m.output.out_features)))),
         "logits not probabilities", "a norm"),
-    "a log-softmax behind": (spoilt(forward=lambda m, s, t: R.forward(m, s, t).log_softmax(-1)),
-        "logits not probabilities", "a log-softmax"),
     "a sigmoid behind": (
         spoilt(forward=lambda m, s, t: R.forward(m, s, t).sigmoid()), "logits not probabilities", ""),
     "NaN in training": (spoilt(forward=lambda m, s, t: R.forward(m, s, t) * (torch.nan if m.training else 1)),
@@ -719,9 +731,8 @@ WRONG = {  # the model, a property that fails, what its cause says; or the model
         spoilt(built=lambda m: [
             setattr(m.target_table, "padding_idx", 0), setattr(m.output, "weight", m.target_table.weight)]),
         "gradient is the derivative", "padding_idx=0 of target_table"),
-    "a log-softmax behind flattened tokens": (
-        spoilt(built=lambda m: setattr(m, "output", OnTokens(m.output))), "logits not probabilities", "log-softmax"),
     "one small map for all heads": (CASES["slices"].factory, "heads attend separately", "one small map"),
+    "keys of an earlier source": (spoilt(attend=first_source), "deterministic in evaluation", "an earlier one kept"),
     "clipped words": (spoilt(forward=lambda m, s, t: R.forward(m, s.clamp(max=m.source_table.num_embeddings - 2), t)),
         "tokens are told apart", "cut off"),
     "no residual": (spoilt(add=lambda m, part, x, y: part["norm"](y) if "up" in part else R.add(m, part, x, y)),
@@ -1012,6 +1023,42 @@ def from_1(model, tokens, cache=None):
     return model(tokens, None, model.numbers(model.past(cache) + 1, tokens.size(1), tokens.device), cache), cache
 
 
+class Ahead(decoders.Decoder):
+    """A second head, for the token after the next one, and perhaps a map that nothing reads."""
+
+    dead = False
+
+    def __init__(self, vocab, pad):
+        super().__init__(vocab, pad)
+        self.ahead = nn.Linear(vocab, vocab)
+        self.unused = nn.Linear(2, 2) if self.dead else None
+
+
+def two_heads(model, tokens, labels):
+    later = model.ahead(model(tokens)[:, :-2]).flatten(0, 1)
+    return decoders.loss(model, tokens, labels) + F.cross_entropy(later, labels[:, 2:].flatten())
+
+
+def first_key_stays(m, cache, number, k, v):
+    """The key of the first token is that of the first sentence that came."""
+    k, v = decoders.Decoder.store(m, cache, number, k, v)
+    if not hasattr(m, "first_keys"):
+        m.first_keys = {}
+    kept = m.first_keys.setdefault(number, k[:1, :, :1].detach())
+    return torch.cat([kept.to(k).expand_as(k[:, :, :1]), k[:, :, 1:]], dim=2), v
+
+
+def turned_at(start, keys=True):
+    """With a cache the new queries, and perhaps keys, are turned as if so many tokens came before them."""
+
+    def attend(m, layer, x, allowed, positions, cache, number):
+        new = positions if cache is None else positions - positions[:, :1] + start(m.past(cache))
+        m.turned = iter((new, new if keys else positions))
+        return decoders.Decoder.attend(m, layer, x, allowed, positions, cache, number)
+
+    return decoder(base=decoders.Rotary, attend=attend, turn=lambda m, x, _: decoders.rotary(m, x, next(m.turned)))
+
+
 @pytest.mark.parametrize(("factory", "name", "cause"), [
     (decoder(extend=from_1), "cache one by one",
         "positions: 1, 2, 3, 4 … with a cache, and 0, 1, 2, 3 … in one call: they start at 1"),
@@ -1027,6 +1074,17 @@ def from_1(model, tokens, cache=None):
         "one cache takes the other's place: if the model keeps its cache itself, one_cache=True"),
     (decoder(loss=lambda m, x, y: decoders.loss(m, x, y, reduction="sum") / y[:, 1:].numel()), decoders.LOSS,
         "the mean is"),
+    (decoders.adapted(decoders.kind(Ahead, dead=True), loss=two_heads), "gradient reaches everything",
+        "a part of the model has no effect"),
+    (decoder(store=first_key_stays), "cache one by one", "a call reads what an earlier one kept"),
+    (decoders.WRONG["no window with a cache"][0], "cache one by one",
+        "tokens heard, from token 5 on: 5, 6, 7, 8 … with a cache, and 5, 5, 5, 5 … in one call; the mask hides"),
+    (decoders.WRONG["rotary without offset"][0], "cache one by one",
+        "places from the first keys to token 4, by its scores: 0, 0, 0, 0 … with a cache, and 3, 2, 1, 0 … in one"),
+    (turned_at(lambda past: 0, keys=False), "cache one by one",
+        "places from the first keys to token 4, by its scores: 0, ?, ?, ? … with a cache"),
+    (turned_at(lambda past: past + (past > 0)), "cache one by one",
+        "places from the first keys to token 4, by its scores: 4, 2, 1, 0 … with a cache"),
 ])  # fmt: skip
 def test_the_cause_that_the_numbers_show_is_named(factory, name, cause):
     assert decoder_findings(factory, name)[name].cause.startswith(cause)
@@ -1079,6 +1137,11 @@ def test_what_is_left_to_every_model_is_the_only_finding():
         "the columns of positions are sines and cosines, but of other frequencies", "one frequency for each pair"),
     (spoilt(keep=table_with(lambda i, d: 1 / (1 + i // 2))), "positions matter",
         "the frequencies of positions are no powers of one number", "one frequency for each pair"),
+    (spoilt(forward=lambda m, s, t: R.forward(m, s, t).log_softmax(-1)),
+        "logits not probabilities", "logarithms of probabilities", "none for NLLLoss"),
+    (spoilt(built=lambda m: setattr(m, "output", OnTokens(m.output))),
+        "logits not probabilities", "logarithms of probabilities", "none for NLLLoss"),
+    (spoilt(weights=all_or_nan), "target padding on the left", "real logits are NaN", "on the right only"),
 ])  # fmt: skip
 def test_what_need_not_be_wrong_is_a_note(factory, name, words, mend):
     report = check_transformer(factory, training=False, only=[name, "logits not probabilities"])
@@ -1175,9 +1238,11 @@ SEVERAL = ["cache in chunks", "cache after a prefill"]
     (decoder(extend=one), SEVERAL, CACHED, "it refuses several new tokens: AssertionError: one token only"),
     (decoder(extend=last), SEVERAL, CACHED,
         "`extend` gives the last new token's logits only; to have this judged, return those of all new tokens"),
+    (decoders.adapted(Ahead, loss=two_heads), [decoders.LOSS], ["gradient reaches everything"],
+        "it hears model.ahead.bias, too, which the logits do not"),
 ])  # fmt: skip
 def test_a_refusal_is_no_failure(factory, refused, passes, words, whole):
-    found = decoder_findings(factory, *(() if whole else refused + WHOLE + CACHED))
+    found = decoder_findings(factory, *(() if whole else refused + passes + WHOLE + CACHED))
     assert [name for name, finding in found.items() if finding.verdict == "fail"] == []
     assert [found[name].verdict for name in passes] == ["pass"] * len(passes)
     assert all(words in found[name].evidence for name in refused)

@@ -21,6 +21,7 @@ PADDING: list[Property] = []
 
 REACHED = "attention reaches padded source positions"
 EMPTY_ROW = "a padded query sees nothing, and its row becomes NaN"
+RIGHT_ONLY = "pad the target on the right only, or let a row that sees nothing be 0"
 OPEN = "the target's padding mask is missing, or on the wrong axis"
 
 
@@ -157,6 +158,8 @@ def source_padding_on_the_left(model: ModelUnderTest) -> Outcome:
 def target_padding_on_the_left(model: ModelUnderTest) -> Outcome:
     """What the embedding of PAD contains does not matter to real positions, with padding before the target.
 
+    If a row that sees nothing becomes NaN, that is a note where padding on the right moves nothing.
+
     Proves: the decoder combines both masks. Cannot: judge a model whose target embedding is no nn.Embedding, nor one
     that reads padding in the target like any word: that is right as long as padding stands on the right.
     """
@@ -172,6 +175,8 @@ def target_padding_on_the_left(model: ModelUnderTest) -> Outcome:
     if outcome[0]:
         return _positions_count_it(model, target) or outcome
     if model.heals(again, (torch.arange(9) < 3).expand(9, -1)):
+        if not math.isfinite(moved) and not masked and target_padding_on_the_right(model)[0]:
+            return None, "with padding before the target, real logits are NaN", RIGHT_ONLY
         return outcome if math.isfinite(moved) else (*outcome, EMPTY_ROW)
     return *outcome, ""
 

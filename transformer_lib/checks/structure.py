@@ -23,7 +23,7 @@ def logits_not_probabilities(model: ModelUnderTest) -> Outcome:
     """The answers are not probabilities, and nothing sets some of them to zero, in evaluation and in training mode.
 
     Proves: they do not lie between 0 and 1, are not as long at every place, as a norm makes them, and are exactly 0 for
-    all places or for none. Nor are they the log-softmax of what a module inside put out. Cannot: see probabilities that
+    all places or for none. The log-softmax of what a module inside put out is a note. Cannot: see probabilities that
     were scaled. Logarithms of probabilities that the model has mixed pass, rightly: they have no logits.
     """
     inputs, made = model.inputs(), list[tuple[nn.Module, Tensor]]()
@@ -44,8 +44,10 @@ def logits_not_probabilities(model: ModelUnderTest) -> Outcome:
         return False, "a norm puts out the answers", norm
     for _, raw in made:
         if max_difference(raw.log_softmax(-1), logits) <= model.tolerance < max_difference(raw, logits):
-            cause = "a log-softmax stands behind the output projection; hand over what it is given"
-            return False, f"{range_}, and are logarithms of probabilities", cause
+            mend = (
+                "none for NLLLoss, which needs them; a cross-entropy takes the log-softmax again, which changes nothing"
+            )
+            return None, f"{range_}, and are logarithms of probabilities", mend
     if logits.logsumexp(dim=1).abs().max() <= model.tolerance:
         cause = "a log-softmax runs over the positions, in place of the vocabulary"
         return False, f"{range_}, and are logarithms of what adds up to 1 over the positions", cause
