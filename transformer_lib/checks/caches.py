@@ -257,7 +257,8 @@ def two_caches_in_turns(model: ModelUnderTest) -> Outcome:
     pieces = [_in_pieces(model, *each)[0] for each in ((first, [1], cache, 8), (second, [1], other, 3))]
     outcome = min(_as_at_once(model, *each, "with two caches in turns") for each in zip((first, second), pieces))
     with suppress(Exception):
-        if not outcome[0] and _as_at_once(model, second, _in_pieces(model, second, [3, 1])[0], "")[0]:
+        alone = (_as_at_once(model, x, _in_pieces(model, x, [n, 1])[0], "")[0] for x, n in ((first, 8), (second, 3)))
+        if not outcome[0] and all(alone):
             return *outcome, "one cache takes the other's place: if the model keeps its cache itself, one_cache=True"
     return outcome
 
