@@ -2,6 +2,7 @@
 
 import functools
 import random
+import re
 
 import decoders
 import numpy as np
@@ -608,6 +609,12 @@ def by_row(m, tokens, table):
     return m.drop(4 * table(tokens) + m.place(m.max_len)[torch.arange(len(tokens), device=tokens.device) % 32, None])
 
 
+def longest(m, length):
+    """Positions are as far apart as the longest sentence so far lets them."""
+    m.longest = max(getattr(m, "longest", 8), length)
+    return R.place(m, length) * (8 / m.longest)
+
+
 def times(m, source, target, *matrices):
     return functools.reduce(torch.matmul, matrices, R.forward(m, source, target))
 
@@ -736,6 +743,10 @@ WRONG = {  # the model, a property that fails, what its cause says; or the model
     "words dropped in place": (spoilt(forward=lambda m, s, t: R.forward(
             m, s.masked_fill_(torch.rand(s.shape, device=s.device) < 0.1, m.pad_id) if m.training else s, t)),
         "calls leave no trace", "in place"),
+    "the longest length is kept": (spoilt(place=longest), "calls leave no trace", "or a longer one's table"),
+    "what is to be seen is hidden": (spoilt(weights=lambda m, scores, mask:
+            (scores + mask * torch.finfo(scores.dtype).min).softmax(-1)),
+        "gradient is the derivative", "hides all keys"),
     "seeds": (
         spoilt(forward=lambda m, s, t: (torch.manual_seed(0), R.forward(m, s, t))[1]), "calls leave no trace", "seed"),
     "dropout without its scale": (
@@ -1059,6 +1070,8 @@ def turned_at(start, keys=True):
     (decoder(generate=lambda m, tokens, steps: m.generate(tokens, steps)[:, -steps:]),
         decoders.WRITES, "it returns tokens (1, 8), not (1, 17)"),
     (decoders.stored(lambda k, v: (k[:1].expand_as(k), v)), "cache one by one", "with a cache only the first sentence"),
+    (lambda *sizes: Adapted(decoders.Inside(*sizes), lambda m, x: m(x), extend=decoders.inside), "two caches in turns",
+        "one cache takes the other's place: if the model keeps its cache itself, one_cache=True"),
     (decoder(loss=lambda m, x, y: decoders.loss(m, x, y, reduction="sum") / y[:, 1:].numel()), decoders.LOSS,
         "the mean is"),
     (decoders.adapted(decoders.kind(Ahead, dead=True), loss=two_heads), "gradient reaches everything",
@@ -1102,7 +1115,22 @@ def test_an_inverted_mask_for_torchs_kernels_is_a_finding_with_its_place():
     assert "test_check_strangers.py:" in finding.place
 
 
+def test_what_is_left_to_every_model_is_the_only_finding():
+    calls = []
+
+    def forward(m, s, t):
+        calls.append(s)
+        return R.forward(m, s, t) * len(calls)
+
+    (finding,) = check_transformer(spoilt(forward=forward), training=False).findings
+    assert (finding.name, finding.verdict) == ("calls leave no trace", "fail")
+    assert finding.cause.startswith("an earlier call left something behind")
+
+
 @pytest.mark.parametrize(("factory", "name", "words", "mend"), [
+    (CASES["one-layer"].factory, "parameters shared on purpose", "42 parameters stand in several places, s", ""),
+    (lambda *sizes: Adapted(R(*sizes), lambda m, s, t: m(s, t), generate=lambda m, s, t, steps:
+        F.pad(t, (0, steps), value=30)), decoders.WRITES, "gives token 30, and the target has 29, 0 to 28", ""),
     (CASES["half"].factory, "every dtype", "float16 does not run: RuntimeError: value cannot be converted",
         "torch.finfo(scores.dtype).min"),
     (spoilt(keep=table_with(lambda i, d: 10000.0 ** (-2 * i / d))), "positions matter",
@@ -1125,12 +1153,15 @@ def test_what_need_not_be_wrong_is_a_note(factory, name, words, mend):
     assert report.summary.endswith(", 1 note")
 
 
-def test_padding_in_front_without_positions_is_a_question_with_the_number():
-    factory = decoder(call=lambda model, tokens, mask=None: model(tokens, mask), extend=None, generate=None)
-    note = decoder_findings(factory, "padding in front")["padding in front"]
+@pytest.mark.parametrize(("call", "name", "words"), [
+    (lambda model, tokens, mask=None: model(tokens, mask), "padding in front", "moves"),
+    (lambda model, tokens: model(tokens, (tokens != 3).long()), "padding on the left", "though it is hidden, moves"),
+])  # fmt: skip
+def test_padding_in_front_without_positions_is_a_question_with_the_number(call, name, words):
+    note = decoder_findings(decoder(call=call, extend=None, generate=None), name)[name]
     assert note.verdict == "note"
-    assert note.evidence.startswith("padding in front moves logits by 3")
-    assert note.evidence.endswith("is that meant?")
+    assert note.evidence.startswith("padding in front")
+    assert re.search(f"{words} logits by [2-5].*is that meant", note.evidence)
 
 
 class Kept(decoders.Decoder):
@@ -1218,15 +1249,37 @@ def test_a_refusal_is_no_failure(factory, refused, passes, words, whole):
     assert refused != SEVERAL or {found[name].verdict for name in refused} == {"not applicable"}
 
 
-@pytest.mark.parametrize(("parts", "verdict", "words"), [
-    ({"depth": 2}, "pass", "are positions left out on purpose?"), ({"depth": 1}, "fail", "changes nothing"),
-    ({"embed": lambda m, tokens, _: m.table(tokens) + torch.arange(len(tokens), device=tokens.device)[:, None, None]
-        * m.output.bias[:16].cos()}, "fail", "one sentence in two rows gets two answers"),
+def beside(dropped):
+    """Tokens are looked up as usual, and for nothing some of the vectors are dropped."""
+    return {"embed": lambda m, *given: (x := decoders.Decoder.embed(m, *given)) + 0 * dropped(x, 0.1 * m.training)}
+
+
+PLACES, TRAINS, U = "positions matter", "training without dropout is evaluation", decoders.Unplaced
+
+
+@pytest.mark.parametrize(("base", "parts", "name", "verdict", "words"), [
+    (U, {"depth": 2}, PLACES, "pass", "are positions left out on purpose?"),
+    (U, {"depth": 1}, PLACES, "fail", "changes nothing"),
+    (U, {"embed": lambda m, tokens, _: m.table(tokens) + torch.arange(len(tokens), device=tokens.device)[:, None, None]
+        * m.output.bias[:16].cos()}, PLACES, "fail", "one sentence in two rows gets two answers"),
+    (decoders.Decoder, beside(F.dropout), TRAINS, "pass", "differ by"),
+    (decoders.Decoder, beside(lambda x, p: F.scaled_dot_product_attention(x, x, x, None, p)), TRAINS, "pass", "by"),
+    (decoders.Decoder, beside(lambda x, p: torch.rand_like(x)), TRAINS, "not applicable", "not by torch's dropout"),
 ])  # fmt: skip
-def test_a_decoder_without_positions_is_asked_whether_it_is_meant(parts, verdict, words):
-    factory = decoders.adapted(decoders.kind(decoders.Unplaced, **parts))
-    (finding,) = decoder_findings(factory, "positions matter").values()
+def test_what_a_decoder_is_asked_or_told(base, parts, name, verdict, words):
+    (finding,) = decoder_findings(decoders.adapted(decoders.kind(base, **parts)), name).values()
     assert finding.verdict == verdict
+    assert words in finding.evidence
+
+
+@pytest.mark.parametrize(
+    ("shift", "words"), [(0, "do you shift them before you call it?"), (1, "of the next token, the")]
+)
+def test_a_loss_says_how_it_reads_labels(shift, words):
+    finding = decoder_findings(decoder(loss=functools.partial(decoders.loss, shift=shift)), decoders.LOSS)[
+        decoders.LOSS
+    ]
+    assert finding.verdict == "pass"
     assert words in finding.evidence
 
 

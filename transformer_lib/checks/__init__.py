@@ -20,7 +20,7 @@ from transformer_lib.checks.components import (
 )
 from transformer_lib.checks.properties import FOLLOWS, PROPERTIES, TRAINED_PROPERTIES
 from transformer_lib.checks.report import Finding, NotApplicable, Report, examine, is_refusal, raised_at, shown_once
-from transformer_lib.checks.subject import LONGEST, Adapted, Attention, Factory, ModelUnderTest, seeded
+from transformer_lib.checks.subject import LONGEST, Adapted, Attention, Factory, ModelUnderTest, max_difference, seeded
 from transformer_lib.checks.visibility import UNSQUEEZED, runs_with_some_only
 from transformer_lib.files import one_line
 
@@ -40,6 +40,9 @@ __all__ = [
 ]
 
 NO_GRADIENTS = "gradients on a CPU"  # the only finding if there are none
+LEFT = (
+    "an earlier call left something behind, as in a global, or a default that is made once: def forward(cache=Cache())"
+)
 FORBIDDEN = "a mask that forbids everything, such as a padding mask in the opposite convention"
 
 
@@ -148,14 +151,20 @@ def _first_call(
 ) -> tuple[ModelUnderTest, torch.Tensor | tuple[str, ...]]:
     """The model and its logits for short sentences, with the most telling sizes and padding that it runs with.
 
-    A model that cannot run is no finding, and raises; one that runs with some numbers of sentences only, or raises
-    where a mask forbids everything, is told so in place of logits.
+    A model that cannot run is no finding, and raises; one that runs with some numbers of sentences only, raises where a
+    mask forbids everything, or hands something on to other models, is told so in place of logits.
     """
     for usual in ((31, 29, 3), (29, 29, 3), (29, 29, 0)):  # unequal numbers, and padding that is not 0, show more
         source, target, pad = (own if own is not None else number for own, number in zip(asked, usual))
         model = ModelUnderTest(factory, source_vocab_size=source, target_vocab_size=target, pad_id=pad, **options)
         with suppress(Exception):
-            return model, model.logits(model.build(), *model.with_the_last())
+            first = model.build()
+            with seeded(model.seed):
+                logits = model.logits(first, *(inputs := model.with_the_last()))
+            if all(_answers_otherwise(model, module, inputs, logits) for module in (first, model.build())):
+                told = "the same sentences again, even given to a new model, get other answers: no more can be tried"
+                return model, ("calls leave no trace", "fail", told, LEFT)
+            return model, logits
     module = None
     try:
         module = model.build()
@@ -178,6 +187,15 @@ def _first_call(
                 error.add_note(f"it runs if {words}: are its tokens (length, batch), and batch_first=True is missing?")
                 break
         raise
+
+
+def _answers_otherwise(
+    model: ModelUnderTest, module: torch.nn.Module, inputs: tuple[torch.Tensor, ...], logits: torch.Tensor
+) -> bool:
+    """Whether a module answers otherwise than by these logits, or raises."""
+    with suppress(Exception), seeded(model.seed):
+        return max_difference(model.logits(module, *inputs), logits) > 1e-4
+    return True
 
 
 def _called_wrongly(error: Exception, family: str, built: bool) -> str:

@@ -255,8 +255,12 @@ def two_caches_in_turns(model: ModelUnderTest) -> Outcome:
     other = _in_pieces(model, second, [3])[1]
     model(*model.inputs(2, 7, 2))
     pieces = [_in_pieces(model, *each)[0] for each in ((first, [1], cache, 8), (second, [1], other, 3))]
-    outcomes = [_as_at_once(model, *each, "with two caches in turns") for each in zip((first, second), pieces)]
-    return min(outcomes)
+    outcome = min(_as_at_once(model, *each, "with two caches in turns") for each in zip((first, second), pieces))
+    with suppress(Exception):
+        alone = (_as_at_once(model, x, _in_pieces(model, x, [n, 1])[0], "")[0] for x, n in ((first, 8), (second, 3)))
+        if not outcome[0] and all(alone):
+            return *outcome, "one cache takes the other's place: if the model keeps its cache itself, one_cache=True"
+    return outcome
 
 
 @register_property(CACHES, "", "cache-beams", needs="cache")
@@ -362,6 +366,8 @@ def generated_tokens_are_the_most_probable(model: ModelUnderTest) -> Outcome:
             length = inputs[-1].size(1)
             early += [bool(found.shape != wanted.shape or (found[:, length] != wanted[:, length]).any())]
             elsewhere += [*apart]
+            if told := _beyond(model, found):
+                return told
             wrong += 8 if found.shape != wanted.shape else int((found != wanted).sum())
             kinds.append(len(set(wanted[0, length:].tolist())))
             if found.shape != wanted.shape:
@@ -375,6 +381,13 @@ def generated_tokens_are_the_most_probable(model: ModelUnderTest) -> Outcome:
     elif wrong and not cause and any(early):
         cause = "already the first new token is not that of the largest logit at the last position"
     return (False, evidence, cause) if cause else (wrong == 0, evidence)
+
+
+def _beyond(model: ModelUnderTest, tokens: Tensor) -> Outcome | None:
+    """What to say if `generate` gives tokens that the model's logits do not know; None if it gives none."""
+    size, most = model.sides[-1].vocab_size, int(tokens.max())
+    told = f"`generate` gives token {most}, and the target has {size}, 0 to {size - 1}, so it is not judged: cut logits"
+    return (None, f"{told} there as in `call`, or try equal sizes, --sizes {size} {size}") if most >= size else None
 
 
 @contextmanager
@@ -421,6 +434,8 @@ def generated_in_a_batch_as_alone(model: ModelUnderTest) -> Outcome:
             if told or both:
                 raise
             raise NotApplicable(f"it refuses several prompts: {one_line(error)}") from None
+    if told := _beyond(model, found):
+        return told
     alone = torch.cat([row[:, -8:] for row in wanted])
     wrong = (found != alone).sum(dim=1).tolist()
     return not any(wrong), f"of eight generated tokens a row, {wrong} differ from those of each prompt alone"

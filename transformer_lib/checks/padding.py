@@ -121,6 +121,16 @@ def _moved_by_padding(
     return model.apart(after, before, at, source=real, kept=kept)
 
 
+def _positions_count_it(model: ModelUnderTest, tokens: Tensor) -> Outcome | None:
+    """A question, if a model of one side, which takes no mask, moves real logits for padding in front that it hides."""
+    if model.has("mask") or len(model.sides) > 1:  # `padding_in_front` asks the former
+        return None
+    moved = max_difference(model(torch.cat([model.padding(3, 3), tokens], dim=1))[:, 3:], model(tokens))
+    told = f"padding in front, though it is hidden, moves logits by {model.describe(moved)}: is that meant? if not, pad"
+    told += " at the end, or number real tokens alone, (tokens != pad_id).cumsum(-1) - 1"
+    return (None, told) if moved > max(model.tolerance, 1e-5) else None  # a rotation's table may be in float32
+
+
 @register_property(PADDING, REACHED, "source-padding", needs="whole", refusable=True)
 def source_padding_on_the_left(model: ModelUnderTest) -> Outcome:
     """What the embedding of PAD contains does not matter, with padding before the source.
@@ -138,6 +148,8 @@ def source_padding_on_the_left(model: ModelUnderTest) -> Outcome:
     if moved > model.tolerance and recurrent and source_padding_on_the_right(model)[0]:
         raise NotApplicable("its recurrent network reads padding before the source, and ignores it behind")
     outcome = model.at_most_rounding(moved, "another PAD vector before the source moves the logits by")
+    if outcome[0]:
+        return _positions_count_it(model, source) or outcome
     cause = _padding_has_weight(model, again, 10, real)
     return *outcome, cause if math.isfinite(moved) or not cause else EMPTY_ROW
 
@@ -160,7 +172,9 @@ def target_padding_on_the_left(model: ModelUnderTest) -> Outcome:
         raise NotApplicable("in the target, padding is read like any word; it must stand on the right")
     again = partial(_moved_by_padding, model, (*source, left), slice(3, None))
     outcome = model.at_most_rounding(moved := again(), "another PAD vector before the target moves the real logits by")
-    if outcome[0] or model.heals(again, (torch.arange(9) < 3).expand(9, -1)):
+    if outcome[0]:
+        return _positions_count_it(model, target) or outcome
+    if model.heals(again, (torch.arange(9) < 3).expand(9, -1)):
         if not math.isfinite(moved) and not masked and target_padding_on_the_right(model)[0]:
             return None, "with padding before the target, real logits are NaN", RIGHT_ONLY
         return outcome if math.isfinite(moved) else (*outcome, EMPTY_ROW)

@@ -34,7 +34,8 @@ FOLLOWS = {  # a failure of the first may follow from a failure of one of the ot
     "empty sentences": "deterministic in evaluation, batch independence",
     "gradient reaches everything": "deterministic in evaluation, source sensitivity, present seen",
     "first token sees itself": "causality",
-    "gradient is the derivative": "deterministic in evaluation",
+    "gradient is the derivative": "deterministic in evaluation, parameters shared on purpose, source sensitivity, "
+    "present seen",
     "every dtype": "deterministic in evaluation, buffers move along",
     "state dict is complete": "deterministic in evaluation",
     "a prefix is enough": "deterministic in evaluation, causality, batch independence",

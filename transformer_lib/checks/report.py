@@ -31,7 +31,8 @@ ON_THE_MAIN_PAGE = frozenset(  # of the gallery; its other cases stand on a page
     "accumulation averaged".split()
 )
 MISSING = re.compile(r"the adapter has no (`\w+`)")
-KEEPS_A_GRAPH = "a call keeps tensors that have a graph"  # a finding that comes first, and from which nothing follows
+KEEPS = "a call keeps"  # from such a finding nothing follows
+KEEPS_A_GRAPH = f"{KEEPS} tensors that have a graph"  # a finding that comes first
 
 
 # properties whose failure shows in whatever module comes first
@@ -236,7 +237,7 @@ def examine(
         if same and same[0] is not finding:
             return same[0].name
         for name in () if finding.traceback else parents_of.get(finding.name, "").split(", "):
-            if (other := failed.get(name)) and not (other.traceback or other.evidence.startswith(KEEPS_A_GRAPH)):
+            if (other := failed.get(name)) and not (other.traceback or other.evidence.startswith(KEEPS)):
                 shared = finding.module == other.module or finding.place == other.place != ""  # all layers share a line
                 if not finding.module or shared or name in EVERYWHERE:
                     return name

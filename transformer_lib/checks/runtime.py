@@ -26,6 +26,7 @@ from transformer_lib.checks.subject import (
     InFloat32,
     LowerPrecision,
     ModelUnderTest,
+    NoDropout,
     indices_beside_table,
     max_difference,
     plain_tensors,
@@ -113,7 +114,8 @@ def deterministic_in_evaluation(model: ModelUnderTest) -> Outcome:
 def calls_leave_no_trace(model: ModelUnderTest) -> Outcome:
     """A call changes neither the tokens that it is given nor, except by drawing, torch's random numbers, in both modes.
 
-    To write the same number into a token counts: for another padding token it would be another number.
+    To write the same number into a token counts: for another padding token it would be another number. Nor does a call
+    for longer sentences, and for fewer, change what a new module then says of short ones.
 
     Proves: so for these calls. Cannot: see other things that a model may change outside itself.
     """
@@ -133,7 +135,9 @@ def calls_leave_no_trace(model: ModelUnderTest) -> Outcome:
                 return False, f"in {mode} mode a call writes into its tokens"
         if torch.equal(*after):
             return False, f"in {mode} mode a call sets the seed of torch's random numbers"
-    words = "tokens are as they were, and random numbers go on"
+    if moved := model.changed_by_longer():
+        return False, f"a call keeps something: answers before and after longer sentences differ by {moved:.2g}", KEPT
+    words = "tokens are as they were, random numbers go on, and answers stay the same"
     if kept := model.kept_graph:
         return True, f"{words}; {KEEPS_A_GRAPH} ({kept}): a second backward raises, if it is to be trained"
     return True, words
@@ -144,16 +148,17 @@ def training_without_dropout_is_evaluation(model: ModelUnderTest) -> Outcome:
     """With dropout at zero, a call in training mode gives the logits of a call in evaluation mode.
 
     Proves: nothing but dropout depends on the mode. Cannot: judge a model that draws other random numbers in training,
-    or whose rates of dropout have no "drop" in their names.
+    or that drops by hand, at a rate without "drop" in its name.
     """
     inputs, answers = model.inputs(), []
     for seed in range(6):
         with seeded(seed):
             before = torch.get_rng_state()
-            answers.append(model.logits(model.without_dropout, *inputs))
+            with NoDropout():
+                answers.append(model.logits(model.without_dropout, *inputs))
             drawn = not torch.equal(torch.get_rng_state(), before)
         if drawn or not torch.equal(answers[-1], answers[0]):
-            raise NotApplicable("in training mode it draws random numbers that are not known as dropout")
+            raise NotApplicable('in training mode it draws numbers, not by torch\'s dropout or a rate called "drop…"')
     moved = model.apart(model.in_training(*inputs), model(*inputs))
     return model.at_most_rounding(moved, "without dropout, logits in training and in evaluation mode differ by")
 
@@ -232,10 +237,12 @@ def its_loss_is_the_cross_entropy_of_its_logits(model: ModelUnderTest) -> Outcom
     known = ["same"] if model.has("whole") else ["same", "next"]
     moves = {which: off(shift) for shift, which in enumerate(known)}
     which = min(moves, key=lambda key: moves[key])
-    words = f"with labels of the {which} token, the loss differs from the cross-entropy by"
+    words = f"with labels read as those of the {which} token, the loss differs from the cross-entropy by"
     holds, evidence = model.at_most_rounding(moves[which], words)
     if not holds and (more := model.only_its_loss_hears()):
         raise NotApplicable(f"it hears {min(more)}, too, which the logits do not, and what that adds is not known")
+    if holds:
+        return holds, evidence + "; do you shift them before you call it?" * (which == "same" and len(known) > 1)
     shifts, with_ignored = range(len(known)), labels.clamp(min=0)
     everywhere = min(off(shift, "sum", labels[:, shift:].numel()) for shift in shifts)
     others = {
@@ -402,7 +409,7 @@ def too_long_raises(model: ModelUnderTest) -> Outcome:
     Proves: it is, with some error. Cannot: judge whether the message helps.
     """
     if model.max_len is None:
-        raise NotApplicable("no max_len was given")
+        raise NotApplicable("no max_len was given (--max-len)")
     length = model.max_len + 1
     for side, sizes in (("source", (length, 2)), ("target", (2, length))):
         if not model.has("causal" if side == "target" else "whole"):

@@ -91,7 +91,7 @@ def parameters_shared_on_purpose(model: ModelUnderTest) -> Outcome:
         return False, f"two parameters lie in the same memory: {' and '.join(twice[0][:2])}"
     if layers:
         first = " = ".join(layers[0][:2])
-        return True, f"{len(layers)} parameters stand in several places, such as {first}: is that meant?"
+        return None, f"{len(layers)} parameters stand in several places, such as {first}: is that meant?"
     tied = f"{len(shared)} {'table is' if len(shared) == 1 else 'tables are'} tied"
     return True, tied if shared else "no parameter stands in two places"
 
@@ -232,15 +232,18 @@ def heads_attend_separately(model: ModelUnderTest) -> Outcome:
     last channels of a map's output; what is 0 to 1 and differs between positions is taken for weights. Cannot: judge
     attention that is one module, or show that each head is a good one.
     """
-    maps, gaps = _matrix_modules(model.module), []
+    maps, gaps = _matrix_modules(model.module), list[float]()
     if told := _one_map_for_all_heads(model, maps):
         return False, told, "one small map serves all heads: none has weights of its own"
-    for values in (module for module in maps if _heads_said(model.module, module) > 1):
+    several = [module for module in maps if _heads_said(model.module, module) > 1]
+    for values in several:
         for weights in _with_one_value(model, maps, values, model.inputs(1, 6, 6)):
             if _are_weights(model, weights):
                 gaps.append((weights - weights[:, :1]).abs().max().item())
     if not gaps:
-        raise NotApplicable("no map to values was found in attention that says it has several heads")
+        if not several:
+            raise NotApplicable("no module says, as by num_heads or n_heads, that it has several heads")
+        raise NotApplicable("no module makes values alone, or behind queries and keys; there is nothing to mend")
     return model.more_than_rounding(gaps, "the most that heads of an attention differ by, in a token's weight, is")
 
 

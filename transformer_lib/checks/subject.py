@@ -41,7 +41,7 @@ from transformer_lib.checks.report import (
 from transformer_lib.files import one_line
 
 Factory = Callable[..., nn.Module]
-KEPT = "a call reads what an earlier one kept, such as keys and values of another sentence"
+KEPT = "a call reads what an earlier one kept, such as keys and values of another sentence, or a longer one's table"
 LONGEST = 12  # tokens in the longest sentence that a property uses
 ALL = slice(None)
 Seen = tuple[Tensor, Tensor | None, Place | None]  # what a module put out, what it was given, and who called it
@@ -228,6 +228,19 @@ class Float64(TorchFunctionMode):
             return args[0].double()
         wide = {name: torch.float64 if x is torch.float32 else x for name, x in (kwargs or {}).items()}
         return function(*(torch.float64 if x is torch.float32 else x for x in args), **wide)
+
+
+class NoDropout(TorchFunctionMode):
+    """Inside the block torch's functions drop nothing."""
+
+    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Call the function with a rate of 0."""
+        kwargs = kwargs or {}
+        if "dropout" in getattr(function, "__name__", ""):  # also those of whole channels
+            return args[0] if args else kwargs["input"]
+        if function is F.scaled_dot_product_attention:
+            args, kwargs = args[:4], dict(zip(("dropout_p", "is_causal"), args[4:])) | kwargs | {"dropout_p": 0.0}
+        return function(*args, **kwargs)
 
 
 class Attention(TorchFunctionMode):
@@ -635,6 +648,20 @@ class ModelUnderTest(UnderTest):
         call(used, *(self.other(tokens, side=side) for side, tokens in enumerate(inputs)))
         return max_difference(call(used, *inputs), call(new, *inputs))
 
+    @torch.no_grad()
+    def changed_by_longer(self) -> float:
+        """How far a call for fewer, longer sentences moves a new module's answers to short ones; 0 if by rounding."""
+        with self.block(self.module):
+            module = self.build().double() if self.tolerance < 1e-9 else self.build()
+        self.wide |= {module} if self.module in self.wide else set()
+        for new, known in zip(module.parameters(), self.module.parameters()):
+            new.copy_(known)
+        short, answers = self.inputs(3, 4, 4), []
+        for inputs in (short, self.inputs(1, self.lengths[-1], self.lengths[-1]), short):
+            with seeded(self.seed):
+                answers.append(self.logits(module, *inputs))
+        return moved if (moved := max_difference(answers[2], answers[0])) > self.tolerance else 0.0
+
     @cached_property
     def training_module(self) -> nn.Module:
         """A copy of the module in training mode."""
@@ -654,7 +681,7 @@ class ModelUnderTest(UnderTest):
         module = self.training_module if dropout else self.without_dropout
 
         def call() -> Tensor:
-            with seeded(self.seed):
+            with seeded(self.seed), nullcontext() if dropout else NoDropout():
                 return self.logits(module, *inputs)
 
         self.again[logits := call()] = module, call, inputs
@@ -662,7 +689,7 @@ class ModelUnderTest(UnderTest):
 
     @cached_property
     def without_dropout(self) -> nn.Module:
-        """A copy in training mode, whose dropout modules do nothing, and whose rates, by their names, are 0."""
+        """A copy in training mode, for `NoDropout`: dropout modules do nothing, and rates, by their names, are 0."""
         module = self._copy(self.training_module)
         for part in module.modules():
             if isinstance(part, nn.modules.dropout._DropoutNd):

@@ -45,7 +45,19 @@ MORE = """
     # def generate(model, INPUTS, steps):  # the tokens and so many more, each the most probable one
     #     return model.generate(INPUTS, steps, top_k=1)  # top_k=50 is too much: there are 29 tokens
     #
-    # def loss(model, INPUTS, labels):  # its own loss; labels of -100 do not count
+    # def reorder(model, cache, rows):  # the cache of these rows of the batch, as a beam search picks them
+    #     return [(k[rows], v[rows]) for k, v in cache]
+    #
+    # def crop(model, cache, length):  # the cache of the first tokens, so many
+    #     return [(k[:, :, :length], v[:, :, :length]) for k, v in cache]
+    #
+    # def beams(model, INPUTS, steps):  # a beam search: tokens as of generate, and their log-probabilities, (batch)
+    #     return model.beam_search(INPUTS, steps)
+    #
+    # call, extend and generate may also take mask, (batch, length), 1 = real, 0 = padding; in extend it is of old and
+    # new tokens. call and extend may take positions, (batch, length), of the tokens that they are given.
+    #
+    # def loss(model, INPUTS, labels):  # its own loss; labels of -100 do not count; they may be shifted inside or not
     #     return model(INPUTS, labels.masked_fill(labels == -100, -1))[1]  # if it has ignore_index=-1
 """
 END = "\n    return Adapted(model, call)\n"
