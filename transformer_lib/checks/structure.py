@@ -91,7 +91,7 @@ def parameters_shared_on_purpose(model: ModelUnderTest) -> Outcome:
         return False, f"two parameters lie in the same memory: {' and '.join(twice[0][:2])}"
     if layers:
         first = " = ".join(layers[0][:2])
-        return None, f"{len(layers)} parameters stand in several places, such as {first}: is that meant?"
+        return True, f"{len(layers)} parameters stand in several places, such as {first}: is that meant?"
     tied = f"{len(shared)} {'table is' if len(shared) == 1 else 'tables are'} tied"
     return True, tied if shared else "no parameter stands in two places"
 
