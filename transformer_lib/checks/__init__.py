@@ -161,7 +161,8 @@ def _first_call(
             first = model.build()
             with seeded(model.seed):
                 logits = model.logits(first, *(inputs := model.with_the_last()))
-            if all(_answers_otherwise(model, module, inputs, logits) for module in (first, model.build())):
+            again = (_answers_otherwise(model, module, inputs, logits) for module in (first, model.build()))
+            if logits.isfinite().all() and all(again):
                 told = "the same sentences again, even given to a new model, get other answers: no more can be tried"
                 return model, ("calls leave no trace", "fail", told, LEFT)
             return model, logits

@@ -434,8 +434,8 @@ def generated_in_a_batch_as_alone(model: ModelUnderTest) -> Outcome:
             if told or both:
                 raise
             raise NotApplicable(f"it refuses several prompts: {one_line(error)}") from None
-    if told := _beyond(model, found):
-        return told
+    if beyond := _beyond(model, found):
+        return beyond
     alone = torch.cat([row[:, -8:] for row in wanted])
     wrong = (found != alone).sum(dim=1).tolist()
     return not any(wrong), f"of eight generated tokens a row, {wrong} differ from those of each prompt alone"
