@@ -39,7 +39,7 @@ def plateau(names: dict, seed: int) -> dict:
 
 
 def own(names: dict, seed: int) -> dict:
-    """What the answers that are right are worth alone: each counts 1, no baseline is subtracted, no wrong one unlearned."""
+    """What the right answers are worth alone: each counts 1, no baseline is subtracted, no wrong one unlearned."""
     exact, imitate, learn, verifier = (names[name] for name in ("exact", "imitate", "learn", "verifier"))
     strict = learn(*imitate(CONTROL - 200), verifier, 50, rate=1e-3, seed=seed)[0]
     model = imitate(*MARKS[:2], pairs=names["translated"][:PAIRS], dropout=0.1)[1]
