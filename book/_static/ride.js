@@ -306,7 +306,7 @@ class Ride {
     const labels = words.slice(0, rows.length).map((word) => make("span", {}, word));
     const names = make("div", { class: "ride-rows", "aria-hidden": "true" }, ...labels);
     this.body.replaceChildren(make("div", { class: "ride-strip" }, names, field));
-    this.number.textContent = `Red is below zero, blue above; the deepest is ${written(deep)} and more. Touch a number.`;
+    this.number.textContent = `Red is below zero, blue above; full colour: ${written(deep)} or more. Touch a number.`;
   }
 }
 

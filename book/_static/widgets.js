@@ -83,13 +83,12 @@ function cost(c) {
   const layer = 8 * d * d + 4 * d * f; // FLOPs a token: an attention's own projections, and the network
   const encode = b * n * (encoders * (layer + 4 * n * d) + decoders * 4 * d * d); // with the memory's keys and values
   const decode = (keys) => decoders * (layer + 4 * d * d + 4 * (keys + n) * d) + 2 * d * V; // a token that sees so many
-  const memory = (length, weights) => 4 * b * (5 * length * d + c.num_heads * weights);
+  const source = encoders * (10 * d + f), target = decoders * (17 * d + f) + V; // numbers kept for each token
   return {
     parameters,
     training: 3 * (encode + b * m * decode(m)),
     decoding: encode + b * m * decode((m + 1) / 2), // with a cache: 1, 2, …, m keys
-    fused: memory(n, n),
-    readable: memory(n, n * n),
+    activations: 4 * b * (n * source + m * target), // bytes, fused kernel
   };
 }
 
@@ -249,8 +248,7 @@ WIDGETS.gallery = ({ cases }) => {
 WIDGETS.cost = ({ sizes, tie_embeddings, machines, share }) => {
   const { element, say } = speaker(), names = Object.keys(sizes), peaks = Object.entries(machines);
   const ties = ["none", "target", "all"];
-  const rows = ["parameters", "weights, gradients, Adam",
-    "kept by one encoder attention, fused kernel", "the same, readable formula",
+  const rows = ["parameters", "weights, gradients, Adam", "activations, about", "fits into 16 GB (T4)",
     "FLOPs of a training step", "time of a training step", "time of 100,000 steps", "FLOPs to write the target, cached"];
   const start = names.map((name) => [sizes[name]]);
   const inputs = editable("sizes", names, null, start, "", () => update(), { min: 1, max: 1e6, step: 1 });
@@ -269,8 +267,8 @@ WIDGETS.cost = ({ sizes, tie_embeddings, machines, share }) => {
     if (tie === "all" && given.source_vocab_size !== given.target_vocab_size)
       return say("One table for all needs equal vocabularies.");
     const found = cost(given), step = found.training / (reached * peaks[machine][1]);
-    const kept = [16 * found.parameters, found.fused, found.readable].map(bytes);
-    const texts = [found.parameters.toLocaleString("en"), ...kept,
+    const fixed = 16 * found.parameters, fits = fixed + found.activations < 16e9 ? "yes" : "no";
+    const texts = [found.parameters.toLocaleString("en"), bytes(fixed), bytes(found.activations), fits,
       power(found.training), time(step), time(1e5 * step), power(found.decoding)];
     texts.forEach((text, i) => { cells[i].textContent = text; });
     say(`${texts[0]} parameters; a training step takes ${texts[5]} on the ${peaks[machine][0].replace(", ", " in ")} ` +
