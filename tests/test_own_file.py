@@ -319,7 +319,7 @@ def test_a_search_that_never_ends_is_the_first_step_of_a_search(tmp_path):
         (
             "17_multi30k",
             "sec-multi30k-twenty",
-            {"step < 200": "step < 2", "(50, 100)": "(2,)", "tried = 20": "tried = 2", "else 20": "else 1"},
+            {"least = 5, 50": "least = 2, 2", "(50, 100)": "(2,)", "else 20": "else 1"},
         ),
     ],
 )
