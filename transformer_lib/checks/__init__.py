@@ -20,7 +20,7 @@ from transformer_lib.checks.components import (
 )
 from transformer_lib.checks.properties import FOLLOWS, PROPERTIES, TRAINED_PROPERTIES
 from transformer_lib.checks.report import Finding, NotApplicable, Report, examine, is_refusal, raised_at, shown_once
-from transformer_lib.checks.subject import LONGEST, Adapted, Attention, Factory, ModelUnderTest, max_difference, seeded
+from transformer_lib.checks.subject import LONGEST, Adapted, Attention, Factory, ModelUnderTest, seeded
 from transformer_lib.checks.visibility import UNSQUEEZED, runs_with_some_only
 from transformer_lib.files import one_line
 
@@ -161,8 +161,8 @@ def _first_call(
             first = model.build()
             with seeded(model.seed):
                 logits = model.logits(first, *(inputs := model.with_the_last()))
-            again = (_answers_otherwise(model, module, inputs, logits) for module in (first, model.build()))
-            if logits.isfinite().all() and all(again):
+            again = (model.moved_from(logits, module, inputs, model.logits) for module in (first, model.build()))
+            if logits.isfinite().all() and min(again) > 1e-4:
                 told = "the same sentences again, even given to a new model, get other answers: no more can be tried"
                 return model, ("calls leave no trace", "fail", told, LEFT)
             return model, logits
@@ -188,15 +188,6 @@ def _first_call(
                 error.add_note(f"it runs if {words}: are its tokens (length, batch), and batch_first=True is missing?")
                 break
         raise
-
-
-def _answers_otherwise(
-    model: ModelUnderTest, module: torch.nn.Module, inputs: tuple[torch.Tensor, ...], logits: torch.Tensor
-) -> bool:
-    """Whether a module answers otherwise than by these logits, or raises."""
-    with suppress(Exception), seeded(model.seed):
-        return max_difference(model.logits(module, *inputs), logits) > 1e-4
-    return True
 
 
 def _called_wrongly(error: Exception, family: str, built: bool) -> str:

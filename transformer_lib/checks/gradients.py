@@ -3,13 +3,12 @@
 """Where the gradient goes."""
 
 from collections import defaultdict
-from contextlib import suppress
 
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.module import register_module_forward_pre_hook
 
-from transformer_lib.checks.report import NotApplicable, Outcome, Property, register_property
+from transformer_lib.checks.report import NotApplicable, Outcome, Property, if_it_runs, register_property
 from transformer_lib.checks.subject import (
     Attention,
     ModelUnderTest,
@@ -195,7 +194,7 @@ def gradient_is_the_derivative(model: ModelUnderTest) -> Outcome:
         finally:
             for table, index in zip(tables, kept):
                 table.padding_idx = index
-    with suppress(Exception), Attention() as attention:
+    with if_it_runs(), Attention() as attention:
         model(*model.inputs())
     if any((scores.amax(dim=-1) < -1e4).any() for scores in attention.given):
         return False, words, "attention hides all keys of a row: its scores are lost, and their gradient is not"

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.module import register_module_forward_pre_hook
 
-from transformer_lib.checks.report import NotApplicable, Outcome, Property, register_property
+from transformer_lib.checks.report import NotApplicable, Outcome, Property, if_it_runs, register_property
 from transformer_lib.checks.subject import Attention, ModelUnderTest, max_difference
 from transformer_lib.checks.visibility import INVERTED, weighs_padding_only
 
@@ -44,7 +44,8 @@ def source_padding_on_the_right(model: ModelUnderTest) -> Outcome:
 
     given = (longer, *target), (source, *target)
     apart = lambda: max_difference(*(model(*x)[:, real] for x in given))  # noqa: E731
-    return holds, evidence, _padding_has_weight(model, apart, 11, real)
+    cause = _padding_has_weight(model, apart, 11, real)
+    return holds, evidence, cause or model.norm_over_positions(*given, real) * (not target)
 
 
 def _padding_has_weight(model: ModelUnderTest, moved: Callable[[], float], length: int, real: slice) -> str:
@@ -239,7 +240,7 @@ def empty_sentences(model: ModelUnderTest) -> Outcome:
     spoilt = sum(g is not None and not g.isfinite().all().item() for g in together.values())
     if spoilt:
         evidence = f"{spoilt} of {len(together)} parameters get a gradient that is not finite"
-        with suppress(Exception), Attention():
+        with if_it_runs(), Attention():
             if all(g is None or g.isfinite().all() for g in model.gradients(*more, rows=3).values()):
                 return False, evidence
         return False, evidence, ""

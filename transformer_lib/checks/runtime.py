@@ -4,6 +4,7 @@
 
 import math
 from collections.abc import Iterable
+from inspect import signature
 from itertools import groupby
 from operator import attrgetter
 from pathlib import Path
@@ -102,7 +103,7 @@ def deterministic_in_evaluation(model: ModelUnderTest) -> Outcome:
     inputs, other = model.inputs(), model.inputs()
     before, _ = model(*inputs), model(*other)
     moved = max_difference(model(*inputs), before)
-    if not moved and (late := model.remembers(model.logits, *inputs)) > 1e-4:  # as it was built, in float32
+    if not moved and (late := model.remembers(inputs, other)):
         return False, f"a new model's first and second call differ, for the same sentences, by {late:.2g}", KEPT
     state = torch.get_rng_state()
     model(*inputs)
@@ -135,7 +136,8 @@ def calls_leave_no_trace(model: ModelUnderTest) -> Outcome:
                 return False, f"in {mode} mode a call writes into its tokens"
         if torch.equal(*after):
             return False, f"in {mode} mode a call sets the seed of torch's random numbers"
-    if moved := model.changed_by_longer():
+    longer = model.inputs(1, model.lengths[-1], model.lengths[-1])
+    if moved := model.remembers(model.inputs(3, 4, 4), longer):
         return False, f"a call keeps something: answers before and after longer sentences differ by {moved:.2g}", KEPT
     words = "tokens are as they were, random numbers go on, and answers stay the same"
     if kept := model.kept_graph:
@@ -239,20 +241,26 @@ def its_loss_is_the_cross_entropy_of_its_logits(model: ModelUnderTest) -> Outcom
     known = ["same"] if model.has("whole") else ["same", "next"]
     moves = {which: off(shift) for shift, which in enumerate(known)}
     which = min(moves, key=lambda key: moves[key])
-    words = f"with labels read as those of the {which} token, the loss differs from the cross-entropy by"
+    asked = "do you shift them before you call it?" if which == "same" and len(known) > 1 else ""
+    read = f"the {which} token{f' ({asked})' if asked else ''}"
+    words = f"with labels read as those of {read}, the loss differs from the cross-entropy by"
     holds, evidence = model.at_most_rounding(moves[which], words)
     if not holds and (more := model.only_its_loss_hears()):
         raise NotApplicable(f"it hears {min(more)}, too, which the logits do not, and what that adds is not known")
     if holds:
-        return holds, evidence + "; do you shift them before you call it?" * (which == "same" and len(known) > 1)
+        asks = "labels" in signature(model.module.model.forward).parameters  # so named, they are often shifted inside
+        return holds, evidence + f"; {asked}" * (asks and bool(asked))
     shifts, with_ignored = range(len(known)), labels.clamp(min=0)
     everywhere = min(off(shift, "sum", labels[:, shift:].numel()) for shift in shifts)
+    rows = range(len(labels))
+    each = ([F.cross_entropy(logits[i, : logits.size(1) - n], labels[i, n:]) for i in rows] for n in shifts)
     others = {
         "a softmax stands before the cross-entropy": min(off(shift, logits=logits.softmax(-1)) for shift in shifts),
         "labels of -100 count, as token 0": min(off(shift, labels=with_ignored) for shift in shifts),
         "labels are shifted once too often": off(len(known)),
         "the loss is a sum, and no mean": min(off(shift, "sum") for shift in shifts),
         "the mean is taken over all labels, those to be ignored, too": everywhere,
+        "the mean is taken of each sentence, and then of these": min(abs(found - sum(x) / len(x)).item() for x in each),
     }
     cause = next((why for why, moved in others.items() if moved <= model.tolerance), "")
     return holds, evidence, cause

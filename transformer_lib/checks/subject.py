@@ -33,6 +33,7 @@ from transformer_lib.checks.report import (
     Outcome,
     Place,
     called_at,
+    if_it_runs,
     in_words,
     is_refusal,
     raised_at,
@@ -294,6 +295,24 @@ class Attention(TorchFunctionMode):
         return (result[0].nan_to_num(0), *result[1:]) if torchs else result.nan_to_num(0)
 
 
+class Norms(TorchFunctionMode):
+    """Inside the block, note the name of each norm or mean, what it is given and gives, and who calls it."""
+
+    NAMES = frozenset("mean var std var_mean norm linalg_vector_norm layer_norm rms_norm normalize".split())
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[tuple[str, Tensor, Tensor, Place | None]] = []
+
+    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Call the function, and look at what goes in and comes out."""
+        result, name = function(*args, **(kwargs or {})), getattr(function, "__name__", "")
+        if name in self.NAMES and args:
+            given = args[0], result[0] if isinstance(result, tuple) else result
+            self.found.append((name, *given, called_at(sys._getframe(1))))
+        return result
+
+
 class ModelUnderTest(UnderTest):
     """A model under test: tokens in, logits out. What it reads are its sides: one, or a source and a target.
 
@@ -440,7 +459,7 @@ class ModelUnderTest(UnderTest):
         """
         usual = {name for name, error in self.uses(self.build()).items() if error is None}
         for block in (nullcontext, Float64):
-            with suppress(Exception), block():
+            with suppress(Exception), block():  # what cannot be in float64 stays as it is
                 module = self.build().double()
                 with LowerPrecision() as lower:
                     logits = self.logits(module, *self.inputs())
@@ -540,7 +559,7 @@ class ModelUnderTest(UnderTest):
         try:
             self(*self.inputs(2, 1, 1))
         except Exception as error:
-            with suppress(Exception):
+            with if_it_runs():
                 self(*self.inputs(2, 2, 2))
                 self.refused = one_line(error)
                 return 2
@@ -610,7 +629,7 @@ class ModelUnderTest(UnderTest):
         if "positions" in self.accepts(self.module):
             wanted = self(*others, tokens)
             for first in range(self.pad_id + 4):
-                with suppress(Exception):
+                with if_it_runs():
                     found = self(*others, tokens, positions=first + torch.arange(tokens.size(1)).expand_as(tokens))
                     if max_difference(found, wanted) <= self.tolerance:
                         return first
@@ -641,26 +660,33 @@ class ModelUnderTest(UnderTest):
             raise NotApplicable("nothing in the model gets a gradient")
         return found
 
-    @torch.no_grad()
-    def remembers(self, call: Callable[..., Tensor], *inputs: Tensor) -> float:
-        """How far apart a new module's answers to sentences are, with other sentences called before and without."""
-        used, new = self.build(), self.build()
-        call(used, *(self.other(tokens, side=side) for side, tokens in enumerate(inputs)))
-        return max_difference(call(used, *inputs), call(new, *inputs))
+    def remembers(
+        self, inputs: Collection[Tensor], before: Collection[Tensor], call: Callable[..., Tensor] | None = None
+    ) -> float:
+        """How far apart new modules' answers to sentences are, with others called before and without; 0 if by rounding.
 
-    @torch.no_grad()
-    def changed_by_longer(self) -> float:
-        """How far a call for fewer, longer sentences moves a new module's answers to short ones; 0 if by rounding."""
-        with self.block(self.module):
-            module = self.build().double() if self.tolerance < 1e-9 else self.build()
-        self.wide |= {module} if self.module in self.wide else set()
-        for new, known in zip(module.parameters(), self.module.parameters()):
-            new.copy_(known)
-        short, answers = self.inputs(3, 4, 4), []
-        for inputs in (short, self.inputs(1, self.lengths[-1], self.lengths[-1]), short):
-            with seeded(self.seed):
-                answers.append(self.logits(module, *inputs))
-        return moved if (moved := max_difference(answers[2], answers[0])) > self.tolerance else 0.0
+        It is infinite if the module that was called before raises.
+        """
+        modules, call = list[nn.Module](), call or self.logits
+        for _ in range(2):
+            with self.block(self.module), torch.no_grad():
+                modules.append(self.build().double() if self.tolerance < 1e-9 else self.build())
+                for new, known in zip(modules[-1].parameters(), self.module.parameters()):
+                    new.copy_(known)
+        self.wide |= {*modules} if self.module in self.wide else set()
+        call(modules[0], *before)
+        with seeded(self.seed):
+            known = call(modules[1], *inputs)
+        moved = self.moved_from(known, modules[0], inputs, call)
+        return moved if moved > self.tolerance else 0.0
+
+    def moved_from(
+        self, known: Tensor, module: nn.Module, inputs: Collection[Tensor], call: Callable[..., Tensor]
+    ) -> float:
+        """How far a module's answers are from those known, with the same random numbers; infinite if it raises."""
+        with if_it_runs(), seeded(self.seed):
+            return max_difference(call(module, *inputs), known)
+        return math.inf
 
     @cached_property
     def training_module(self) -> nn.Module:
@@ -711,7 +737,7 @@ class ModelUnderTest(UnderTest):
         found = {LONGEST} if self.max_len is None else {LONGEST, limit}
         for size in sorted(n for n in sizes if LONGEST < n <= limit):
             for length in (size + 2, size):
-                with suppress(Exception):
+                with if_it_runs():
                     if self.max_len is None or length <= self.max_len:
                         self(*self.inputs(1, length, length))
                         found.add(length)
@@ -788,15 +814,37 @@ class ModelUnderTest(UnderTest):
 
     def weighed(self, keys: int, *inputs: Tensor, **options: Any) -> list[Tensor]:
         """Which of so many keys each attention of a call gives any weight, (queries, keys), where it is known."""
-        with suppress(Exception), Attention() as attention:
+        with if_it_runs(), Attention() as attention:
             self(*inputs, **options)
         return [seen for seen in attention.seen if seen.size(1) == keys]
 
     def heals(self, moved: Callable[[], float], *hidden: Tensor) -> bool:
         """Whether nothing moves any more than rounding does if attention hides these keys; see `Attention`."""
-        with suppress(Exception), Attention(*hidden):
+        with if_it_runs(), Attention(*hidden):
             return moved() <= self.tolerance
         return False
+
+    def norm_over_positions(self, new: Collection[Tensor], old: Collection[Tensor], real: slice) -> str:
+        """Which norm or mean is the first to tell two calls apart at positions where it is given the same, in words.
+
+        That is one over the positions. The places are those of the last side, of which the calls may have unequal
+        numbers; empty if there is none.
+        """
+        calls = []
+        for inputs in (new, old):
+            with if_it_runs(), Norms() as norms:
+                self(*inputs)
+            calls.append([(call, [*inputs][-1].size(1)) for call in norms.found])
+
+        def at(x: Tensor, length: int) -> Tensor:
+            return x[(ALL,) * x.shape.index(length) + (real,)] if length in x.shape else x
+
+        for ((name, x, y, place), n), ((_, old_x, old_y, _), old_n) in zip(*calls):
+            before, after = (max_difference(at(a, n), at(b, old_n)) for a, b in ((x, old_x), (y, old_y)))
+            if n in x.shape and before <= self.tolerance < after:
+                self.at = place
+                return f"`{name}` runs over the positions, among them those that should not be heard"
+        return ""
 
     def apart(
         self, new: Tensor, old: Tensor, at: slice = ALL, old_at: slice | None = None, *,
