@@ -47,19 +47,12 @@ FORBIDDEN = "a mask that forbids everything, such as a padding mask in the oppos
 
 
 def check_transformer(
-    factory: Factory,
-    *,
-    source_vocab_size: int | None = None,
-    target_vocab_size: int | None = None,
-    pad_id: int | None = None,
-    max_len: int | None = None,
-    training: bool = True,
-    seed: int = 0,
-    family: str = "encoder-decoder",
-    only: Collection[str] = (),
+    factory: Factory, *, source_vocab_size: int | None = None, target_vocab_size: int | None = None,
+    pad_id: int | None = None, max_len: int | None = None, training: bool = True, seed: int = 0,
+    family: str = "encoder-decoder", only: Collection[str] = (),
     on_start: Callable[[str], object] = lambda name: None,
     on_finding: Callable[[Finding], object] = lambda finding: None,
-) -> Report:
+) -> Report:  # fmt: skip
     """Hold a Transformer to the properties of its kind.
 
     Args:
@@ -151,8 +144,8 @@ def _first_call(
 ) -> tuple[ModelUnderTest, torch.Tensor | tuple[str, ...]]:
     """The model and its logits for short sentences, with the most telling sizes and padding that it runs with.
 
-    A model that cannot run is no finding, and raises; one that runs with some numbers of sentences only, raises where a
-    mask forbids everything, or hands something on to other models, is told so in place of logits.
+    In place of logits may stand a finding: it runs with some numbers of sentences only, a mask forbids everything, or
+    something is handed on to other models. One that cannot run at all raises.
     """
     for usual in ((31, 29, 3), (29, 29, 3), (29, 29, 0)):  # unequal numbers, and padding that is not 0, show more
         source, target, pad = (own if own is not None else number for own, number in zip(asked, usual))

@@ -116,9 +116,9 @@ def _why_apart(model: ModelUnderTest, inputs: list[Tensor], sizes: list[int]) ->
         pieces.append(new[start])
         given.append((attention.given, size))
         start += size
-    found, wanted = _first_that_differs(model, pieces), _first_that_differs(model, [whole])
-    told = _other_positions(model, words, found[0], wanted[0]) if len(found) and len(wanted) else ""
-    told = told or (_other_tokens(model, inputs, sizes) if len(found) and len(wanted) else "")
+    found, wanted, told = _first_that_differs(model, pieces), _first_that_differs(model, [whole]), ""
+    if len(found) and len(wanted):
+        told = _other_positions(model, words, found[0], wanted[0]) or _other_tokens(model, inputs, sizes)
     return told or _other_distances(given, usual.given, max(model.tolerance, 1e-5))
 
 
@@ -156,15 +156,13 @@ def _other_positions(model: ModelUnderTest, words: list[Tensor], vectors: Tensor
 
 def _other_tokens(model: ModelUnderTest, inputs: list[Tensor], sizes: list[int]) -> str:
     """How many tokens each token hears in the first module that differs, where it hears none through a third."""
-    length = inputs[-1].size(1)
-    rows, places = inputs[-1][:1].repeat(length, 1), torch.arange(length - 1)
-    rows[places, places] = model.other(rows[-1, :-1], side=-1)  # one other token in each row but the last
-    given = [*(side[:1].repeat(length, 1) for side in inputs[:-1]), rows]
+    rows = model.each_changed(inputs[-1][:1], side=-1)
+    given = [*(side[:1].expand(len(rows), -1) for side in inputs[:-1]), rows]
     calls = _in_pieces(model, given, sizes)[0].values(), [model.recorded(partial(model, *given))]
     vectors = [_first_that_differs(model, call) for call in calls]
     if not len(vectors[0]) or vectors[0].shape != vectors[1].shape:
         return ""
-    heard = [(x - x[-1]).abs().amax(dim=-1) > model.tolerance for x in vectors]
+    heard = [(x[:-1] - x[-1]).abs().amax(dim=-1) > model.tolerance for x in vectors]
     found, wanted = (x.sum(dim=0).tolist() for x in heard)
     more = {i: one - other for i, (one, other) in enumerate(zip(found, wanted)) if one != other}
     piece = torch.arange(len(sizes)).repeat_interleave(torch.tensor(sizes))
@@ -216,7 +214,6 @@ def cache_after_a_prefill(model: ModelUnderTest) -> Outcome:
 
     Proves: what a prompt leaves in the cache is what single tokens would have left. Cannot: see other lengths.
     """
-    model.part("extend")
     if model.one_by_one:
         raise NotApplicable(model.one_by_one)
     return _all_in_pieces(model, [5], "after five tokens at once")
@@ -228,7 +225,6 @@ def cache_in_chunks(model: ModelUnderTest) -> Outcome:
 
     Proves: the mask of new tokens knows how many old ones there are. Cannot: try all sizes.
     """
-    model.part("extend")
     if model.one_by_one:
         raise NotApplicable(model.one_by_one)
     found: list[Outcome] = []
@@ -318,9 +314,8 @@ def _greedy(model: ModelUnderTest, inputs: list[Tensor], steps: int) -> Tensor:
 
 @contextmanager
 def _varied(model: ModelUnderTest, lengths: Iterable[tuple[int, int]], steps: int = 8) -> Iterator[list[Continued]]:
-    """Of 24 prompts of each length that with the most different tokens in its greedy continuation, and both together.
+    """Of 24 prompts of each length (source, prompt) that whose greedy continuation varies most, and both together.
 
-    A pair of lengths is that of the source, if there is one, and that of the prompt.
     A model with a tied table likes to repeat its last token. So where nothing varies, its other matrices are larger
     inside the block. Continuations with padding are not taken.
     """

@@ -139,14 +139,13 @@ def the_past_is_seen(model: ModelUnderTest) -> Outcome:
     length = LONGEST if model.max_len is None else min(model.max_len, 2 * LONGEST)
     seen = torch.zeros(length, length, dtype=torch.bool)
     for _ in range(4):
-        inputs = [tokens.repeat(length + 1, 1) for tokens in model.inputs(1, 7, length)]
-        places = torch.arange(length)
-        inputs[-1][places, places] = model.other(inputs[-1][length], side=-1)  # in each row but the last
+        *source, target = model.inputs(1, 7, length)
+        inputs = [*(x.expand(length + 1, -1) for x in source), model.each_changed(target, side=-1)]
         logits = model(*inputs)
         seen |= (logits[:length] - logits[length]).abs().amax(dim=-1).T > model.tolerance / 100
     ahead = seen.triu(1).any()
     seen = seen.tril()
-    back = places[:, None] - places
+    back = torch.arange(length)[:, None] - torch.arange(length)
     if seen.sum() == length * (length + 1) // 2:
         return True, f"each of {length} target positions sees all before it"
     reach, own = int(back[seen].max()) if seen.any() else 0, model.weighed(length, *inputs)
@@ -215,9 +214,7 @@ def memory_is_whole(model: ModelUnderTest) -> Outcome:
     Cannot: judge a model without such a module, or see further than the neighbours. It does not ask every place to hear
     every other: a sparse attention leaves some out.
     """
-    places = torch.arange(7)
-    source = model.tokens(1, 7).repeat(8, 1)
-    source[places, places] = model.other(source[7])  # one other token in each row but the last
+    places, source = torch.arange(7), model.each_changed(model.tokens(1, 7), side=0)
     targets = [model.tokens(1, 6, side=-1).expand(8, -1) for _ in range(2)]
     states, again = (model.states(7, source, target) for target in targets)
     for call, memory in reversed(states.items()):
