@@ -11,11 +11,13 @@ from decoders import (
     WRONG_ENCODERS,
     Decoder,
     OneMap,
+    Rotary,
     Unplaced,
     adapted,
     alibi,
     encoder,
     stored,
+    whole,
 )
 from small import ROOT
 
@@ -113,6 +115,10 @@ def test_an_encoder_that_cannot_tell_left_from_right_is_asked_whether_that_is_me
         (finding,) = check(encoder(Unplaced, scores=scores), "encoder", only=["positions matter"]).findings
         assert finding.verdict == "pass"
         assert ("left from right" in finding.evidence) == asked
+    for least, asked in ((-3, True), (-64, False)):
+        one_sided = encoder(Rotary, allowed=whole(keep=lambda back, least=least: back >= least))
+        (finding,) = check(one_sided, "encoder", only=["source sensitivity"]).findings
+        assert finding.evidence.endswith("10 tokens back and 3 ahead: is its window meant to be so?") == asked
 
 
 def test_the_record_beside_other_suites_is_about_these_models():
