@@ -17,7 +17,6 @@ from decoders import (
     alibi,
     encoder,
     stored,
-    whole,
 )
 from small import ROOT
 
@@ -115,9 +114,13 @@ def test_an_encoder_that_cannot_tell_left_from_right_is_asked_whether_that_is_me
         (finding,) = check(encoder(Unplaced, scores=scores), "encoder", only=["positions matter"]).findings
         assert finding.verdict == "pass"
         assert ("left from right" in finding.evidence) == asked
-    for least, asked in ((-3, True), (-64, False)):
-        one_sided = encoder(Rotary, allowed=whole(keep=lambda back, least=least: back >= least))
-        (finding,) = check(one_sided, "encoder", only=["source sensitivity"]).findings
+
+    def one_sided(model, layer, x, allowed, positions, cache, number):
+        near = torch.ones(x.size(1), x.size(1), device=x.device).tril(3).bool()
+        return Decoder.attend(model, layer, x, allowed & (near | (number > 0)), positions, cache, number)
+
+    for attend, asked in ((one_sided, True), (Decoder.attend, False)):
+        (finding,) = check(encoder(Rotary, attend=attend), "encoder", only=["source sensitivity"]).findings
         assert finding.evidence.endswith("10 tokens back and 3 ahead: is its window meant to be so?") == asked
 
 

@@ -353,7 +353,7 @@ def _nearly_sinusoids(module: nn.Module) -> str:
 def _heard_otherwise(model: ModelUnderTest) -> tuple[str, str] | None:
     """What is odd, and its mend, if a sentence of one word is one to the first attention, which alone adds positions.
 
-    Then scores should depend on distances, but for a factor of each query's, and no place should hear another value.
+    Then scores should depend on distances, but for what each query adds or multiplies, and values should be all alike.
     """
     early, later, (*others, tokens) = list[Tensor](), list[Tensor](), model.inputs(1, 11, 11)
 
@@ -374,7 +374,8 @@ def _heard_otherwise(model: ModelUnderTest) -> tuple[str, str] | None:
     def off(x: Tensor) -> float:
         return ((x[:, 1:, 1:] - x[:, :-1, :-1])[both].abs().max() / x[seen].abs().max()).item()
 
-    if both.any() and min(off(scores), off(scores / scores.diagonal(0, 1, 2)[..., None])) > 1e-4:
+    own = scores.diagonal(0, 1, 2)[..., None]  # a softmax does not feel what all scores of a query have in common
+    if both.any() and min(off(scores - own), off(scores / own)) > 1e-4:
         odd = "of one word again and again, scores depend on more than the distance of query and key: is that meant?"
         return odd, "turn queries and keys in one way, in pairs of the same channels"
     if max_difference(later[0], later[0][:1].expand_as(later[0])) > 1e-4:
@@ -406,7 +407,8 @@ def positions_matter(model: ModelUnderTest) -> Outcome:
     other logits at its end from place to place: without positions they would all be equal. A decoder without positions
     whose logits hear a swap all the same, as two causal layers do, is asked whether it is meant to have none.
 
-    A constant table of sines and cosines whose frequencies are no pairs, or no powers of one number, is a note.
+    A constant table of sines and cosines whose frequencies are no pairs, or no powers of one number, is a note; so are
+    rotations that turn queries and keys differently, or values, too.
     Each sentence is a call of its own: in a batch, its row could stand for its position.
 
     Proves: order is seen on both sides, also far apart and behind the end of a table. Cannot: show that positions are
