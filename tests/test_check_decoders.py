@@ -11,6 +11,7 @@ from decoders import (
     WRONG_ENCODERS,
     Decoder,
     OneMap,
+    Rotary,
     Unplaced,
     adapted,
     alibi,
@@ -113,6 +114,14 @@ def test_an_encoder_that_cannot_tell_left_from_right_is_asked_whether_that_is_me
         (finding,) = check(encoder(Unplaced, scores=scores), "encoder", only=["positions matter"]).findings
         assert finding.verdict == "pass"
         assert ("left from right" in finding.evidence) == asked
+
+    def one_sided(model, layer, x, allowed, positions, cache, number):
+        near = torch.ones(x.size(1), x.size(1), device=x.device).tril(3).bool()
+        return Decoder.attend(model, layer, x, allowed & (near | (number > 0)), positions, cache, number)
+
+    for attend, asked in ((one_sided, True), (Decoder.attend, False)):
+        (finding,) = check(encoder(Rotary, attend=attend), "encoder", only=["source sensitivity"]).findings
+        assert finding.evidence.endswith("10 tokens back and 3 ahead: is its window meant to be so?") == asked
 
 
 def test_the_record_beside_other_suites_is_about_these_models():

@@ -1264,11 +1264,17 @@ PLACES, TRAINS, U = "positions matter", "training without dropout is evaluation"
     (decoders.Decoder, beside(F.dropout), TRAINS, "pass", "differ by"),
     (decoders.Decoder, beside(lambda x, p: F.scaled_dot_product_attention(x, x, x, None, p)), TRAINS, "pass", "by"),
     (decoders.Decoder, beside(lambda x, p: torch.rand_like(x)), TRAINS, "not applicable", "not by torch's dropout"),
+    (decoders.Rotary, {"scores": lambda m, q, k, p: decoders.Decoder.scores(m, q.flip(-1), k, p)}, PLACES, "note",
+        "depend on more than the distance"),
+    (decoders.Rotary, {"weights": lambda m, s, a: decoders.Decoder.weights(m, s, a) * torch.arange(s.size(-1)).to(s)},
+        PLACES, "note", "from place to place"),
+    (decoders.Decoder, {"turn": lambda m, x, p: F.layer_norm(x, x.shape[2:])}, "causality", "fail",
+        "`layer_norm` runs over the positions"),
 ])  # fmt: skip
 def test_what_a_decoder_is_asked_or_told(base, parts, name, verdict, words):
     (finding,) = decoder_findings(decoders.adapted(decoders.kind(base, **parts)), name).values()
     assert finding.verdict == verdict
-    assert words in finding.evidence
+    assert words in finding.evidence + finding.cause
 
 
 @pytest.mark.parametrize(
@@ -1280,6 +1286,16 @@ def test_a_loss_says_how_it_reads_labels(shift, words):
     ]
     assert finding.verdict == "pass"
     assert words in finding.evidence
+    assert not finding.evidence.endswith("?")  # its forward takes no "labels"
+
+
+def test_a_mean_of_means_is_told():
+    def loss(model, tokens, labels):
+        each = F.cross_entropy(model(tokens).transpose(1, 2), labels, reduction="none").sum(1)
+        return (each / (labels != -100).sum(1)).mean()
+
+    (finding,) = decoder_findings(decoder(loss=loss), decoders.LOSS).values()
+    assert finding.cause == "the mean is taken of each sentence, and then of these"
 
 
 @pytest.mark.parametrize(("file", "place"), [

@@ -20,7 +20,7 @@ from transformer_lib.checks.components import (
 )
 from transformer_lib.checks.properties import FOLLOWS, PROPERTIES, TRAINED_PROPERTIES
 from transformer_lib.checks.report import Finding, NotApplicable, Report, examine, is_refusal, raised_at, shown_once
-from transformer_lib.checks.subject import LONGEST, Adapted, Attention, Factory, ModelUnderTest, max_difference, seeded
+from transformer_lib.checks.subject import LONGEST, Adapted, Attention, Factory, ModelUnderTest, seeded
 from transformer_lib.checks.visibility import UNSQUEEZED, runs_with_some_only
 from transformer_lib.files import one_line
 
@@ -47,19 +47,12 @@ FORBIDDEN = "a mask that forbids everything, such as a padding mask in the oppos
 
 
 def check_transformer(
-    factory: Factory,
-    *,
-    source_vocab_size: int | None = None,
-    target_vocab_size: int | None = None,
-    pad_id: int | None = None,
-    max_len: int | None = None,
-    training: bool = True,
-    seed: int = 0,
-    family: str = "encoder-decoder",
-    only: Collection[str] = (),
+    factory: Factory, *, source_vocab_size: int | None = None, target_vocab_size: int | None = None,
+    pad_id: int | None = None, max_len: int | None = None, training: bool = True, seed: int = 0,
+    family: str = "encoder-decoder", only: Collection[str] = (),
     on_start: Callable[[str], object] = lambda name: None,
     on_finding: Callable[[Finding], object] = lambda finding: None,
-) -> Report:
+) -> Report:  # fmt: skip
     """Hold a Transformer to the properties of its kind.
 
     Args:
@@ -151,8 +144,8 @@ def _first_call(
 ) -> tuple[ModelUnderTest, torch.Tensor | tuple[str, ...]]:
     """The model and its logits for short sentences, with the most telling sizes and padding that it runs with.
 
-    A model that cannot run is no finding, and raises; one that runs with some numbers of sentences only, raises where a
-    mask forbids everything, or hands something on to other models, is told so in place of logits.
+    In place of logits may stand a finding: it runs with some numbers of sentences only, a mask forbids everything, or
+    something is handed on to other models. One that cannot run at all raises.
     """
     for usual in ((31, 29, 3), (29, 29, 3), (29, 29, 0)):  # unequal numbers, and padding that is not 0, show more
         source, target, pad = (own if own is not None else number for own, number in zip(asked, usual))
@@ -161,8 +154,8 @@ def _first_call(
             first = model.build()
             with seeded(model.seed):
                 logits = model.logits(first, *(inputs := model.with_the_last()))
-            again = (_answers_otherwise(model, module, inputs, logits) for module in (first, model.build()))
-            if logits.isfinite().all() and all(again):
+            again = (model.moved_from(logits, module, inputs, model.logits) for module in (first, model.build()))
+            if logits.isfinite().all() and min(again) > 1e-4:
                 told = "the same sentences again, even given to a new model, get other answers: no more can be tried"
                 return model, ("calls leave no trace", "fail", told, LEFT)
             return model, logits
@@ -188,15 +181,6 @@ def _first_call(
                 error.add_note(f"it runs if {words}: are its tokens (length, batch), and batch_first=True is missing?")
                 break
         raise
-
-
-def _answers_otherwise(
-    model: ModelUnderTest, module: torch.nn.Module, inputs: tuple[torch.Tensor, ...], logits: torch.Tensor
-) -> bool:
-    """Whether a module answers otherwise than by these logits, or raises."""
-    with suppress(Exception), seeded(model.seed):
-        return max_difference(model.logits(module, *inputs), logits) > 1e-4
-    return True
 
 
 def _called_wrongly(error: Exception, family: str, built: bool) -> str:

@@ -4,7 +4,7 @@
 
 import itertools
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from copy import copy
 from functools import partial
 from typing import Any
@@ -13,15 +13,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.module import register_module_forward_hook
 
-from transformer_lib.checks.report import NotApplicable, Outcome, Property, register_property
-from transformer_lib.checks.subject import (
-    KEPT,
-    LONGEST,
-    Attention,
-    ModelUnderTest,
-    Recorded,
-    max_difference,
-)
+from transformer_lib.checks.report import NotApplicable, Outcome, Property, if_it_runs, register_property
+from transformer_lib.checks.subject import KEPT, LONGEST, Attention, ModelUnderTest, Recorded, max_difference
 from transformer_lib.files import one_line
 
 CACHES: list[Property] = []
@@ -93,8 +86,9 @@ def _all_in_pieces(model: ModelUnderTest, sizes: list[int], words: str) -> Outco
     pieces, _ = _in_pieces(model, inputs, parts)
     outcome = _as_at_once(model, inputs, pieces, words)
     if not outcome[0]:
-        with suppress(Exception):
-            kept = model.remembers(partial(_logits_in_pieces, model, parts), *inputs) > 1e-4
+        before = [model.other(tokens, side=side) for side, tokens in enumerate(inputs)]
+        with if_it_runs():
+            kept = model.remembers(inputs, before, partial(_logits_in_pieces, model, parts))
             return *outcome[:2], KEPT if kept else _why_apart(model, inputs, parts)
     return outcome
 
@@ -111,22 +105,28 @@ def _why_apart(model: ModelUnderTest, inputs: list[Tensor], sizes: list[int]) ->
 
     That may be the positions of tokens, how many others they hear, or how far apart the scores say that they are.
     """
-    length, cache, start, steps = inputs[-1].size(1), None, 0, list[tuple[Attention, Any]]()
+    cache, start, pieces, given = None, 0, list[Recorded](), list[tuple[list[Tensor], int]]()
     *others, tokens = (side[:1, :6] for side in inputs)  # no piece has six tokens
-    words = [*others, tokens[:, :1].expand(1, length)]  # one word again and again
+    words = [*others, tokens[:, :1].expand(1, inputs[-1].size(1))]  # one word again and again
     with Attention() as usual:
-        whole = model.recorded(partial(model, *words))[1]
+        whole = model.recorded(partial(model, *words))
     for size in sizes:
         with Attention() as attention:
-            pieces, cache = _in_pieces(model, words, [size], cache, start)
-        steps.append((attention, pieces[start][1]))
+            new, cache = _in_pieces(model, words, [size], cache, start)
+        pieces.append(new[start])
+        given.append((attention.given, size))
         start += size
-    if all((model.where, 1) in states for states in (whole, *(states for _, states in steps))):
-        told = _other_positions(model, words, [states for _, states in steps], whole)
-        if told := told or _other_tokens(model, inputs, sizes):
-            return told
-    given = [(attention.given, size) for (attention, _), size in zip(steps, sizes)]
-    return _other_distances(given, usual.given, max(model.tolerance, 1e-5))
+    found, wanted, told = _first_that_differs(model, pieces), _first_that_differs(model, [whole]), ""
+    if len(found) and len(wanted):
+        told = _other_positions(model, words, found[0], wanted[0]) or _other_tokens(model, inputs, sizes)
+    return told or _other_distances(given, usual.given, max(model.tolerance, 1e-5))
+
+
+def _first_that_differs(model: ModelUnderTest, pieces: Iterable[Recorded]) -> Tensor:
+    """What that module puts out, (rows, tokens, channels), piece after piece; nothing if not such vectors each time."""
+    found = [(logits, states.get((model.where, 1))) for logits, states in pieces]
+    told = all(seen and seen[0].shape[:2] == logits.shape[:2] for logits, seen in found)
+    return torch.cat([seen[0] for _, seen in found if seen], dim=1) if told else torch.empty(0)
 
 
 def _numbers(found: list[int], usual: list[int], at: int = 0) -> str:
@@ -141,17 +141,14 @@ def _equal_to(found: Tensor, known: Tensor, tolerance: float) -> list[int]:
     return [row.index(True) if True in row else -1 for row in near.tolist()]
 
 
-def _other_positions(model: ModelUnderTest, words: list[Tensor], steps: list[Any], whole: Any) -> str:
+def _other_positions(model: ModelUnderTest, words: list[Tensor], vectors: Tensor, usual: Tensor) -> str:
     """Whether the first module that differs gives a token what in one call it gives a token at another place."""
-    key, others = (model.where, 1), words[-1].clone()
+    others = words[-1].clone()
     others[:, ::2] = model.other(others[:, ::2], side=-1)
-    usual, beside = whole[key][0][0], model.recorded(partial(model, *words[:-1], others))[1][key][0][0]
-    found, wanted = (
-        _equal_to(x, usual, model.tolerance * usual.abs().max().item())
-        for x in (torch.cat([states[key][0][0] for states in steps]), usual)
-    )
+    beside = _first_that_differs(model, [model.recorded(partial(model, *words[:-1], others))])
+    found, wanted = (_equal_to(x, usual, model.tolerance * usual.abs().max().item()) for x in (vectors, usual))
     at = max(next((i for i, place in enumerate(wanted) if found[i] != place), 0) - 1, 0)
-    alone = max_difference(beside[1::2], usual[1::2]) <= model.tolerance  # a token hears no other there
+    alone = len(beside) and max_difference(beside[0, 1::2], usual[1::2]) <= model.tolerance  # it hears no other there
     if found == wanted or -1 in found[at:][:4] or not alone:
         return ""
     return f"positions: {_numbers(found, wanted, at)}" + ": they start at 1" * (found[0] == 1)
@@ -159,14 +156,13 @@ def _other_positions(model: ModelUnderTest, words: list[Tensor], steps: list[Any
 
 def _other_tokens(model: ModelUnderTest, inputs: list[Tensor], sizes: list[int]) -> str:
     """How many tokens each token hears in the first module that differs, where it hears none through a third."""
-    key, length = (model.where, 1), inputs[-1].size(1)
-    rows, places = inputs[-1][:1].repeat(length, 1), torch.arange(length - 1)
-    rows[places, places] = model.other(rows[-1, :-1], side=-1)  # one other token in each row but the last
-    given = [*(side[:1].repeat(length, 1) for side in inputs[:-1]), rows]
-    pieces, _ = _in_pieces(model, given, sizes)
-    whole = model.recorded(partial(model, *given))[1][key][0]
-    parts = torch.cat([states[key][0] for _, (_, states) in sorted(pieces.items())], dim=1)
-    heard = [(x - x[-1]).abs().amax(dim=-1) > model.tolerance for x in (parts, whole)]
+    rows = model.each_changed(inputs[-1][:1], side=-1)
+    given = [*(side[:1].expand(len(rows), -1) for side in inputs[:-1]), rows]
+    calls = _in_pieces(model, given, sizes)[0].values(), [model.recorded(partial(model, *given))]
+    vectors = [_first_that_differs(model, call) for call in calls]
+    if not len(vectors[0]) or vectors[0].shape != vectors[1].shape:
+        return ""
+    heard = [(x[:-1] - x[-1]).abs().amax(dim=-1) > model.tolerance for x in vectors]
     found, wanted = (x.sum(dim=0).tolist() for x in heard)
     more = {i: one - other for i, (one, other) in enumerate(zip(found, wanted)) if one != other}
     piece = torch.arange(len(sizes)).repeat_interleave(torch.tensor(sizes))
@@ -182,21 +178,24 @@ def _other_tokens(model: ModelUnderTest, inputs: list[Tensor], sizes: list[int])
 def _other_distances(steps: list[tuple[list[Tensor], int]], usual: list[Tensor], tolerance: float) -> str:
     """How far back the first keys are, if scores depend on distances alone, and with a cache are those of others."""
     length, start = sum(size for _, size in steps), 0
-    scores = next(x.flatten(0, -3) for x in usual if x.size(-2) == length).clamp(min=-1e4)
-    scores, back = scores.permute(1, 2, 0), torch.arange(length)[:, None] - torch.arange(length)
+    calls = [(usual, length), *steps]
+    found = [[x.flatten(0, -3).clamp(min=-1e4) for x in given if x.size(-2) == size] for given, size in calls]
+    if not all(found) or found[0][0].size(2) != length:  # as with a sink among the keys
+        return ""
+    scores, back = found[0][0].permute(1, 2, 0), torch.arange(length)[:, None] - torch.arange(length)
     known = scores[:, 0]  # of each distance, (length, heads)
-    tolerance *= known[known > -1e4].abs().max().item()
+    tolerance *= (known.abs() * (known > -1e4)).max().item()
     if (scores - known[back.clamp(min=0)])[back >= 0].abs().max() > tolerance:
         return ""
-    for given, size in steps:
-        new = next(x.flatten(0, -3) for x in given if x.size(-2) == size).clamp(min=-1e4)
-        first = max(start + size - new.size(2), 0)  # the first key that is kept
-        for i, row in enumerate(new.permute(1, 2, 0), start):  # (keys, heads)
-            wanted = _equal_to(known[back[i, first : i + 1]], known, tolerance)
-            found = _equal_to(row[: len(wanted)], known, tolerance)
-            if i > 2 and any(-1 != one != other for one, other in zip(found, wanted)):
-                return f"places from the first keys to token {i + 1}, by its scores: {_numbers(found, wanted)}"
-        start += size
+    for new in (first for first, *_ in found[1:]):
+        rows = new.permute(1, 2, 0)  # (queries, keys, heads)
+        kept = max(start + len(rows) - new.size(2), 0)  # the first key that is
+        for i, row in enumerate(rows, start):
+            wanted = _equal_to(known[back[i, kept : i + 1]], known, tolerance)
+            places = _equal_to(row[: len(wanted)], known, tolerance)
+            if i > 2 and any(-1 != one != other for one, other in zip(places, wanted)):
+                return f"places from the first keys to token {i + 1}, by its scores: {_numbers(places, wanted)}"
+        start += len(rows)
     return ""
 
 
@@ -215,7 +214,6 @@ def cache_after_a_prefill(model: ModelUnderTest) -> Outcome:
 
     Proves: what a prompt leaves in the cache is what single tokens would have left. Cannot: see other lengths.
     """
-    model.part("extend")
     if model.one_by_one:
         raise NotApplicable(model.one_by_one)
     return _all_in_pieces(model, [5], "after five tokens at once")
@@ -227,7 +225,6 @@ def cache_in_chunks(model: ModelUnderTest) -> Outcome:
 
     Proves: the mask of new tokens knows how many old ones there are. Cannot: try all sizes.
     """
-    model.part("extend")
     if model.one_by_one:
         raise NotApplicable(model.one_by_one)
     found: list[Outcome] = []
@@ -256,7 +253,7 @@ def two_caches_in_turns(model: ModelUnderTest) -> Outcome:
     model(*model.inputs(2, 7, 2))
     pieces = [_in_pieces(model, *each)[0] for each in ((first, [1], cache, 8), (second, [1], other, 3))]
     outcome = min(_as_at_once(model, *each, "with two caches in turns") for each in zip((first, second), pieces))
-    with suppress(Exception):
+    with if_it_runs():
         alone = (_as_at_once(model, x, _in_pieces(model, x, [n, 1])[0], "")[0] for x, n in ((first, 8), (second, 3)))
         if not outcome[0] and all(alone):
             return *outcome, "one cache takes the other's place: if the model keeps its cache itself, one_cache=True"
@@ -317,9 +314,8 @@ def _greedy(model: ModelUnderTest, inputs: list[Tensor], steps: int) -> Tensor:
 
 @contextmanager
 def _varied(model: ModelUnderTest, lengths: Iterable[tuple[int, int]], steps: int = 8) -> Iterator[list[Continued]]:
-    """Of 24 prompts of each length that with the most different tokens in its greedy continuation, and both together.
+    """Of 24 prompts of each length (source, prompt) that whose greedy continuation varies most, and both together.
 
-    A pair of lengths is that of the source, if there is one, and that of the prompt.
     A model with a tied table likes to repeat its last token. So where nothing varies, its other matrices are larger
     inside the block. Continuations with padding are not taken.
     """
@@ -405,7 +401,7 @@ def _first_logits(model: ModelUnderTest, inputs: list[Tensor]) -> Iterator[list[
     with register_module_forward_hook(watch):
         yield apart
     if calls and torch.equal(calls[0][0], prompt[:, : calls[0][0].size(1)]):
-        with suppress(Exception):
+        with if_it_runs():
             wanted = model(*inputs[:-1], calls[0][0])[:, -1]
             apart.append(max_difference(calls[0][1][:, -1], wanted))
 

@@ -3,24 +3,15 @@
 """Where the gradient goes."""
 
 from collections import defaultdict
-from contextlib import suppress
 
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.module import register_module_forward_pre_hook
 
-from transformer_lib.checks.report import NotApplicable, Outcome, Property, register_property
-from transformer_lib.checks.subject import (
-    Attention,
-    ModelUnderTest,
-    constant_parameters,
-    max_difference,
-    modules_with_gradient,
-)
+from transformer_lib.checks.report import NotApplicable, Outcome, Property, if_it_runs, register_property
+from transformer_lib.checks.subject import Attention, ModelUnderTest, constant_parameters, every_output, max_difference
 
 GRADIENTS: list[Property] = []
-
-
 NO_EFFECT = "a part of the model has no effect: it is not used, or what it gives does not matter"
 
 
@@ -195,7 +186,7 @@ def gradient_is_the_derivative(model: ModelUnderTest) -> Outcome:
         finally:
             for table, index in zip(tables, kept):
                 table.padding_idx = index
-    with suppress(Exception), Attention() as attention:
+    with if_it_runs(), Attention() as attention:
         model(*model.inputs())
     if any((scores.amax(dim=-1) < -1e4).any() for scores in attention.given):
         return False, words, "attention hides all keys of a row: its scores are lost, and their gradient is not"
@@ -239,8 +230,13 @@ def first_token_sees_itself(model: ModelUnderTest) -> Outcome:
     if model.shortest > 1:
         raise NotApplicable(f"it refuses a sentence of one token: {model.refused}")
     *source, target = model.inputs()
-    several = model.gradients(*source, target)
-    with modules_with_gradient() as heard:
+    several, heard = model.gradients(*source, target), set[nn.Module]()  # where a gradient arrives
+
+    def watch(_: int, module: nn.Module, output: Tensor) -> None:
+        if output.requires_grad:
+            output.register_hook(lambda gradient: heard.add(module) if gradient.any() else None)
+
+    with every_output(watch):
         one = model.gradients(*source, target[:, :1])
     if not all(g.isfinite().all() for g in one.values() if g is not None):
         return False, "with a target of one token, gradients are not finite"

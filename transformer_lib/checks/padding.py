@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.module import register_module_forward_pre_hook
 
-from transformer_lib.checks.report import NotApplicable, Outcome, Property, register_property
+from transformer_lib.checks.report import NotApplicable, Outcome, Property, if_it_runs, register_property
 from transformer_lib.checks.subject import Attention, ModelUnderTest, max_difference
 from transformer_lib.checks.visibility import INVERTED, weighs_padding_only
 
@@ -33,7 +33,7 @@ def source_padding_on_the_right(model: ModelUnderTest) -> Outcome:
     """
     source, *target = model.inputs()
     longer = torch.cat([source, model.padding(3, 4)], dim=1)
-    real = slice(7)  # of an encoder's answer, the rest belongs to padding
+    given, real = ((longer, *target), (source, *target)), slice(7)  # of an encoder's answer, the rest is padding's
     moved = model.apart(model(longer, *target), model(source, *target), real, source=real)
     holds, evidence = model.at_most_rounding(moved, "four more padded source positions move the logits by")
     if holds:
@@ -41,10 +41,8 @@ def source_padding_on_the_right(model: ModelUnderTest) -> Outcome:
     with suppress(NotApplicable):
         if _moved_by_padding(model, (longer, *target), real) <= model.tolerance:
             evidence += "; what PAD contains does not matter, but the padded length does"
-
-    given = (longer, *target), (source, *target)
-    apart = lambda: max_difference(*(model(*x)[:, real] for x in given))  # noqa: E731
-    return holds, evidence, _padding_has_weight(model, apart, 11, real)
+    cause = _padding_has_weight(model, lambda: max_difference(*(model(*x)[:, real] for x in given)), 11, real)
+    return holds, evidence, cause or model.norm_over_positions(*given, real) * (not target)
 
 
 def _padding_has_weight(model: ModelUnderTest, moved: Callable[[], float], length: int, real: slice) -> str:
@@ -94,10 +92,9 @@ def _moved_by_padding(
     model: ModelUnderTest, inputs: tuple[Tensor, ...], real: slice, word: int | None = None,
     old: tuple[Tensor, ...] = (),
 ) -> float:  # fmt: skip
-    """How far the logits at real positions move when the vector of the padding token is another one.
+    """How far the logits at real positions of the padded side move when the padding token has another vector.
 
-    The positions are those of the padded side. If a word and other inputs are given, it is that word's vector, and the
-    move is from the logits for those inputs.
+    If a word and other inputs are given, it is that word's vector, and the move is from the logits for those inputs.
     """
     tables = [table.data for table in _pad_tables(model, inputs)]
     saved, before = [table[model.pad_id].clone() for table in tables], model(*(old or inputs))
@@ -239,7 +236,7 @@ def empty_sentences(model: ModelUnderTest) -> Outcome:
     spoilt = sum(g is not None and not g.isfinite().all().item() for g in together.values())
     if spoilt:
         evidence = f"{spoilt} of {len(together)} parameters get a gradient that is not finite"
-        with suppress(Exception), Attention():
+        with if_it_runs(), Attention():
             if all(g is None or g.isfinite().all() for g in model.gradients(*more, rows=3).values()):
                 return False, evidence
         return False, evidence, ""

@@ -44,12 +44,12 @@ FOLLOWS = {  # a failure of the first may follow from a failure of one of the ot
     "padding in front": "causality, a prefix is enough, a mask hides what it should",
     "cache one by one": "causality, a prefix is enough",
     "cache after a prefill": "a prefix is enough, cache one by one",
-    "cache in chunks": "a prefix is enough, cache one by one, cache after a prefill",
-    "two caches in turns": "a prefix is enough, cache one by one, cache after a prefill",
-    "cache reordered": "a prefix is enough, cache one by one, cache after a prefill",
-    "cache cropped": "a prefix is enough, cache one by one, cache after a prefill",
-    "cache with padding in front": "a mask hides what it should, cache one by one, "
-    "cache after a prefill, cache in chunks",
+    **dict.fromkeys(
+        ("cache in chunks", "two caches in turns", "cache reordered", "cache cropped"),
+        "a prefix is enough, cache one by one, cache after a prefill",
+    ),
+    "cache with padding in front": "a mask hides what it should, cache one by one, cache after a prefill, "
+    "cache in chunks",
     "generated tokens are the most probable": "deterministic in evaluation, cache one by one, cache after a prefill",
     "its loss is the cross entropy of its logits": "deterministic in evaluation",
     "generated in a batch as alone": "padding in front, cache one by one, cache after a prefill, "

@@ -4,6 +4,7 @@
 
 import math
 from collections.abc import Iterable
+from inspect import signature
 from itertools import groupby
 from operator import attrgetter
 from pathlib import Path
@@ -67,16 +68,13 @@ def sizes_and_padding_are_those_asked_for(model: ModelUnderTest) -> Outcome:
         other = built_for(size, target_size, pad_id)
         other.lengths = sorted({7, LONGEST, model.lengths[-1]})  # those between have been tried
         told = f"{size} and {target_size} tokens" if several else f"{target_size} tokens"
+        module = None
         try:
             module = other.build()
-        except Exception as error:
-            refusal = one_line(error)
-            continue
-        try:
             other.logits(module, *other.with_the_last())
         except Exception as error:
-            refusal = one_line(error)
-            if {side.vocab_size for side in other.sides} <= {n for p in module.parameters() for n in p.shape}:
+            refusal, kept = one_line(error), module.parameters() if module is not None else ()
+            if {side.vocab_size for side in other.sides} <= {n for p in kept for n in p.shape}:
                 return False, f"built for {told} and padding {pad_id}, it raises {refusal}", ""
             continue  # it has one vocabulary
         whole, causal = (source_sensitivity, source_padding_on_the_right), (present_seen, causality)
@@ -102,7 +100,7 @@ def deterministic_in_evaluation(model: ModelUnderTest) -> Outcome:
     inputs, other = model.inputs(), model.inputs()
     before, _ = model(*inputs), model(*other)
     moved = max_difference(model(*inputs), before)
-    if not moved and (late := model.remembers(model.logits, *inputs)) > 1e-4:  # as it was built, in float32
+    if not moved and (late := model.remembers(inputs, other)):
         return False, f"a new model's first and second call differ, for the same sentences, by {late:.2g}", KEPT
     state = torch.get_rng_state()
     model(*inputs)
@@ -135,7 +133,8 @@ def calls_leave_no_trace(model: ModelUnderTest) -> Outcome:
                 return False, f"in {mode} mode a call writes into its tokens"
         if torch.equal(*after):
             return False, f"in {mode} mode a call sets the seed of torch's random numbers"
-    if moved := model.changed_by_longer():
+    longer = model.inputs(1, model.lengths[-1], model.lengths[-1])
+    if moved := model.remembers(model.inputs(3, 4, 4), longer):
         return False, f"a call keeps something: answers before and after longer sentences differ by {moved:.2g}", KEPT
     words = "tokens are as they were, random numbers go on, and answers stay the same"
     if kept := model.kept_graph:
@@ -236,23 +235,28 @@ def its_loss_is_the_cross_entropy_of_its_logits(model: ModelUnderTest) -> Outcom
         x, y = logits[:, : logits.size(1) - shift].flatten(0, 1), labels[:, shift:].flatten()
         return abs(found - F.cross_entropy(x, y, reduction=reduction) / parts).item()
 
-    known = ["same"] if model.has("whole") else ["same", "next"]
-    moves = {which: off(shift) for shift, which in enumerate(known)}
-    which = min(moves, key=lambda key: moves[key])
-    words = f"with labels read as those of the {which} token, the loss differs from the cross-entropy by"
-    holds, evidence = model.at_most_rounding(moves[which], words)
+    shifts = range(1 if model.has("whole") else 2)
+    shift = min(shifts, key=off)
+    asked = "do you shift them before you call it?" if len(shifts) > 1 > shift else ""
+    read = f"the {('same', 'next')[shift]} token{f' ({asked})' if asked else ''}"
+    words = f"with labels read as those of {read}, the loss differs from the cross-entropy by"
+    holds, evidence = model.at_most_rounding(off(shift), words)
     if not holds and (more := model.only_its_loss_hears()):
         raise NotApplicable(f"it hears {min(more)}, too, which the logits do not, and what that adds is not known")
     if holds:
-        return holds, evidence + "; do you shift them before you call it?" * (which == "same" and len(known) > 1)
-    shifts, with_ignored = range(len(known)), labels.clamp(min=0)
+        inner: Any = model.module.model  # what it calls "labels" is often shifted inside
+        return holds, evidence + f"; {asked}" * ("labels" in signature(inner.forward).parameters and bool(asked))
+    with_ignored = labels.clamp(min=0)
     everywhere = min(off(shift, "sum", labels[:, shift:].numel()) for shift in shifts)
+    rows = range(len(labels))
+    each = ([F.cross_entropy(logits[i, : logits.size(1) - n], labels[i, n:]) for i in rows] for n in shifts)
     others = {
         "a softmax stands before the cross-entropy": min(off(shift, logits=logits.softmax(-1)) for shift in shifts),
         "labels of -100 count, as token 0": min(off(shift, labels=with_ignored) for shift in shifts),
-        "labels are shifted once too often": off(len(known)),
+        "labels are shifted once too often": off(len(shifts)),
         "the loss is a sum, and no mean": min(off(shift, "sum") for shift in shifts),
         "the mean is taken over all labels, those to be ignored, too": everywhere,
+        "the mean is taken of each sentence, and then of these": min(abs(found - sum(x) / len(x)).item() for x in each),
     }
     cause = next((why for why, moved in others.items() if moved <= model.tolerance), "")
     return holds, evidence, cause
@@ -348,10 +352,6 @@ def state_dict_is_complete(model: ModelUnderTest) -> Outcome:
     return moved == 0, f"after loading, logits differ by {model.describe(moved) if moved else 0}"
 
 
-def _on_meta(value: object) -> bool:
-    return isinstance(value, Tensor) and value.is_meta
-
-
 def _left_behind(model: ModelUnderTest, names: Iterable[str], inputs: tuple[Tensor, ...]) -> list[str]:
     """Those of the plain tensors which, alone on the device `meta`, are neither made anew nor copied from there.
 
@@ -389,7 +389,8 @@ def buffers_move_along(model: ModelUnderTest) -> Outcome:
     try:
         with register_module_forward_pre_hook(indices_beside_table):
             model.logits(module.to("meta"), *(tokens.to("meta") for tokens in inputs))
-        plain = [name for name in plain if not any(map(_on_meta, tree_leaves(attrgetter(name)(module))))]  # made anew
+        kept = {name: tree_leaves(attrgetter(name)(module)) for name in plain}  # some was made anew
+        plain = [name for name in plain if not any(isinstance(x, Tensor) and x.is_meta for x in kept[name])]
     except Exception as error:
         places = extract_tb(error.__traceback__)
         lines = [at.line for at in places if not {"torch", "checks"} & {*Path(at.filename).parts} and at.line]

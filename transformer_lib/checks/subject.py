@@ -33,6 +33,7 @@ from transformer_lib.checks.report import (
     Outcome,
     Place,
     called_at,
+    if_it_runs,
     in_words,
     is_refusal,
     raised_at,
@@ -74,12 +75,6 @@ class UnderTest:
     that called it, `shown` a cause that its numbers show, and `better_pad_id` a padding token that it was built for.
     """
 
-    better_pad_id: int | None
-    located: str
-    where: str
-    at: Place | None
-    shown: str
-
     tolerance = 1e-12  # float64: sums of a few hundred products, in another order, differ by some 1e-15
 
     def __init__(self, seed: int = 0) -> None:
@@ -89,8 +84,9 @@ class UnderTest:
     def start(self) -> None:
         """Begin a property: its inputs do not depend on what was drawn before."""
         self.generator = torch.Generator().manual_seed(self.seed)
-        self.located, self.where, self.at, self.shown = "", "", None, ""
-        self.better_pad_id = None
+        self.located, self.where, self.shown = "", "", ""
+        self.at: Place | None = None
+        self.better_pad_id: int | None = None
 
     def words(self, text: str) -> str:
         """A sentence of a report in the words of what is under test."""
@@ -167,16 +163,6 @@ def detach_kept(module: nn.Module) -> list[str]:
     return found
 
 
-class Detached(TorchFunctionMode):
-    """Inside the block `deepcopy` takes tensors that have a graph, which it refuses, without it."""
-
-    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Call the function, or copy what it would refuse."""
-        if function is Tensor.__deepcopy__ and args[0].grad_fn is not None:
-            return args[1].setdefault(id(args[0]), args[0].detach().clone())
-        return function(*args, **(kwargs or {}))
-
-
 class InFloat32(Exception):
     """A module in float64 computes in float32."""
 
@@ -193,12 +179,10 @@ class LowerPrecision(TorchDispatchMode):
     def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Call the function, and look at the dtypes of what goes in and of what comes out."""
         result = function(*args, **(kwargs or {}))
-        several = isinstance(result, tuple | list)
         given, made = (
-            {t.dtype for x in each for t in (x if isinstance(x, tuple | list) else [x])
-             if isinstance(t, Tensor) and t.is_floating_point()}
-            for each in (args, result if several else [result])
-        )  # fmt: skip
+            {x.dtype for x in tree_leaves(each) if isinstance(x, Tensor) and x.is_floating_point()}
+            for each in (args, result)
+        )
         widest = max((dtype.itemsize for dtype in given), default=0)
         self.found |= {dtype for dtype in made if dtype.itemsize < widest}
         return result
@@ -294,38 +278,39 @@ class Attention(TorchFunctionMode):
         return (result[0].nan_to_num(0), *result[1:]) if torchs else result.nan_to_num(0)
 
 
+class Norms(TorchFunctionMode):
+    """Inside the block, note the name of each norm or mean, what it is given and gives, and who calls it."""
+
+    NAMES = frozenset("mean var std var_mean norm linalg_vector_norm layer_norm rms_norm normalize".split())
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[tuple[str, Tensor, Tensor, Place | None]] = []
+
+    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Call the function, and look at what goes in and comes out."""
+        result, name = function(*args, **(kwargs or {})), getattr(function, "__name__", "")
+        if name in self.NAMES and args:
+            given = args[0], result[0] if isinstance(result, tuple) else result
+            self.found.append((name, *given, called_at(sys._getframe(1))))
+        return result
+
+
 class ModelUnderTest(UnderTest):
     """A model under test: tokens in, logits out. What it reads are its sides: one, or a source and a target.
 
     Args:
-        factory: for an encoder-decoder, called with (source_vocab_size, target_vocab_size, pad_id); returns a module
-            that is called as module(source_tokens, target_tokens) and gives logits (batch, target length,
-            target_vocab_size). For an encoder or a decoder, called with (target_vocab_size, pad_id); the module is
-            called as module(tokens).
-        source_vocab_size: number of source tokens, at least 8.
-        target_vocab_size: number of target tokens, at least 8; the same number lets a model tie its tables.
-        pad_id: the padding token of both vocabularies.
+        factory: as for `check_transformer`, and so are the others.
         pad_given: whether somebody asked for this padding token: then the model need run with no other.
-        max_len: the longest sequence that the model says it accepts, if it says so; at least 12.
-        seed: of the weights and of all inputs.
-        family: "encoder-decoder", "decoder" or "encoder".
 
     Raises:
         ValueError: a number is out of its range.
     """
 
     def __init__(
-        self,
-        factory: Factory,
-        *,
-        source_vocab_size: int = 31,
-        target_vocab_size: int = 29,
-        pad_id: int = 3,
-        pad_given: bool = False,
-        max_len: int | None = None,
-        seed: int = 0,
-        family: str = "encoder-decoder",
-    ) -> None:
+        self, factory: Factory, *, source_vocab_size: int = 31, target_vocab_size: int = 29, pad_id: int = 3,
+        pad_given: bool = False, max_len: int | None = None, seed: int = 0, family: str = "encoder-decoder",
+    ) -> None:  # fmt: skip
         super().__init__(seed)
         sizes = (source_vocab_size, target_vocab_size) if family == "encoder-decoder" else (target_vocab_size,)
         self.sides = tuple(Side(size, causal) for size, causal in zip(sizes, FAMILIES[family]))
@@ -365,10 +350,9 @@ class ModelUnderTest(UnderTest):
         return line + (f"  # inputs {inputs}" if 0 < len(inputs) < 400 else "")
 
     def has(self, need: str) -> bool:
-        """Whether it has what is needed: a "causal" or "whole" side, "both", or a part of an adapter.
+        """Whether it has a "causal" or "whole" side, "both", or a "mask", "cache", "generate", "beams" or "loss".
 
-        Such parts are "mask", "cache", "generate", "beams" and "loss". A decoder is asked for the last four in any
-        case, and then says what is missing.
+        The latter are parts of an adapter. A decoder is asked for the last four in any case, and says what is missing.
         """
         causal = {side.causal for side in self.sides}
         if need in ("cache", "generate", "beams", "loss"):
@@ -440,7 +424,7 @@ class ModelUnderTest(UnderTest):
         """
         usual = {name for name, error in self.uses(self.build()).items() if error is None}
         for block in (nullcontext, Float64):
-            with suppress(Exception), block():
+            with suppress(Exception), block():  # what cannot be in float64 stays as it is
                 module = self.build().double()
                 with LowerPrecision() as lower:
                     logits = self.logits(module, *self.inputs())
@@ -453,33 +437,31 @@ class ModelUnderTest(UnderTest):
     @torch.no_grad()
     def uses(self, module: nn.Module) -> dict[str, Exception | None]:
         """What a few calls of an adapter's `extend` and `generate` raise; an `extend` that computes in float32, too."""
-        errors: dict[str, Exception | None] = {}
+        errors, calls = dict[str, Exception | None](), dict[str, Callable[[], object]]()
         if not isinstance(module, Adapted):
             return errors
         *others, tokens = self.inputs(2)
-        wide = any(p.dtype == torch.float64 for p in module.parameters())
-        for sizes in ((1, 1, 1), (3, 1, 1), (2, 2)):
-            if module.extend is None:
-                break
-            error: Exception | None = None
-            cache, start = None, 0
-            try:
-                with LowerPrecision() if wide else nullcontext() as lower:
-                    for size in sizes:
-                        new = contiguous([*others, tokens[:, start : start + size]])
-                        _, cache = module.extend(module.model, *new, cache=cache)
-                        start += size
-                if lower and torch.float32 in lower.found:
-                    error = InFloat32()
-            except Exception as raised:
-                error = raised
-            errors["extend in pieces of " + ", ".join(map(str, sizes))] = error
+        wide, model = any(p.dtype == torch.float64 for p in module.parameters()), module.model
+
+        def in_pieces(extend: Callable[..., Any], sizes: tuple[int, ...]) -> None:
+            cache = None
+            with LowerPrecision() if wide else nullcontext() as lower:
+                for new in tokens[:, : sum(sizes)].split(sizes, dim=1):
+                    _, cache = extend(model, *contiguous([*others, new]), cache=cache)
+            if lower and torch.float32 in lower.found:
+                raise InFloat32
+
+        if module.extend:
+            for sizes in ((1, 1, 1), (3, 1, 1), (2, 2)):
+                calls[f"extend in pieces of {sizes}"] = partial(in_pieces, module.extend, sizes)
         if module.generate:
+            calls["generate"] = partial(module.generate, model, *(x[:1].contiguous() for x in (*others, tokens)), 3)
+        for name, call in calls.items():
+            errors[name] = None
             try:
-                module.generate(module.model, *contiguous([*(side[:1] for side in others), tokens[:1]]), 3)
-                errors["generate"] = None
-            except Exception as raised:
-                errors["generate"] = raised
+                call()
+            except Exception as error:
+                errors[name] = error
         return errors
 
     @cached_property
@@ -540,7 +522,7 @@ class ModelUnderTest(UnderTest):
         try:
             self(*self.inputs(2, 1, 1))
         except Exception as error:
-            with suppress(Exception):
+            with if_it_runs():
                 self(*self.inputs(2, 2, 2))
                 self.refused = one_line(error)
                 return 2
@@ -610,7 +592,7 @@ class ModelUnderTest(UnderTest):
         if "positions" in self.accepts(self.module):
             wanted = self(*others, tokens)
             for first in range(self.pad_id + 4):
-                with suppress(Exception):
+                with if_it_runs():
                     found = self(*others, tokens, positions=first + torch.arange(tokens.size(1)).expand_as(tokens))
                     if max_difference(found, wanted) <= self.tolerance:
                         return first
@@ -641,26 +623,33 @@ class ModelUnderTest(UnderTest):
             raise NotApplicable("nothing in the model gets a gradient")
         return found
 
-    @torch.no_grad()
-    def remembers(self, call: Callable[..., Tensor], *inputs: Tensor) -> float:
-        """How far apart a new module's answers to sentences are, with other sentences called before and without."""
-        used, new = self.build(), self.build()
-        call(used, *(self.other(tokens, side=side) for side, tokens in enumerate(inputs)))
-        return max_difference(call(used, *inputs), call(new, *inputs))
+    def remembers(
+        self, inputs: Collection[Tensor], before: Collection[Tensor], call: Callable[..., Tensor] | None = None
+    ) -> float:
+        """How far apart new modules' answers to sentences are, with others called before and without; 0 if by rounding.
 
-    @torch.no_grad()
-    def changed_by_longer(self) -> float:
-        """How far a call for fewer, longer sentences moves a new module's answers to short ones; 0 if by rounding."""
-        with self.block(self.module):
-            module = self.build().double() if self.tolerance < 1e-9 else self.build()
-        self.wide |= {module} if self.module in self.wide else set()
-        for new, known in zip(module.parameters(), self.module.parameters()):
-            new.copy_(known)
-        short, answers = self.inputs(3, 4, 4), []
-        for inputs in (short, self.inputs(1, self.lengths[-1], self.lengths[-1]), short):
-            with seeded(self.seed):
-                answers.append(self.logits(module, *inputs))
-        return moved if (moved := max_difference(answers[2], answers[0])) > self.tolerance else 0.0
+        It is infinite if the module that was called before raises.
+        """
+        modules, call = list[nn.Module](), call or self.logits
+        for _ in range(2):
+            with self.block(self.module), torch.no_grad():
+                modules.append(self.build().double() if self.tolerance < 1e-9 else self.build())
+                for new, trained in zip(modules[-1].parameters(), self.module.parameters()):
+                    new.copy_(trained)
+        self.wide |= {*modules} if self.module in self.wide else set()
+        call(modules[0], *before)
+        with seeded(self.seed):
+            known = call(modules[1], *inputs)
+        moved = self.moved_from(known, modules[0], inputs, call)
+        return moved if moved > self.tolerance else 0.0
+
+    def moved_from(
+        self, known: Tensor, module: nn.Module, inputs: Collection[Tensor], call: Callable[..., Tensor]
+    ) -> float:
+        """How far a module's answers are from those known, with the same random numbers; infinite if it raises."""
+        with if_it_runs(), seeded(self.seed):
+            return max_difference(call(module, *inputs), known)
+        return math.inf
 
     @cached_property
     def training_module(self) -> nn.Module:
@@ -668,8 +657,8 @@ class ModelUnderTest(UnderTest):
         return self._copy(self.module).train()
 
     def _copy(self, module: nn.Module) -> nn.Module:
-        with Detached():
-            copy = deepcopy(module)
+        detach_kept(module)  # `deepcopy` refuses a tensor with a graph
+        copy = deepcopy(module)
         self.wide |= {copy} if module in self.wide else set()
         return copy
 
@@ -699,10 +688,9 @@ class ModelUnderTest(UnderTest):
 
     @cached_property
     def lengths(self) -> list[int]:
-        """The lengths to try, namely short ones, the longest that the model says it accepts, and beyond every size.
+        """The lengths to try, up to 256, where it runs: short ones, the longest that it says it accepts, and others.
 
-        These sizes are those of the tensors and the whole numbers that the model keeps: a table or a mask may end
-        there. Up to 256, and only where the model runs.
+        Those are beyond each size of the tensors and whole numbers that it keeps: a table or a mask may end there.
         """
         kept = [value for module in self.module.modules() for value in vars(module).values()]
         tensors = [*self.module.parameters(), *self.module.buffers(), *(x for x in kept if isinstance(x, Tensor))]
@@ -711,7 +699,7 @@ class ModelUnderTest(UnderTest):
         found = {LONGEST} if self.max_len is None else {LONGEST, limit}
         for size in sorted(n for n in sizes if LONGEST < n <= limit):
             for length in (size + 2, size):
-                with suppress(Exception):
+                with if_it_runs():
                     if self.max_len is None or length <= self.max_len:
                         self(*self.inputs(1, length, length))
                         found.add(length)
@@ -742,10 +730,7 @@ class ModelUnderTest(UnderTest):
         return inputs
 
     def every_token(self, *, side: int = 0) -> Tensor:
-        """The tokens of a side that are no padding, at most 80 of them, in random order, in sentences of one: (80, 1).
-
-        Of two, if the model refuses one: (40, 2).
-        """
+        """Up to 80 tokens of a side, in random order, no padding: (80, 1); (40, 2) if the model refuses one alone."""
         size = self.sides[side].vocab_size - 1
         tokens = torch.cat([torch.randperm(size, generator=self.generator) for _ in range(80 // size + 1)])[:80]
         return (tokens + (tokens >= self.pad_id)).view(-1, self.shortest)
@@ -757,6 +742,12 @@ class ModelUnderTest(UnderTest):
         rank = tokens - (tokens > self.pad_id).long()  # 0 … size - 2, the padding left out
         new = (rank + step) % (size - 1)
         return new + (new >= self.pad_id)
+
+    def each_changed(self, tokens: Tensor, *, side: int) -> Tensor:
+        """(1, length) tokens in length + 1 rows: row i has another token at place i, and the last row has none."""
+        rows, places = tokens.repeat(tokens.size(1) + 1, 1), torch.arange(tokens.size(1))
+        rows[places, places] = self.other(tokens[0], side=side)
+        return rows
 
     def padding(self, rows: int, length: int) -> Tensor:
         """(rows, length) of padding."""
@@ -788,15 +779,33 @@ class ModelUnderTest(UnderTest):
 
     def weighed(self, keys: int, *inputs: Tensor, **options: Any) -> list[Tensor]:
         """Which of so many keys each attention of a call gives any weight, (queries, keys), where it is known."""
-        with suppress(Exception), Attention() as attention:
+        with if_it_runs(), Attention() as attention:
             self(*inputs, **options)
         return [seen for seen in attention.seen if seen.size(1) == keys]
 
     def heals(self, moved: Callable[[], float], *hidden: Tensor) -> bool:
         """Whether nothing moves any more than rounding does if attention hides these keys; see `Attention`."""
-        with suppress(Exception), Attention(*hidden):
+        with if_it_runs(), Attention(*hidden):
             return moved() <= self.tolerance
         return False
+
+    def norm_over_positions(self, new: Collection[Tensor], old: Collection[Tensor], real: slice) -> str:
+        """Which norm or mean, given the same at real positions of two calls, is the first to differ there; or empty."""
+        lengths, calls = [[*inputs][-1].size(1) for inputs in (new, old)], list[list[Any]]()
+        for inputs in (new, old):
+            with if_it_runs(), Norms() as norms:
+                self(*inputs)
+            calls.append(norms.found)
+
+        def moved(*both: Tensor) -> float:
+            cut = [x[(ALL,) * x.shape.index(n) + (real,)] if n in x.shape else x for x, n in zip(both, lengths)]
+            return max_difference(*cut)
+
+        for (name, x, y, place), (_, old_x, old_y, _) in zip(*calls):
+            if lengths[0] in x.shape and moved(x, old_x) <= self.tolerance < moved(y, old_y):
+                self.at = place
+                return f"`{name}` runs over the positions, among them those that should not be heard"
+        return ""
 
     def apart(
         self, new: Tensor, old: Tensor, at: slice = ALL, old_at: slice | None = None, *,
@@ -804,14 +813,8 @@ class ModelUnderTest(UnderTest):
     ) -> float:  # fmt: skip
         """How far the logits of two calls are apart; the first module that is so is noted, for the finding.
 
-        Args:
-            new: the logits of one call.
-            old: those of the other.
-            at: positions of both that should agree, on the last side.
-            old_at: those positions in the other call, if they are different ones.
-            old_rows: the rows of the other call that should be those of the first.
-            source: the positions that should agree on the first side of two.
-            kept: the logits of each position that should agree.
+        What should agree are the positions `at` of the last side, in the old call `old_at` of its `old_rows`, of each
+        the logits `kept`, and on the first side of two the positions `source`.
         """
         old_at = at if old_at is None else old_at
         moved = max_difference(new[:, at, kept], old[old_rows][:, old_at, kept])
@@ -877,9 +880,9 @@ class ModelUnderTest(UnderTest):
         self.at = None
 
     def states(self, length: int, *inputs: Tensor) -> dict[tuple[nn.Module, int], Tensor]:
-        """What modules put out that has a vector for each of so many tokens, by the module and the number of its call.
+        """What modules put out, (batch, length, channels), in the order of calls, by the module and its call's number.
 
-        The tensors are (batch, length, channels), in the order of calls. There must not be as many sentences as tokens.
+        There must not be as many sentences as tokens.
         """
         found: dict[tuple[nn.Module, int], Tensor] = {}
 
@@ -957,9 +960,8 @@ def indices_beside_table(module: nn.Module, inputs: tuple[Tensor, ...]) -> None:
 def every_output(change: Callable[..., Tensor | None], given: bool = False) -> Iterator[None]:
     """Inside the block, show a function what each module puts out, the first tensor of several.
 
-    The function is given the number of this module's call, the module, the tensor and, if asked for, what the module
-    was given first. What it returns, if anything, takes the tensor's place. Calls are counted for each module, because
-    not every expert is called every time.
+    It gets the number of this module's call, the module, the tensor and, if asked for, what the module was given first.
+    What it returns, if anything, takes the tensor's place. Calls are counted for each module, as of experts.
     """
     numbers = Counter[nn.Module]()
 
@@ -973,19 +975,6 @@ def every_output(change: Callable[..., Tensor | None], given: bool = False) -> I
 
     with register_module_forward_hook(watch):
         yield
-
-
-@contextmanager
-def modules_with_gradient() -> Iterator[set[nn.Module]]:
-    """Inside the block, collect the modules at whose outputs a gradient arrives that is not zero."""
-    found: set[nn.Module] = set()
-
-    def watch(_: int, module: nn.Module, output: Tensor) -> None:
-        if output.requires_grad:
-            output.register_hook(lambda gradient: found.add(module) if gradient.any() else None)
-
-    with every_output(watch):
-        yield found
 
 
 class Adapted(nn.Module):

@@ -11,10 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from transformer_lib.checks.report import NotApplicable, Outcome, Property, register_property
-from transformer_lib.checks.subject import (
-    ModelUnderTest,
-    seeded,
-)
+from transformer_lib.checks.subject import ModelUnderTest, seeded
 
 TRAININGS: list[Property] = []
 

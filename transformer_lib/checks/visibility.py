@@ -16,12 +16,13 @@ from transformer_lib.checks.report import (
     NotApplicable,
     Outcome,
     Property,
+    if_it_runs,
     is_refusal,
     raised_at,
     raised_place,
     register_property,
 )
-from transformer_lib.checks.subject import LONGEST, ModelUnderTest, every_output, max_difference
+from transformer_lib.checks.subject import LONGEST, Attention, ModelUnderTest, every_output, max_difference
 from transformer_lib.files import one_line
 
 SIGHT: list[Property] = []
@@ -87,7 +88,10 @@ def causality(model: ModelUnderTest) -> Outcome:
     outcome = model.at_most_rounding(worst, words)
     length = next((n for n in model.lengths if not outcome[0] and leak(model, [n]) > model.tolerance), 0)
     later = torch.ones(length, length, dtype=torch.bool).triu(1)
-    return outcome if length and model.heals(lambda: leak(model, [length]), later) else (*outcome, "")
+    if outcome[0] or (length and model.heals(lambda: leak(model, [length]), later)):
+        return outcome
+    inputs = model.inputs(1, 7, 11)
+    return *outcome, model.norm_over_positions(_changed(model, inputs, 10, side=-1), inputs, slice(10))
 
 
 @register_property(SIGHT, HIDDEN, "stale", needs="causal")
@@ -135,14 +139,13 @@ def the_past_is_seen(model: ModelUnderTest) -> Outcome:
     length = LONGEST if model.max_len is None else min(model.max_len, 2 * LONGEST)
     seen = torch.zeros(length, length, dtype=torch.bool)
     for _ in range(4):
-        inputs = [tokens.repeat(length + 1, 1) for tokens in model.inputs(1, 7, length)]
-        places = torch.arange(length)
-        inputs[-1][places, places] = model.other(inputs[-1][length], side=-1)  # in each row but the last
+        *source, target = model.inputs(1, 7, length)
+        inputs = [*(x.expand(length + 1, -1) for x in source), model.each_changed(target, side=-1)]
         logits = model(*inputs)
         seen |= (logits[:length] - logits[length]).abs().amax(dim=-1).T > model.tolerance / 100
     ahead = seen.triu(1).any()
     seen = seen.tril()
-    back = places[:, None] - places
+    back = torch.arange(length)[:, None] - torch.arange(length)
     if seen.sum() == length * (length + 1) // 2:
         return True, f"each of {length} target positions sees all before it"
     reach, own = int(back[seen].max()) if seen.any() else 0, model.weighed(length, *inputs)
@@ -188,6 +191,12 @@ def source_sensitivity(model: ModelUnderTest) -> Outcome:
     words = "the least that one real source token moves the logits of a position is"
     outcome = model.more_than_rounding(moves, words, "some source token changes nothing")
     if outcome[0]:
+        back = torch.arange(11)[:, None] - torch.arange(11)
+        for seen in (x for x in model.weighed(11, *model.inputs(1, 11, 11)) if len(x) == 11 and x.any()):
+            left, right = int(back[seen].max()), -int(back[seen].min())
+            if 0 < left != right > 0:
+                asked = f"some attention reaches {left} tokens back and {right} ahead: is its window meant to be so?"
+                return True, f"{outcome[1]}; {asked}"
         return outcome
     if one_way and max(moves) > model.tolerance:
         return *outcome, ONE_WAY if model.has("both") else ONE_WAY.removesuffix(" on cross-attention")
@@ -205,9 +214,7 @@ def memory_is_whole(model: ModelUnderTest) -> Outcome:
     Cannot: judge a model without such a module, or see further than the neighbours. It does not ask every place to hear
     every other: a sparse attention leaves some out.
     """
-    places = torch.arange(7)
-    source = model.tokens(1, 7).repeat(8, 1)
-    source[places, places] = model.other(source[7])  # one other token in each row but the last
+    places, source = torch.arange(7), model.each_changed(model.tokens(1, 7), side=0)
     targets = [model.tokens(1, 6, side=-1).expand(8, -1) for _ in range(2)]
     states, again = (model.states(7, source, target) for target in targets)
     for call, memory in reversed(states.items()):
@@ -343,6 +350,40 @@ def _nearly_sinusoids(module: nn.Module) -> str:
     return ""
 
 
+def _heard_otherwise(model: ModelUnderTest) -> tuple[str, str] | None:
+    """What is odd, and its mend, if a sentence of one word is one to the first attention, which alone adds positions.
+
+    Then scores should depend on distances, but for what each query adds or multiplies, and values should be all alike.
+    """
+    early, later, (*others, tokens) = list[Tensor](), list[Tensor](), model.inputs(1, 11, 11)
+
+    def keep(_: int, module: nn.Module, output: Tensor) -> None:
+        if output.shape[:2] == (1, 11) and output.dim() == 3 and output.size(2) != 11:  # 11: weights of one head
+            (later if attention.given else early).append(output[0])
+
+    with if_it_runs(), Attention() as attention, every_output(keep):
+        model(*others, tokens[:, :1].expand(1, 11))
+    if not (early and later and attention.given and attention.given[0].shape[-2:] == (11, 11)):
+        return None
+    if any(max_difference(x, x[:1].expand_as(x)) > 1e-4 for x in early):
+        return None
+    scores = attention.given[0].flatten(0, -3)
+    seen = scores > -1e4
+    both = seen[:, 1:, 1:] & seen[:, :-1, :-1]
+
+    def off(x: Tensor) -> float:
+        return ((x[:, 1:, 1:] - x[:, :-1, :-1])[both].abs().max() / x[seen].abs().max()).item()
+
+    own = scores.diagonal(0, 1, 2)[..., None]  # a softmax does not feel what all scores of a query have in common
+    if both.any() and min(off(scores - own), off(scores / own)) > 1e-4:
+        odd = "of one word again and again, scores depend on more than the distance of query and key: is that meant?"
+        return odd, "turn queries and keys in one way, in pairs of the same channels"
+    if max_difference(later[0], later[0][:1].expand_as(later[0])) > 1e-4:
+        odd = "of one word again and again, attention answers otherwise from place to place: is that meant?"
+        return odd, "turn queries and keys, but no values"
+    return None
+
+
 def _swapped(model: ModelUnderTest, length: int, *, side: int) -> Tensor:
     """A sentence; the same with another first token; and with its last token but one in the place of earlier ones."""
     word, end = model.tokens(1, 1, side=side), length - 2
@@ -366,7 +407,8 @@ def positions_matter(model: ModelUnderTest) -> Outcome:
     other logits at its end from place to place: without positions they would all be equal. A decoder without positions
     whose logits hear a swap all the same, as two causal layers do, is asked whether it is meant to have none.
 
-    A constant table of sines and cosines whose frequencies are no pairs, or no powers of one number, is a note.
+    A constant table of sines and cosines whose frequencies are no pairs, or no powers of one number, is a note; so are
+    rotations that turn queries and keys differently, or values, too.
     Each sentence is a call of its own: in a batch, its row could stand for its position.
 
     Proves: order is seen on both sides, also far apart and behind the end of a table. Cannot: show that positions are
@@ -408,6 +450,8 @@ def positions_matter(model: ModelUnderTest) -> Outcome:
     outcome = model.more_than_rounding(moves, words, "swapping two tokens changes nothing")
     if outcome[0] and (told := _nearly_sinusoids(model.module)):
         return None, told, "one frequency for each pair, 10000^(-2i/d), as in Vaswani et al. 2017, section 3.5"
+    if outcome[0] and len(model.sides) == 1 and (odd := _heard_otherwise(model)):
+        return None, *odd
     if outcome[0] and deeper:
         one, other = model(*(tokens.repeat(2, 1) for tokens in model.inputs(1)))
         if max_difference(other, one) > model.tolerance:
