@@ -133,9 +133,9 @@ def test_translations_are_those_of_the_cpu(gpu, use_cache, norm_first):
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_a_beam_of_one_is_greedy_in_half_precision(gpu, dtype):
     source = padded_batch((7, 4, 5, 3, 6, 2, 7, 1)).to(gpu.device)
-    for model in (small_model(dtype, norm_first=norm_first).to(gpu.device) for norm_first in (False, True)):
-        beams = beam_search(model, source, **TOKENS, beam_size=1)
-        assert [best.tokens for (best,) in beams] == greedy_decode(model, source, **TOKENS)
+    model = small_model(dtype, norm_first=True).to(gpu.device)
+    beams = beam_search(model, source, **TOKENS, beam_size=1)
+    assert [best.tokens for (best,) in beams] == greedy_decode(model, source, **TOKENS)
 
 
 def test_several_tokens_at_once_after_a_cache(gpu):
@@ -164,7 +164,7 @@ def test_what_lies_on_a_gpu_is_checked_on_the_cpu(gpu):
     def factory(device, *vocabulary):
         return Transformer(TransformerConfig(*vocabulary, **SHALLOW, d_model=8, num_heads=2, d_ff=8)).to(device)
 
-    only = ["causality", "gradient reaches everything", "dropout in training"]
+    only = ["causality"]
     here, there = (check_transformer(partial(factory, where), only=only) for where in ("cpu", gpu.device))
     assert there == here
     assert here.holds
@@ -193,10 +193,9 @@ def test_logits_and_gradients_of_each_family(gpu, kind):
         equal(b, a, 1e-12)
 
 
-@pytest.mark.parametrize("use_cache", [True, False])
 @pytest.mark.parametrize("kind", WRITERS.values(), ids=WRITERS)
-def test_a_text_is_that_of_the_cpu_drawn_or_not(gpu, kind, use_cache):
-    for seed in (None, 3):
+def test_a_text_is_that_of_the_cpu_drawn_or_not(gpu, kind):
+    for seed, use_cache in ((None, False), (3, True)):
         asked = zip(both(gpu, family(kind)), both(gpu, torch.tensor([[3, 4], [5, 6]])), strict=True)
         texts = [model.generate(x, 9, seed=seed, eos_id=EOS, use_cache=use_cache) for model, x in asked]
         assert texts[1].device == gpu.device

@@ -37,14 +37,6 @@ def content(folder):
     return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
-def test_what_is_written_is_there_and_nothing_else(tmp_path):
-    """Folders that are missing are made."""
-    for data, stored in ((b"\x00\xff", b"\x00\xff"), ("grün\n", b"gr\xc3\xbcn\n")):
-        atomic_write(str(tmp_path / "b" / "a"), data)
-        atomic_write(tmp_path / "b" / "a", data)
-        assert content(tmp_path / "b") == {"a": stored}
-
-
 @pytest.mark.parametrize("error", [None, KeyError("x"), KeyboardInterrupt(), InputError("x")])
 def test_nobody_sees_a_half_written_file(tmp_path, error):
     """While the block runs, the old content stands; an exception passes unchanged, and leaves it."""
