@@ -469,15 +469,14 @@ def test_standard_input_that_cannot_be_read(fails, model, monkeypatch, tmp_path)
 
 
 def test_closed_streams(model):
-    """Standard error closed: nothing of it in the output. Standard output closed, or its reader gone: no traceback."""
+    """Standard error closed: nothing of it in the output. The reader of standard output gone: no traceback."""
     program = f"{sys.executable} -m transformer_lib translate"
     common = {"env": ENVIRONMENT, "shell": True, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "check": False}
     done = subprocess.run(f"{program} --model nothing a 2>&-", **common)
     assert (done.returncode, done.stdout) == (2, b"")
-    for output in (">&-", "| true"):
-        done = subprocess.run(f"({program} --model {model} --beam 1 a; echo $? >&2) {output}", **common)
-        assert done.stderr.splitlines()[-1:] == [b"0"]
-        assert b"Traceback" not in done.stderr
+    done = subprocess.run(f"({program} --model {model} --beam 1 a; echo $? >&2) | true", **common)
+    assert done.stderr.splitlines()[-1:] == [b"0"]
+    assert b"Traceback" not in done.stderr
 
 
 def test_too_little_memory(fails, model, monkeypatch):

@@ -306,21 +306,6 @@ def broken_log(data):
     return st.one_of(damaged(data), lines.map(b"\n".join))
 
 
-@cases(8, 400)
-def test_training_and_evaluating_on_anything(number, trained, tmp_path):
-    def claim(both):
-        for name, data in zip(("en", "de"), both):
-            (tmp_path / name).write_bytes(data)
-        shutil.rmtree(tmp_path / "new", ignore_errors=True)
-        status, _, _ = command(training(tmp_path, 1, out="new"), folder=tmp_path)
-        assert (tmp_path / "new").exists() == (status == 0)
-        files = ["--source", tmp_path / "en", "--target", tmp_path / "de"]
-        command(["evaluate", "--model", trained / "run", "--beam", 1, *files], folder=tmp_path)
-
-    lines = st.lists(st.one_of(odd_bytes, st.sampled_from([b"a dog", b"a cat", b"", b"\r"])), min_size=1, max_size=24)
-    search(claim, st.tuples(lines.map(b"\n".join), lines.map(b"\n".join)), number)
-
-
 # Named cases
 
 

@@ -186,7 +186,7 @@ def skip_unless_here(split):
 
 
 @with_data
-@pytest.mark.parametrize("split", [*tool.SPLITS, *tool.FURTHER])
+@pytest.mark.parametrize("split", [TEST, *(pytest.param(s, marks=pytest.mark.long) for s in (VAL, *tool.FURTHER))])
 def test_the_stored_translations_have_the_recorded_scores(split):
     skip_unless_here(split)
     found, said = tool.scores(lines(split), data(split).target, record()["target"]), record()["scores"][split]
