@@ -181,14 +181,6 @@ def test_attention_is_without_dropout_and_leaves_no_traces(monkeypatch):
     assert not any(module._forward_hooks or module._forward_pre_hooks for module in speaker.model.modules())
 
 
-def test_attention_names_its_rows_and_columns(learned):
-    found = learned.attention("the man sees a dog")
-    assert found.source[-1] == found.target[-1] == "<eos>"
-    letters = [[c for piece in side[:-1] for c in piece if c.isalpha()] for side in (found.source, found.target)]
-    assert letters == [[*"themanseesadog"], [*"derMannsiehteinenHund"]]
-    assert found.weights.shape[-2:] == (len(found.target), len(found.source))
-
-
 def test_attention_of_a_translation_that_is_given():
     speaker = translator(2)
     found = speaker.attention("the old dog", "eine Katze liest")
