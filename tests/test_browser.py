@@ -7,13 +7,12 @@ What is asserted holds with any font: nothing is cut or wider than its page, and
 import gzip
 import hashlib
 import re
-from functools import cache
-from itertools import product
 from pathlib import Path
-from urllib.parse import quote, unquote, urlsplit
+from urllib.parse import quote, unquote, urljoin, urlsplit
 
 import pytest
 import yaml
+from lxml.html import fromstring
 
 ROOT = Path(__file__).resolve().parent.parent
 BOOK = ROOT / "_build" / "html"
@@ -49,8 +48,7 @@ class Tab:
     def __init__(self, browser):
         self.page = browser.new_context(offline=True, reduced_motion="reduce").new_page()
         self.page.set_default_timeout(120_000)  # a busy machine takes its time; a dead button does not take for ever
-        self.complaints = []
-        self.requests = []
+        self.complaints, self.requests = [], []
         complain = self.complaints.append
         self.page.on("console", lambda message: message.type in ("error", "warning") and complain(message.text))
         self.page.on("pageerror", lambda error: complain(str(error)))
@@ -109,43 +107,40 @@ FACTS = r"""() => {
     }).map(picture => picture.outerHTML.slice(0, 100)),
     stops: document.querySelectorAll("mjx-container[tabindex]").length,
     ids: [...document.querySelectorAll("[id]")].map(element => element.id),
-    links: [...new Set([...document.querySelectorAll("a[href]")]
-      .map(link => new URL(link.getAttribute("href"), document.baseURI).href))],
   };
 }"""
 
 
-@pytest.fixture(scope="module")
-def look(tab):
-    """What a page is like on a phone, or on a laptop, looked at once."""
-
-    @cache
-    def look(page, on="phone"):
-        facts = tab.open(page, {"phone": PHONE, "laptop": LAPTOP}[on]).evaluate(FACTS)
-        return facts | {"complaints": list(tab.complaints)}
-
-    return look
-
-
-@pytest.mark.parametrize(("page", "on"), [*product(PAGES, ["phone"]), *product(KEY_PAGES, ["laptop"])])
-def test_a_page_is_whole_without_a_network_and_on_a_phone(look, page, on):
-    facts = look(page, on)
-    assert facts["complaints"] == []
+def is_whole(tab, page, viewport):
+    facts = tab.open(page, viewport).evaluate(FACTS)
+    assert tab.complaints == []
     assert facts["raw"] == []
     assert facts["errors"] == 0, "formulas or references that are shown as errors"
     assert facts["stops"] == 0, "formulas that the tab key stops at"
-    assert (facts["width"], facts["wide"]) == ((PHONE if on == "phone" else LAPTOP)["width"], [])
+    assert (facts["width"], facts["wide"]) == (viewport["width"], [])
     assert facts["cut"] == [], "pictures that are not shown as a whole"
     assert facts["ugly"] == []
     assert sorted(facts["ids"]) == sorted(set(facts["ids"]))
 
 
-def test_every_link_leads_somewhere(look):
-    """To a page and a place on it, as the browser has them, or to a file."""
-    ids, broken = {page: set(look(page)["ids"]) for page in PAGES}, []
-    for page in PAGES:
-        for link in look(page)["links"]:
-            parts = urlsplit(link)
+IN_DEPTH = re.compile(r"book/\d\d[a-z]_")
+
+
+@pytest.mark.parametrize("page", [
+    pytest.param(page, marks=[pytest.mark.long] * bool(IN_DEPTH.match(page)))
+    for page in PAGES
+])  # fmt: skip
+def test_a_page_is_whole_without_a_network_and_on_a_phone(tab, page):
+    is_whole(tab, page, PHONE)
+
+
+def test_every_link_leads_somewhere():
+    """To a page and a place on it, or to a file."""
+    trees = {page: fromstring((BOOK / page).read_bytes()) for page in PAGES}
+    ids, broken = {page: {*tree.xpath("//@id")} for page, tree in trees.items()}, []
+    for page, tree in trees.items():
+        for link in {*tree.xpath("//a/@href")}:
+            parts = urlsplit(urljoin((BOOK / page).as_uri(), link))
             if parts.scheme != "file":
                 continue
             path, place = Path(unquote(parts.path)), unquote(parts.fragment)
@@ -177,17 +172,17 @@ WCAG = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa"]
 @pytest.mark.parametrize("page", [*KEY_PAGES, *(
     pytest.param(page, marks=pytest.mark.long) for page in PAGES if page not in KEY_PAGES
 )])  # fmt: skip
-def test_a_page_is_accessible(tab, page):
+def test_a_page_is_whole_on_a_laptop_and_accessible(tab, page):
     """In light; and in dark what depends on colours."""
-    assert violations(tab.open(page, LAPTOP), WCAG) == []
+    is_whole(tab, page, LAPTOP)
+    assert violations(tab.page, WCAG) == []
     tab.page.emulate_media(color_scheme="dark")
     tab.page.wait_for_function("document.documentElement.dataset.theme === 'dark'")
     assert violations(tab.page, ["color-contrast", "link-in-text-block"]) == []
 
 
 @pytest.mark.parametrize(("words", "first"), [
-    ("RoPE", "15a_layer"), ("causl mask", "05a_wrong_masks"), ("softmx", "02a_gradient"),
-    ("beem serch", "10a_stopping"), ("normalization", "06a_norm"), ("multi-head", "03_multi_head"),
+    ("RoPE", "15a_layer"), ("causl mask", "05a_wrong_masks"), ("multi-head", "03_multi_head"),
     ("MultiHeadAttention", "api"),
 ])  # fmt: skip
 def test_search_finds_first(tab, words, first):
@@ -230,10 +225,10 @@ STATE = """() => JSON.stringify([document.body.innerText, [...document.querySele
   document.documentElement.dataset.mode, document.activeElement?.tagName])"""
 KINDS = ["book/index.html", "book/tour.html", "search.html", "genindex.html", "book/api.html", "book/glossary.html"]
 KINDS += ["book/A_command_line.html", contents("attention")[0], contents("attention")[1]]
+ONCE = ["book/index.html", "search.html", contents("attention")[0]]
 
 
-@pytest.mark.parametrize("page", KINDS)
-@pytest.mark.parametrize("viewport", [{"width": 390, "height": 844}, LAPTOP], ids=["phone", "laptop"])
+@pytest.mark.parametrize(("page", "viewport"), [(page, LAPTOP) for page in KINDS] + [(page, PHONE) for page in ONCE])
 def test_what_can_be_seen_does_something_when_it_is_clicked(tab, page, viewport):
     """One control of each kind that can be seen, with a real click."""
     opened = tab.open(page, viewport)
@@ -317,9 +312,8 @@ PRINTED = """() => {
 }"""
 
 
-@pytest.mark.parametrize("name", ["attention", "masks"])
-def test_a_dark_page_is_printed_on_white_with_hints_and_solutions_open(tab, name, tmp_path):
-    page = tab.open(contents(name)[0], LAPTOP, "dark")
+def test_a_dark_page_is_printed_on_white_with_hints_and_solutions_open(tab, tmp_path):
+    page = tab.open(contents("attention")[0], LAPTOP, "dark")
     page.wait_for_function("document.documentElement.dataset.theme === 'dark'")
     page.evaluate("addEventListener('beforeprint', () => { window.theme = document.documentElement.dataset.theme; })")
     page.pdf(path=tmp_path / "page.pdf")
@@ -331,9 +325,8 @@ def test_a_dark_page_is_printed_on_white_with_hints_and_solutions_open(tab, name
     page.wait_for_function("document.documentElement.dataset.theme === 'dark'")
 
 
-@pytest.mark.parametrize("viewport", [PHONE, LAPTOP], ids=["phone", "laptop"])
-def test_a_mistake_brings_its_sentence_and_leaves_the_reader_s(tab, viewport):
-    page = tab.open(next(name for name in PAGES if "_live." in name), viewport)
+def test_a_mistake_brings_its_sentence_and_leaves_the_reader_s(tab):
+    page = tab.open(next(name for name in PAGES if "_live." in name), PHONE)
     status, sentence = page.locator(".live-status"), page.locator(".live-form input")
 
     def said():

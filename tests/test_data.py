@@ -10,7 +10,6 @@ import unicodedata
 from collections import Counter
 from functools import partial
 from itertools import pairwise
-from pathlib import Path
 
 import pytest
 import torch
@@ -159,19 +158,6 @@ def test_a_wrong_or_failed_download_and_a_cache_that_cannot_be_written_leave_not
 def test_unknown_parts_are_refused_before_anything_is_read(multi30k):
     for split in ("test", "../val"):
         refused(["unknown part of multi30k", "test_2016_flickr de"], load_multi30k, split, source="de", target="de")
-
-
-@pytest.mark.skipif("TRANSFORMER_LIB_DATA" not in os.environ, reason="TRANSFORMER_LIB_DATA does not name a folder")
-@pytest.mark.parametrize(("split", "size"), [
-    ("train", 29_000), ("val", 1014), ("test_2016_flickr", 1000), ("test_2017_flickr", 1000), ("test_2017_mscoco", 461),
-])  # fmt: skip
-def test_the_real_files(split, size):
-    assert Path(os.environ["TRANSFORMER_LIB_DATA"], "multi30k").is_dir()
-    if "2017" in split and not all(corpora_module.find_multi30k(split, language) for language in ("en", "de")):
-        pytest.skip(f"{split} is not on this machine")
-    corpus = load_multi30k(split)
-    assert len(corpus) == size
-    assert all(side.strip() for pair in zip(corpus.source, corpus.target) for side in pair)
 
 
 # The tokenizer

@@ -1,7 +1,6 @@
 """The library on a GPU, or on a pretended one: all tensors in their place, the CPU's numbers, and few waits."""
 
 import copy
-import random
 import sys
 from functools import partial
 
@@ -16,7 +15,7 @@ from torch import Tensor
 from transformer_lib.__main__ import _device
 from transformer_lib.cache import KeyValueCache
 from transformer_lib.checks import check_multi_head_attention, check_transformer
-from transformer_lib.data import ParallelCorpus, Tokenizer, encode_pairs, token_batches, toy_corpus
+from transformer_lib.data import ParallelCorpus, Tokenizer, encode_pairs, toy_corpus
 from transformer_lib.decoding import beam_search, greedy_decode, sample_decode
 from transformer_lib.engine import load
 from transformer_lib.model import Transformer, TransformerConfig
@@ -75,23 +74,17 @@ def both(gpu, model):
     return model, copy.deepcopy(model).to(gpu.device)
 
 
-MISTAKES = {
-    "a sum": lambda x, _: x + torch.ones(3),
-    "a product": lambda x, _: x @ torch.ones(3, 3),
-    "a mask": lambda x, _: x.masked_fill(torch.tensor([True, False, True]), 0.0),
-    "a table": lambda x, _: F.embedding(torch.tensor([0, 2]), x),
-    "a generator of the CPU": lambda x, _: torch.rand(3, device=x.device, generator=torch.Generator()),
-    "a generator of the GPU": lambda _, gpu: torch.rand(3, generator=gpu.generator(0)),
-}
-
-
-@pytest.mark.parametrize("mistake", MISTAKES.values(), ids=MISTAKES)
-def test_devices_do_not_mix(gpu, mistake):
-    with pytest.raises(RuntimeError, match="device"):
-        mistake(torch.ones(3, 3, device=gpu.device), gpu)
-
-
-def test_a_single_number_mixes_and_waits_are_counted(gpu):
+def test_devices_do_not_mix_but_for_a_single_number_and_waits_are_counted(gpu):
+    x = torch.ones(3, 3, device=gpu.device)
+    for mistake in (
+        lambda: x @ torch.ones(3, 3), lambda: x.masked_fill(torch.tensor([True, False, True]), 0.0),
+        lambda: F.embedding(torch.tensor([0, 2]), x), lambda: torch.rand(3, generator=gpu.generator(0)),
+        lambda: torch.rand(3, device=x.device, generator=torch.Generator()),
+    ):  # fmt: skip
+        with pytest.raises(RuntimeError, match="device"):
+            mistake()
+    gpu.reads.clear()
+    gpu.writes.clear()
     x = torch.arange(3.0).to(gpu.device) * torch.tensor(2.0)
     assert (gpu.reads.total(), gpu.writes.total()) == (0, 1)
     assert (x.sum().item(), bool(x[1] == 2), x.tolist(), len(x[x > 0])) == (6, True, [0, 2, 4], 2)
@@ -133,9 +126,9 @@ def test_translations_are_those_of_the_cpu(gpu, use_cache, norm_first):
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_a_beam_of_one_is_greedy_in_half_precision(gpu, dtype):
     source = padded_batch((7, 4, 5, 3, 6, 2, 7, 1)).to(gpu.device)
-    for model in (small_model(dtype, norm_first=norm_first).to(gpu.device) for norm_first in (False, True)):
-        beams = beam_search(model, source, **TOKENS, beam_size=1)
-        assert [best.tokens for (best,) in beams] == greedy_decode(model, source, **TOKENS)
+    model = small_model(dtype, norm_first=True).to(gpu.device)
+    beams = beam_search(model, source, **TOKENS, beam_size=1)
+    assert [best.tokens for (best,) in beams] == greedy_decode(model, source, **TOKENS)
 
 
 def test_several_tokens_at_once_after_a_cache(gpu):
@@ -164,7 +157,7 @@ def test_what_lies_on_a_gpu_is_checked_on_the_cpu(gpu):
     def factory(device, *vocabulary):
         return Transformer(TransformerConfig(*vocabulary, **SHALLOW, d_model=8, num_heads=2, d_ff=8)).to(device)
 
-    only = ["causality", "gradient reaches everything", "dropout in training"]
+    only = ["causality"]
     here, there = (check_transformer(partial(factory, where), only=only) for where in ("cpu", gpu.device))
     assert there == here
     assert here.holds
@@ -193,10 +186,9 @@ def test_logits_and_gradients_of_each_family(gpu, kind):
         equal(b, a, 1e-12)
 
 
-@pytest.mark.parametrize("use_cache", [True, False])
 @pytest.mark.parametrize("kind", WRITERS.values(), ids=WRITERS)
-def test_a_text_is_that_of_the_cpu_drawn_or_not(gpu, kind, use_cache):
-    for seed in (None, 3):
+def test_a_text_is_that_of_the_cpu_drawn_or_not(gpu, kind):
+    for seed, use_cache in ((None, False), (3, True)):
         asked = zip(both(gpu, family(kind)), both(gpu, torch.tensor([[3, 4], [5, 6]])), strict=True)
         texts = [model.generate(x, 9, seed=seed, eos_id=EOS, use_cache=use_cache) for model, x in asked]
         assert texts[1].device == gpu.device
@@ -250,14 +242,6 @@ def strict(train_step):
 
 
 prototype = pytest.mark.filterwarnings("ignore:Synchronization debug mode is a prototype")  # as PyTorch says itself
-
-
-@prototype
-def test_a_step_that_waits_is_found(gpu, monkeypatch):
-    plain = loop.train_step
-    monkeypatch.setattr(loop, "train_step", strict(lambda *arguments: plain(*arguments) + plain(*arguments)[0].item()))
-    with pytest.raises(RuntimeError, match="called a synchronizing CUDA operation"):
-        actions(gpu)["a step"](2)
 
 
 @prototype
@@ -326,26 +310,19 @@ ENTRANCES = {  # of a device, and a folder with a translator in it
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("entrance", "device"), [
-    *((entrance, "mps:0") for entrance in ENTRANCES.values()),
-    *((ENTRANCES["Translator"], other) for other in ("xpu", "meta", "gpu", "CPU", "", torch.device("mps"), None)),
-])  # fmt: skip
 @pytest.mark.bad_input
-def test_other_devices_are_refused_in_one_sentence(entrance, device, tmp_path):
-    Translator(*untrained()).save(tmp_path / "model")
-    refused([f"got the device {device}; expected cpu or cuda"], entrance, device, tmp_path)
-    assert not (tmp_path / "run").exists()
-
-
 @pytest.mark.parametrize("entrance", ENTRANCES.values(), ids=ENTRANCES)
-def test_a_gpu_that_is_not_there_is_refused_in_one_sentence(entrance, tmp_path, monkeypatch):
+def test_other_devices_and_a_gpu_that_is_not_there_are_refused_in_one_sentence(entrance, tmp_path, monkeypatch):
     Translator(*untrained()).save(tmp_path / "model")
+    for device in ("mps:0", "xpu", "CPU", "", torch.device("mps"), None):
+        refused([f"got the device {device}; expected cpu or cuda"], entrance, device, tmp_path)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     for device in ("cuda", "cuda:1"):
         refused([f"got the device {device}, but torch finds no GPU"], entrance, device, tmp_path)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     refused(["got the device cuda:2, but torch finds 2 GPUs"], entrance, "cuda:2", tmp_path)
+    assert not (tmp_path / "run").exists()
 
 
 def test_on_the_cpu_nothing_is_copied_while_nobody_waits(monkeypatch):
@@ -395,15 +372,6 @@ def test_on_a_gpu_a_step_of_the_preset_is_one_batch_of_as_many_tokens():
         assert preset_for(name, "cpu", seed=3)["training"] == preset["training"] | {"seed": 3}
         assert preset_for(name, "cuda") == preset or name == "small"
     assert plain == PRESETS["small"]["training"]
-
-
-def test_an_epoch_of_twice_as_large_batches_has_half_as_many():
-    """So a step has as many tokens, in the mean, and the schedule means the same; on captions as long as Multi30k's."""
-    draw = random.Random(0)
-    lengths = [(round(draw.gauss(16, 5)), round(draw.gauss(16, 6))) for _ in range(29_000)]
-    pairs = [([3] * max(n, 4), [3] * max(m, 4)) for n, m in lengths]
-    few, many = (sum(1 for _ in token_batches(pairs, size, seed=0)) for size in (8192, 4096))
-    assert abs(2 * few / many - 1) < 0.02
 
 
 @pytest.mark.parametrize("precision", ["bf16", "fp16"])

@@ -7,7 +7,6 @@ import symtable
 import tokenize
 
 import export
-import jupytext
 import pytest
 from small import ROOT
 
@@ -59,15 +58,6 @@ def unexplained(cells):
 @pytest.mark.parametrize("chapter", MAIN, ids=lambda path: path.stem)
 def test_visible_code_uses_no_name_that_only_a_folded_cell_explains(chapter):
     assert list(unexplained(export.read(chapter).cells)) == []
-
-
-def test_such_a_name_would_be_found():
-    cell = "```{code-cell} ipython3\n"
-    text = f"{cell}:tags: [hide-input]\n\nx = 1\n```\n\nText.\n\n{cell}print(x)\n```\n"
-    head = "---\njupytext: {text_representation: {extension: .md, format_name: myst}}\n---\n\n"
-    assert [*unexplained(jupytext.reads(head + text, "md:myst").cells)] == [("print(x)", ["x"])]
-    for better in (text.replace("Text.", "`x` is one."), text.replace("print(x)", "print(x)  # x is one")):
-        assert [*unexplained(jupytext.reads(head + better, "md:myst").cells)] == []
 
 
 ANSWERS = {  # what the library has for each part that the reader writes

@@ -1,8 +1,8 @@
 """Bad input of every kind, made at random: one line that names the file, or a result; never anything else.
 
-Every reader and the command line get arbitrary bytes, damaged copies of good files, JSON of the wrong kind, strange
-text and strange arguments. Nothing may escape but a InputError of one line, nothing that existed may change, and
-nobody may reach for pickle. A few cases run with the unit tests, thousands with `make test-long`.
+Every reader and the command line get arbitrary bytes, damaged copies of good files, JSON of the wrong kind and strange
+text. Nothing may escape but a InputError of one line, nothing that existed may change, and nobody may reach for
+pickle. A few cases run with the unit tests, thousands with `make test-long`.
 """
 
 import faulthandler
@@ -24,7 +24,7 @@ from hypothesis import strategies as st
 from small import MICRO, call, files_below, write_texts
 
 from transformer_lib import recipes, translation
-from transformer_lib.data import Tokenizer, corpora, read_lines, toy_oracle
+from transformer_lib.data import Tokenizer, read_lines
 from transformer_lib.decoding import beam_search
 from transformer_lib.files import InputError
 
@@ -243,20 +243,6 @@ def test_lines(number):
     search(claim, odd_bytes, number)
 
 
-@cases(30, 2000)
-def test_the_oracle(number):
-    words = st.sampled_from(["The", "A", "the", "a", "an", "old", "dog", "cat", "sees", "says", "that", "gives",
-                             "sleeps", "because", "Because", "and", ",", ".", "in front of", "garden", ""])  # fmt: skip
-    sentence = st.one_of(
-        odd_text, st.lists(words, max_size=12).map(" ".join), st.lists(words).map(lambda w: " ".join(w) + ".")
-    )
-
-    def claim(english):
-        refused(toy_oracle, english, names=["toy grammar"])
-
-    search(claim, sentence, number)
-
-
 # Files of a model and of a run
 
 
@@ -318,89 +304,6 @@ def broken_log(data):
     row = json.loads(data.splitlines()[0])
     lines = st.lists(st.one_of(mutated(row).map(dump), st.just(data), odd_bytes), max_size=3)
     return st.one_of(damaged(data), lines.map(b"\n".join))
-
-
-# Command lines
-
-
-@cases(8, 400)
-def test_training_and_evaluating_on_anything(number, trained, tmp_path):
-    def claim(both):
-        for name, data in zip(("en", "de"), both):
-            (tmp_path / name).write_bytes(data)
-        shutil.rmtree(tmp_path / "new", ignore_errors=True)
-        status, _, _ = command(training(tmp_path, 1, out="new"), folder=tmp_path)
-        assert (tmp_path / "new").exists() == (status == 0)
-        files = ["--source", tmp_path / "en", "--target", tmp_path / "de"]
-        command(["evaluate", "--model", trained / "run", "--beam", 1, *files], folder=tmp_path)
-
-    lines = st.lists(st.one_of(odd_bytes, st.sampled_from([b"a dog", b"a cat", b"", b"\r"])), min_size=1, max_size=24)
-    search(claim, st.tuples(lines.map(b"\n".join), lines.map(b"\n".join)), number)
-
-
-PLACES = ["model", "text", "file", "file/below", "empty", "nothing", ".", "/", "", "x" * 300, "/proc/self/mem",
-          "/dev/null", "toy", "multi30k", "new", "\udcff", "a\nb", "-", "en", "de", "json:loads", "json:",
-          "no:no"]  # fmt: skip
-NUMBERS = ["0", "1", "2", "-1", "1e9", "1e-300", "nan", "inf", "0x10", "1_0", "９", "9" * 5000, " 3 ", str(2**63)]
-OPTIONS = {
-    "train": {"--corpus": "empty", "--source": "text", "--target": "text", "--out": "new", "--preset": "tiny",
-        "--minutes": "1", "--steps": "1", "--seed": "0", "--device": "cpu", "--resume": None},
-    "translate": {"--model": "model", "--beam": "1", "--device": "cpu"},
-    "evaluate": {"--model": "model", "--corpus": "empty", "--split": "train", "--source": "text", "--target": "text",
-        "--beam": "1", "--device": "cpu"},
-    "check": {"--json": "-", "--template": "-", "--max-len": "20", "--pad-id": "0", "--seed": "1", "--sizes": "29",
-        "--no-training": None},
-}  # fmt: skip
-
-
-NEEDED = {"train": ["--out"], "translate": ["--model"], "evaluate": ["--model"]}
-EVERY = sorted({option for options in OPTIONS.values() for option in options} | {"--help", "--nothing", "--"})
-
-
-@st.composite
-def arguments(draw):
-    """A command, with what it needs, and options of its own or of others, some twice, with odd values."""
-    name = draw(st.sampled_from([*OPTIONS, "", "--help", "teach"]))
-    own, needed = OPTIONS.get(name, {}), NEEDED.get(name, [])
-    if name in ("train", "evaluate"):
-        needed = needed + draw(st.sampled_from([[], ["--source", "--target"]]))
-    line, given = [], set()
-    for _ in range(draw(st.integers(0, 3))):
-        option = draw(st.sampled_from([*own, *own, *own, draw(st.sampled_from(EVERY))]))
-        odd = st.one_of(st.sampled_from(PLACES), st.sampled_from(NUMBERS), odd_text.map(lambda x: x.replace("\0", "0")))
-        value = draw(st.one_of(st.just(own.get(option) or "1"), odd))
-        alone = [option] if own.get(option, "") is None else [option, value]
-        line += draw(st.sampled_from([alone, alone, alone, [f"{option}={value}"], [option], [option, value, value]]))
-        given.add(option)
-    missing = [option for option in needed if option not in given or draw(st.integers(0, 9)) == 0]
-    return [name] * bool(name) + [part for option in missing for part in (option, own[option])] + line
-
-
-@cases(80, 3000)
-def test_arguments(number, trained, tmp_path, monkeypatch):
-    """Options of all commands with values of all kinds, in any order."""
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "file").write_text("mine\n")
-    (tmp_path / "empty").mkdir()
-    (tmp_path / "text").write_text("a dog\n" * 30)
-    shutil.copytree(trained / "run", tmp_path / "model")
-    monkeypatch.setattr(recipes, "train", lambda *_, **__: [{"step": 1}])
-    monkeypatch.setattr(recipes, "toy_corpus", lambda split: recipes.ParallelCorpus(["a"] * 30, ["b"] * 30))
-    monkeypatch.setenv("TRANSFORMER_LIB_DATA", str(tmp_path / "empty"))
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
-    monkeypatch.setattr(corpora, "MULTI30K_URL", (tmp_path / "nowhere").as_uri())
-
-    def claim(arguments):
-        before = files_below(tmp_path)
-        status, _, _ = command(arguments, stdin=b"a dog\n")
-        after = files_below(tmp_path)
-        assert {path: after.get(path) for path in before} == before  # nothing that was there is lost
-        if status == 2:
-            assert after == before
-        for path in sorted(set(after) - set(before), reverse=True):
-            path.rmdir() if path.is_dir() else path.unlink()
-
-    search(claim, arguments(), number)
 
 
 # Named cases

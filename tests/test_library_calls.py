@@ -65,8 +65,7 @@ def test_other_things_than_sentences_and_limits_are_refused(tmp_path):
     speaker = nonsense(tmp_path)
     with pytest.raises(TypeError, match="expected a sentence, a string; got"):
         speaker.n_best(5)
-    for options in ({"max_length": 0}, {"beam_size": 2.5}, {"length_penalty": -1}):
-        with pytest.raises(ValueError, match=f"{next(iter(options))} must be"):
-            speaker.n_best("a dog", **options)
+    with pytest.raises(ValueError, match="beam_size must be"):
+        speaker.n_best("a dog", beam_size=2.5)
     with pytest.raises(InputError, match="come from different runs"):
         Translator(small_model(), speaker.tokenizer)

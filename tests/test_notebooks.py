@@ -119,7 +119,7 @@ def installed(tmp_path_factory):
     return folder
 
 
-QUICK = "00_preface 03a_forms 05_masks tour".split()  # seconds each, most of them draw; `make test-long` runs all
+QUICK = "05_masks tour".split()  # seconds each, and they draw; `make test-long` runs all
 EVERY = sorted({path.stem for path in execute.ROOT.glob("book/*.ipynb")} - {"17d_recipes"})  # see test_one_click
 
 

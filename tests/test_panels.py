@@ -1,5 +1,6 @@
 """The copy of a figure for phones: its panels in rows, with everything that belongs to each of them."""
 
+import importlib.util
 import io
 import re
 from pathlib import Path
@@ -84,3 +85,58 @@ def test_a_colour_bar_stays_beside_its_panel():
 ], ids=["one panel", "narrow", "in rows already", "something between the panels"])  # fmt: skip
 def test_any_other_figure_stays_as_it_is(svg):
     assert stacked(svg) == ""
+
+
+# --- how nbval compares two drawings: rounding may move a point by a hair, and nothing else may change ---
+SPEC = importlib.util.spec_from_file_location("nbval_conftest", ROOT / "book/conftest.py")
+conftest = importlib.util.module_from_spec(SPEC)
+SPEC.loader.exec_module(conftest)
+CURVE = [0, 3, 4, 3]
+SMOOTH = np.sin(np.linspace(0, 9, 3000))
+WAVES = np.sin(np.linspace(0, 80, 3000))
+SPIKE = np.where(np.arange(3000) == 1500, 0.5, 0)
+SHADES = np.linspace(0, 1, 16).reshape(4, 4)
+
+
+def chart(*curves, marker="", xlabel="", shades=None, cells=None):
+    """A small chart as SVG."""
+
+    def draw(_, axes):
+        for curve in curves:
+            axes.plot(curve, marker=marker)
+        if shades is not None:
+            axes.imshow(shades, vmin=0, vmax=1)
+        if cells is not None:
+            axes.pcolormesh(cells, vmin=0, vmax=1)
+        axes.set_xlabel(xlabel)
+
+    return drawn(draw)
+
+
+PLAIN, TWICE, WIDTH = chart(CURVE), chart(CURVE, CURVE), "stroke-width: 1.5"
+DARKER = np.where(SHADES > 0.9, 0.7, SHADES)
+ALIKE = {
+    "same": (PLAIN, chart(CURVE)), "rounded": (PLAIN, chart([0, 3, 4, 3.01])),
+    "other points of a line": (chart(SMOOTH), chart(SMOOTH + 0.01 * WAVES)),
+    "rounded shades": (chart(shades=SHADES), chart(shades=SHADES * 0.99)),
+    "rounded cells": (chart(cells=SHADES), chart(cells=SHADES * 0.99)),
+    "rounded width": (PLAIN, PLAIN.replace(WIDTH, "stroke-width: 1.499998")),
+}  # fmt: skip
+UNLIKE = {
+    "a curve goes elsewhere": (PLAIN, chart([0, 3, 4, 2.5])), "another axis": (PLAIN, chart([0, 30, 40, 30])),
+    "a spike more": (chart(SMOOTH), chart(SMOOTH + SPIKE)), "a spike less": (chart(SMOOTH + SPIKE), chart(SMOOTH)),
+    "a curve more": (PLAIN, chart(CURVE, [1, 1, 1, 1])), "a curve less": (TWICE, PLAIN),
+    "another element": (PLAIN, PLAIN.replace("<rect ", "<image ")),
+    "another marker": (chart(CURVE, marker="+"), chart(CURVE, marker="x")),
+    "another label": (chart(CURVE, xlabel="steps"), chart(CURVE, xlabel="stops")),
+    "another line style": (TWICE, TWICE.replace("#0072b2", "#737373")),
+    "another width": (PLAIN, PLAIN.replace(WIDTH, "stroke-width: 2")),
+    "another dash": (PLAIN, PLAIN.replace(WIDTH, f"stroke-dasharray: 3; {WIDTH}")),
+    "another shade": (chart(shades=SHADES), chart(shades=DARKER)),
+    "another cell": (chart(cells=SHADES), chart(cells=DARKER)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", [*ALIKE, *UNLIKE])
+def test_rounding_is_accepted_and_a_change_is_refused(what):
+    assert bool(conftest.unlike(*(ALIKE | UNLIKE)[what])) == (what in UNLIKE)

@@ -4,14 +4,13 @@ import json
 import math
 
 import distillation
-import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
 import trainings as tool
-from bleu import bleu, compared, sentence_counts
+from bleu import compared
 from equivalence import torch_names
-from record import SPLITS, log_of, scores
+from record import log_of
 from reference import equal, padded_batch, randomise, small_config
 from small import MICRO, nonsense
 from test_record import FOLDER, data, record, with_data
@@ -118,24 +117,6 @@ def write_log(folder, losses):
     (folder / "log.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
 
 
-def test_a_stopped_training_has_a_curve_and_one_that_lost_its_patience_scores_too(tmp_path, monkeypatch, stored):
-    write_log(tmp_path, dict.fromkeys(range(1, 9), 1.0))  # of nine
-    (tmp_path / "test_2016_flickr.de").write_text("eins\n")
-    monkeypatch.setattr(tool, "corpus", lambda *_: ParallelCorpus(["one"], ["eins"]))
-    monkeypatch.setattr(tool, "translations", lambda *_: ["ein"])
-    monkeypatch.setattr(tool, "scores", lambda answers, *_: answers)
-    monkeypatch.setattr(tool, "further", lambda _: {"another": ParallelCorpus(["two"], ["zwei"])})
-    name = "seed 0"
-    for patience, scored in ((8, False), (None, False), (7, True)):
-        monkeypatch.setitem(recipes.PRESETS["small"]["training"], "patience", patience)
-        tool.add_training(name, tmp_path, tmp_path, {"device": "a lathe"}, 9)
-        found = stored[-1]["others"][name]
-        assert stored[-1]["others"] == {"seed 7": "stays", RIVAL: "older", name: found}
-        assert (found["device"], found["validation"]) == ("a lathe", [[step, 1.0] for step in range(1, 9)])
-        assert found.get("scores") == (["ein"] if scored else None)
-        assert found.get("further") == ({"another": ["ein"]} if scored else None)
-
-
 @pytest.mark.parametrize(("name", "kind", "direction"), [
     ("seed 0", Transformer, ("en", "de")), (RIVAL, TorchTransformer, ("en", "de")),
     ("German to English", Transformer, ("de", "en")),
@@ -193,13 +174,6 @@ def test_a_student_learns_from_what_its_teachers_say(tmp_path, monkeypatch):
 
     assert got.target == said(models)
     assert all(got.target != said(models[:n] + models[n + 1 :]) for n in range(3))
-    parts = {split: ParallelCorpus(got.source, [f"ein Hund in {split}"] * 30) for split in SPLITS}
-    monkeypatch.setattr(distillation, "corpus", lambda _, split: parts[split])
-    saved = []
-    monkeypatch.setattr(distillation, "save_record", lambda known, _: saved.append(known["others"]["ensemble"]))
-    distillation.add_scores(tmp_path, ensemble)
-    for split, kept in zip(SPLITS, ("scores", "val_scores"), strict=True):
-        assert saved[0][kept] == scores(got.target, parts[split].target, "de")
     learnt = []
     monkeypatch.setattr(tool, "train_translator", lambda *pairs, **_: learnt.extend(pairs[:2]))
     languages = {"source": "en", "target": "de", "seed": 0}
@@ -220,26 +194,6 @@ def test_rows_are_what_sacrebleu_says():
     assert rows["same"]["low"] == rows["same"]["high"] == 0  # the same draws for both
     assert rows["far"]["low"] < rows["far"]["bleu"] - rows["first"]["bleu"] < rows["far"]["high"] < 0
     assert compared({"a": ["eins zwei drei"], "b": ["eins"]}, ["eins zwei drei vier"])["b"]["length"] == 0.25
-
-
-def test_the_interval_is_that_of_the_paired_bootstrap():
-    """The same from other random numbers: 1,000 draws place a quantile to a tenth of the interval or so."""
-    generator = np.random.default_rng(1)
-    references = [" ".join(map(str, generator.integers(0, 50, 12))) for _ in range(80)]
-
-    def spoilt(share):
-        return [" ".join("x" if generator.random() < share else word for word in text.split()) for text in references]
-
-    said = {"first": spoilt(0.1), "other": spoilt(0.12)}
-    stored = [sentence_counts(texts, references) for texts in said.values()]
-    differences = []
-    for _ in range(1000):
-        draw = generator.integers(0, 80, 80)
-        first, other = (bleu(rows[draw].sum(axis=0)).score for rows in stored)
-        differences.append(other - first)
-    low, high = np.quantile(differences, [0.025, 0.975])
-    found = compared(said, references)["other"]
-    assert abs(found["low"] - low) + abs(found["high"] - high) < 0.15 * (high - low)
 
 
 def test_search_and_training_on_the_toy_corpus(tmp_path, monkeypatch):

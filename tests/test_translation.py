@@ -181,14 +181,6 @@ def test_attention_is_without_dropout_and_leaves_no_traces(monkeypatch):
     assert not any(module._forward_hooks or module._forward_pre_hooks for module in speaker.model.modules())
 
 
-def test_attention_names_its_rows_and_columns(learned):
-    found = learned.attention("the man sees a dog")
-    assert found.source[-1] == found.target[-1] == "<eos>"
-    letters = [[c for piece in side[:-1] for c in piece if c.isalpha()] for side in (found.source, found.target)]
-    assert letters == [[*"themanseesadog"], [*"derMannsiehteinenHund"]]
-    assert found.weights.shape[-2:] == (len(found.target), len(found.source))
-
-
 def test_attention_of_a_translation_that_is_given():
     speaker = translator(2)
     found = speaker.attention("the old dog", "eine Katze liest")
@@ -241,7 +233,14 @@ def folder(tmp_path):
     return tmp_path / "model"
 
 
-def test_a_directory_that_is_missing_or_a_file_or_has_a_tokenizer_of_another_size(folder, tmp_path):
+def test_a_directory_that_is_missing_or_a_file_or_lacks_one_or_has_a_tokenizer_of_another_size(folder, tmp_path):
+    for name in ("config.json", "tokenizer.json", "model.safetensors"):
+        path = (folder / name).rename(tmp_path / name)
+        refused([name], Translator.from_pretrained, folder)
+        (folder / name).mkdir()
+        refused([name], Translator.from_pretrained, folder)
+        (folder / name).rmdir()
+        path.rename(folder / name)
     Tokenizer.train(["other words"], 262).save(folder / "tokenizer.json")
     refused([folder, "262", TOKENIZER.vocab_size, "tokenizer"], Translator.from_pretrained, folder)
     refused([tmp_path / "nothing", "train --out"], Translator.from_pretrained, tmp_path / "nothing")
@@ -249,21 +248,8 @@ def test_a_directory_that_is_missing_or_a_file_or_has_a_tokenizer_of_another_siz
     refused([tmp_path / "file"], Translator.from_pretrained, tmp_path / "file")
 
 
-@pytest.mark.parametrize("name", ["config.json", "tokenizer.json", "model.safetensors"])
-def test_a_file_that_is_missing_or_a_folder_or_cut_short(folder, name):
-    """What else may be wrong with its bytes, test_fuzz.py asks."""
-    path, data = folder / name, (folder / name).read_bytes()
-    path.write_bytes(data[: len(data) // 3])
-    refused([name], Translator.from_pretrained, folder)
-    path.unlink()
-    refused([name], Translator.from_pretrained, folder)
-    path.mkdir()
-    refused([name], Translator.from_pretrained, folder)
-
-
 @pytest.mark.parametrize(("change", "words"), [
-    ({"layers": 6}, ["config.json"]), ({"num_heads": -3}, ["config.json"]), ({"max_len": 2**21}, ["config.json"]),
-    ({"norm_first": False}, ["model.safetensors", "configuration"]), ({"d_model": 12**6}, ["model.safetensors"]),
+    ({"layers": 6}, ["config.json"]), ({"norm_first": False}, ["model.safetensors", "configuration"]),
     ({"pad_id": 2}, ["pad"]),  # all sizes fit, but the model would take the end of a sentence for padding
 ])  # fmt: skip
 def test_a_configuration_that_fits_nothing(folder, change, words):
