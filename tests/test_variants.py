@@ -202,10 +202,10 @@ def test_masking_repeats_with_its_generator_and_leaves_the_tokens_alone():
     assert torch.equal(tokens, before)
 
 
-@pytest.mark.parametrize("rate", [0.0, 1.0, -0.1, math.nan])
-def test_masking_refuses_other_rates(rate):
-    with pytest.raises(ValueError, match="rate must be above 0"):
-        mask_tokens(torch.ones(1, 2, dtype=torch.long), mask_id=MASK, pad_id=PAD, vocab_size=V, rate=rate)
+def test_masking_refuses_other_rates():
+    for rate in (0.0, 1.0, -0.1, math.nan):
+        with pytest.raises(ValueError, match="rate must be above 0"):
+            mask_tokens(torch.ones(1, 2, dtype=torch.long), mask_id=MASK, pad_id=PAD, vocab_size=V, rate=rate)
 
 
 # --- the decoder-only family --------------------------------------------------------------------------------------
