@@ -159,15 +159,12 @@ def test_a_recurrent_network_passes():
 
 
 TOGETHER = (
-    "# what is built",
-    "class Together(nn.ModuleDict):\n        def forward(self, x, memory):\n"
-    '            return self["q"](x), self["k"](memory)\n',
-    "        return {name: nn.Linear(self.width, self.width)",
-    "        maps = {name: nn.Linear(self.width, self.width)",
-    'for name in "qkv"}',
+    "# what is built", "class Together(nn.ModuleDict):\n        def forward(self, x, memory):\n"
+    '            return self["q"](x), self["k"](memory)\n', "return {name: nn.Linear(self.width, self.width)",
+    "maps = {name: nn.Linear(self.width, self.width)", 'for name in "qkv"}',
     'for name in "qkv"}\n        return {"v": maps.pop("v"), "qk": self.Together(maps)}',
     'self.split(part[name], y) for name, y in (("q", x), ("k", memory), ("v", memory))',
-)
+)  # fmt: skip
 
 
 @pytest.mark.parametrize("both", ['part["qk"](x, memory)', 'part["qk"]["q"](x), part["qk"]["k"](memory)'])
@@ -211,12 +208,10 @@ def test_padding_that_cannot_be_changed_gets_no_verdict(side):
     other = {"source": "target", "target": "source"}[side]
     factory = patched(
         f"self.{side}_table = nn.Embedding({side}_vocab_size, self.width)",
-        f"self.{side}_table = nn.Linear({side}_vocab_size, self.width, bias=False)",
-        "table(tokens)",
+        f"self.{side}_table = nn.Linear({side}_vocab_size, self.width, bias=False)", "table(tokens)",
         "(table(tokens) if isinstance(table, nn.Embedding) else table.weight.T[tokens])",
-        f"({side} != self.pad_id)[:, None, None, :]",
-        f"torch.ones_like({side} != self.pad_id)[:, None, None, :]",
-    )
+        f"({side} != self.pad_id)[:, None, None, :]", f"torch.ones_like({side} != self.pad_id)[:, None, None, :]",
+    )  # fmt: skip
     names = [f"{side} padding on the left", f"{other} padding on the left"]
     verdicts = {finding.name: finding.verdict for finding in check(factory, only=names).findings}
     assert verdicts[f"{side} padding on the left"] == "not applicable"

@@ -232,7 +232,7 @@ import os; os.chdir('/')
 import os; os.environ['ONE'] = '1'; os.environ.pop('PATH', None)
 import signal; signal.signal(signal.SIGINT, signal.SIG_IGN)
 import logging; logging.disable()""".splitlines()
-TOUCHES = ("grad", "device", "dtype", "autocast", "determin", "anomaly", "seed", "recursion", "stdout")  # all chapters
+FOR_MORE = ("grad", "device", "dtype", "autocast", "determin", "recursion")  # what layers and a training could feel
 
 
 def state():
@@ -248,13 +248,18 @@ def test_switches_of_a_file_or_of_a_part_that_is_called_neither_spoil_the_next_p
     before, solution = state(), own_file.solution()
     switched = solution.replace("import torch\n", f"import torch\n{line}\n", 1)
     assert switched != solution
-    called = f"{solution}\n\ndef LayerNorm(*_):\n    {line}\n    return 1\n"  # three more are graded after it
-    cases = ((switched, 5, []), (called, 6, [0]), (switched, 3, []), (switched, 9, []))
-    for text, chapter, wrong in cases[: 4 if any(word in line for word in TOUCHES) else 2]:
+
+    def called(name):
+        return f"{solution}\n\ndef {name}(*_):\n    {line}\n    return 1\n"
+
+    cases = [(switched, 5, []), (called("split_heads"), 3, [0])]  # others are graded after the one that is called
+    if any(word in line for word in FOR_MORE):
+        cases += [(switched, 3, []), (switched, 9, []), (called("LayerNorm"), 6, [0])]
+    for text, chapter, wrong in cases:
         write(NAME, text=text)
         said = [*own_file.grade_file(NAME, chapter)[chapter].values()]
         assert [number for number, each in enumerate(said) if each != "passed"] == wrong, said
-        if chapter == 3:
+        if chapter == 3 and not wrong:
             assert own_file.with_parts(chapter=3).yours[-1] == "MultiHeadAttention"
     assert state() == before
 
