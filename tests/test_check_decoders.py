@@ -40,6 +40,9 @@ def test_right_decoders_and_encoders_pass(name, whole):
         assert {key for key, verdict in verdicts.items() if verdict != "pass"} == {"dropout in training"}
 
 
+AGAIN = {about: name for name, (_, about, words) in WRONG_DECODERS.items() if words}  # one of each property
+
+
 @pytest.mark.parametrize("name", [name for name, (_, about, _) in WRONG_DECODERS.items() if about])
 def test_the_property_that_is_about_it_fails(name):
     """The finding says what differs, and how to see it again."""
@@ -47,7 +50,7 @@ def test_the_property_that_is_about_it_fails(name):
     (finding,) = check(factory, family(name), only=[about]).findings
     assert finding.verdict == "fail"
     assert words in finding.evidence + finding.cause
-    if words:
+    if name == AGAIN.get(about):
         line = finding.reproduction.replace("print(", "again = (")  # a line of Python that shows it
         exec(line, names := {"factory": factory})
         assert names["again"].findings == (finding,)

@@ -41,7 +41,7 @@ def test_every_part_has_wrong_answers():
 
 
 @pytest.mark.parametrize(("name", "old", "new", "words"), [
-    pytest.param(*case, id=f"{case[0]}-{n}", marks=[pytest.mark.long] * (n % (16 if "former" in case[0] else 4) > 0))
+    pytest.param(*case, id=f"{case[0]}-{n}", marks=[pytest.mark.long] * (n % (32 if "former" in case[0] else 8) > 0))
     for n, case in enumerate(CASES)
 ])  # fmt: skip
 def test_a_plausible_wrong_answer_is_told_what_it_did(tmp_path, name, old, new, words):
