@@ -29,7 +29,7 @@ from torch import Tensor, nn
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "tests"))
 
-from decoders import RIGHT, WRONG, one_token_only  # noqa: E402, for tests is no package
+from patched import RIGHT_DECODERS, WRONG_DECODERS  # noqa: E402, for tests is no package
 
 from transformer_lib import Transformer, TransformerConfig  # noqa: E402
 from transformer_lib.checks import Adapted, check_transformer  # noqa: E402
@@ -53,7 +53,10 @@ def ours(norm_first: bool) -> Callable[[int, int, int], nn.Module]:
 
 
 LISTS = {  # by the family its right and its wrong models, factories as `check` takes them
-    "decoder": (RIGHT, {name: factory for name, (factory, *_) in WRONG.items()}),
+    "decoder": tuple(
+        {name: factory for name, (factory, *_) in models.items() if not name.startswith("encoder")}
+        for models in (RIGHT_DECODERS, WRONG_DECODERS)
+    ),
     "encoder-decoder": (
         {"reference": ReferenceModel, "post-norm": ours(False), "pre-norm": ours(True)},
         {slug: entry.factory for slug, entry in CASES.items()},
@@ -128,7 +131,7 @@ def by_streaming(family: str, factory: Callable[..., nn.Module]) -> list[str]:
         return extend(model.model, new, cache=cache)
 
     options: dict[str, Any] = {"checks": ("chunked", "reset")} if model.one_cache else {}
-    options |= {"chunk_sizes": (1,)} if extend is one_token_only else {}
+    options |= {"chunk_sizes": (1,)} if factory is RIGHT_DECODERS["one token at a time"][0] else {}
     report = assert_streaming_equivalent(
         model, step, tokens(2, 40), init_state=lambda: None, raise_on_failure=False, **options
     )

@@ -13,8 +13,9 @@ from skips import pytest_sessionfinish  # noqa: F401
 from typecheck import CORE
 
 WHOLE_RUNS = {
-    f"test_{name}" for name in ("command_line", "engine", "fuzz", "interruption", "store", "training", "trainings")
-}
+    f"test_{name}" for name in ("checks", "checks_testing", "command_line", "engine", "fuzz", "interruption", "store",
+                                "training", "trainings")
+}  # fmt: skip
 install_import_hook([f"transformer_lib.{module}" for module in CORE], "typecheck.typechecker")
 settings.register_profile("course", deadline=None, max_examples=20, derandomize=True)
 settings.register_profile("no-shrinking", settings.get_profile("course"), phases=[Phase.explicit, Phase.generate])

@@ -66,19 +66,17 @@ def test_every_submission_has_a_row(names):
     assert found == ROWS[names].split()
 
 
-@pytest.mark.parametrize(
-    ("name", "words"),
-    [("anna.ipynb", "a notebook"), ("anna/", "there is no my_transformer.py"), ("anna.zip", "packed"),
-        ("anna.py.txt", r"let it end in \.py")],
-)  # fmt: skip
+@pytest.mark.parametrize(("name", "words"), [
+    ("anna.ipynb", "a notebook"), ("anna/", "there is no my_transformer.py"), ("anna.zip", "packed"),
+    ("anna.py.txt", "let it end in .py"),
+])  # fmt: skip
 def test_a_row_without_marks_says_what_to_do(capsys, name, words):
     Path("c", name).mkdir(parents=True) if name.endswith("/") else write(f"c/{name}", text="{}")
     assert command_line.main(["grade", "c", "--csv", "m.csv"]) == 0
     (row,) = table()
     assert row["file"] == name.rstrip("/")
     assert [row[kind] for kind in own_file.KINDS] == ["0"] * 4
-    assert words.replace("\\", "") in row["error"]
-    assert row["error"] in capsys.readouterr().out
+    assert words in row["error"] in capsys.readouterr().out
 
 
 def table():
@@ -142,11 +140,10 @@ def test_the_marks_so_far_are_in_the_table():
         assert process.returncode != 0
 
 
-@pytest.mark.parametrize(
-    ("text", "points", "words"),
-    [(None, 1, "failed: q has no effect"), ("import os; os._exit(0)", 0, "no result: it ended its own process"),
-        ("def f(:", 0, "mine.py, line 1: ")],
-)  # fmt: skip
+@pytest.mark.parametrize(("text", "points", "words"), [
+    (None, 1, "failed: q has no effect"), ("import os; os._exit(0)", 0, "no result: it ended its own process"),
+    ("def f(:", 0, "mine.py, line 1: "),
+])  # fmt: skip
 def test_gradescope_gets_its_results(capsys, text, points, words):
     """In the form of its documentation: tests with name, score, max_score, status and output."""
     code = {name: code for _, name, code in own_file.parts()}
@@ -174,15 +171,14 @@ def test_a_table_that_can_be_written_once_comes_at_the_end(monkeypatch):
     assert [text.count("\n") for text in written] == [3]
 
 
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [("grade x.ipynb", "x.ipynb is a notebook: save its functions in a file, such as my_transformer.py, and name that"),
-        ("grade renamed.py", "renamed.py is a notebook"), ("check x.ipynb:build", "x.ipynb is a notebook"),
-        ("grade without.ipynb", "without.ipynb is a notebook"),
-        ("grade c", "c is a folder: name a file, such as c/my_transformer.py, or mark all files in it with --csv"),
-        ("grade x.ipynb --csv m.csv", "no files in x.ipynb: --csv marks a folder"),
-        ("grade nobody --csv m.csv", "no files in nobody"), ("grade empty --csv m.csv", "no files in empty")],
-)  # fmt: skip
+@pytest.mark.parametrize(("words", "said"), [
+    ("grade x.ipynb", "x.ipynb is a notebook: save its functions in a file, such as my_transformer.py, and name that"),
+    ("grade renamed.py", "renamed.py is a notebook"), ("check x.ipynb:build", "x.ipynb is a notebook"),
+    ("grade without.ipynb", "without.ipynb is a notebook"),
+    ("grade c", "c is a folder: name a file, such as c/my_transformer.py, or mark all files in it with --csv"),
+    ("grade x.ipynb --csv m.csv", "no files in x.ipynb: --csv marks a folder"),
+    ("grade nobody --csv m.csv", "no files in nobody"), ("grade empty --csv m.csv", "no files in empty"),
+])  # fmt: skip
 def test_what_is_no_file_of_python_gets_one_line(capsys, words, said):
     write("x.ipynb", "renamed.py", text='{"cells": [null], "metadata": {"x": null}}')
     write("without.ipynb", text="{}")
@@ -206,41 +202,37 @@ def test_somebody_s_text_reaches_no_terminal_and_no_table(capsys):
         assert text == printable(text)
     assert r"\x1b[2J\u202egone\x9b" in row["error"]
     assert printable(NASTY) == r"\x1b[2J\x00\x9b\u202e\ufffe\x07\ud800" + "é\u3042\xa0"
+    write("mine.py", text='def attention(*_):\n    raise NotImplementedError("\\x1b[2J")\n')
+    said = classroom.grade_file("mine.py", 2)[2]["attention"]
+    assert said == r"failed: it raised NotImplementedError: \x1b[2J (line 2)"
     report = Report((Finding("causality", "fail", NASTY, traceback=NASTY),))
     assert repr(report) == printable(repr(report).replace("\n", "␤")).replace("␤", "\n")
 
 
-def test_a_verdict_has_no_control_characters():
-    write("mine.py", text='def attention(*_):\n    raise NotImplementedError("\\x1b[2J")\n')
-    said = classroom.grade_file("mine.py", 2)[2]["attention"]
-    assert said == r"failed: it raised NotImplementedError: \x1b[2J (line 2)"
-
-
-SWITCHED = [
-    "torch.set_grad_enabled(False)",
-    "torch.no_grad().__enter__()",
-    "torch.set_default_device('meta')",
-    "torch.device('meta').__enter__()",
-    "torch.set_default_dtype(torch.float64)",
-    "torch.autocast('cpu').__enter__()",
-    "torch.use_deterministic_algorithms(True)",
-    "torch.autograd.set_detect_anomaly(True)",
-    "torch.set_float32_matmul_precision('medium')",
-    "torch.set_num_threads(torch.get_num_threads() + 1)",
-    "torch.manual_seed(7)",
-    "torch.set_printoptions(precision=1)",
-    "import random; random.seed(7)",
-    "import numpy; numpy.random.seed(7); numpy.seterr(all='raise'); numpy.set_printoptions(3)",
-    "import warnings; warnings.simplefilter('error')",
-    "import sys; sys.setrecursionlimit(80)",
-    "import sys; sys.setrecursionlimit(54321)",
-    "import sys; sys.path.insert(0, 'elsewhere')",
-    "import sys, io; sys.stdout = sys.stderr = io.StringIO(); sys.argv = []",
-    "import os; os.chdir('/')",
-    "import os; os.environ['ONE'] = '1'; os.environ.pop('PATH', None)",
-    "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN)",
-    "import logging; logging.disable()",
-]
+SWITCHED = """torch.set_grad_enabled(False)
+torch.no_grad().__enter__()
+torch.set_default_device('meta')
+torch.device('meta').__enter__()
+torch.set_default_dtype(torch.float64)
+torch.autocast('cpu').__enter__()
+torch.use_deterministic_algorithms(True)
+torch.autograd.set_detect_anomaly(True)
+torch.set_float32_matmul_precision('medium')
+torch.set_num_threads(torch.get_num_threads() + 1)
+torch.manual_seed(7)
+torch.set_printoptions(precision=1)
+import random; random.seed(7)
+import numpy; numpy.random.seed(7); numpy.seterr(all='raise'); numpy.set_printoptions(3)
+import warnings; warnings.simplefilter('error')
+import sys; sys.setrecursionlimit(80)
+import sys; sys.setrecursionlimit(54321)
+import sys; sys.path.insert(0, 'elsewhere')
+import sys, io; sys.stdout = sys.stderr = io.StringIO(); sys.argv = []
+import os; os.chdir('/')
+import os; os.environ['ONE'] = '1'; os.environ.pop('PATH', None)
+import signal; signal.signal(signal.SIGINT, signal.SIG_IGN)
+import logging; logging.disable()""".splitlines()
+FOR_MORE = ("grad", "device", "dtype", "autocast", "determin", "recursion")  # what layers and a training could feel
 
 
 def state():
@@ -256,12 +248,18 @@ def test_switches_of_a_file_or_of_a_part_that_is_called_neither_spoil_the_next_p
     before, solution = state(), own_file.solution()
     switched = solution.replace("import torch\n", f"import torch\n{line}\n", 1)
     assert switched != solution
-    called = f"{solution}\n\ndef LayerNorm(*_):\n    {line}\n    return 1\n"  # three more are graded after it
-    for text, chapter, wrong in ((switched, 3, []), (switched, 5, []), (switched, 9, []), (called, 6, [0])):
+
+    def called(name):
+        return f"{solution}\n\ndef {name}(*_):\n    {line}\n    return 1\n"
+
+    cases = [(switched, 5, []), (called("split_heads"), 3, [0])]  # others are graded after the one that is called
+    if any(word in line for word in FOR_MORE):
+        cases += [(switched, 3, []), (switched, 9, []), (called("LayerNorm"), 6, [0])]
+    for text, chapter, wrong in cases:
         write(NAME, text=text)
         said = [*own_file.grade_file(NAME, chapter)[chapter].values()]
         assert [number for number, each in enumerate(said) if each != "passed"] == wrong, said
-        if chapter == 3:
+        if chapter == 3 and not wrong:
             assert own_file.with_parts(chapter=3).yours[-1] == "MultiHeadAttention"
     assert state() == before
 
@@ -295,18 +293,15 @@ def test_check_judges_a_model_whose_file_switches_gradients_off(capsys):
     assert " 0 fail" in capsys.readouterr().out
 
 
-GAP = '    raise NotImplementedError("chapter 5: write causal_mask")\n'
-RIGHT = "return torch.ones(length, length, dtype=torch.bool).tril()"
+GAP, DEF = '    raise NotImplementedError("chapter 5: write causal_mask")\n', "def causal_mask(length):\n"
+RIGHT = "    return torch.ones(length, length, dtype=torch.bool).tril()\n"
+STILL = "failed: line 4 still raises NotImplementedError"
 GAPS = {  # a file with one gap: what is said of it
-    f"def causal_mask(length):\n    {RIGHT}\n": "passed",
-    f"def causal_mask(length):\n    'a gap'\n{GAP}": "not attempted",
-    f"def causal_mask(length):\n    'a gap'\n    ...\n{GAP}    pass\n": "not attempted",
-    f"def causal_mask(length):\n    'text'\n{GAP}    {RIGHT}\n": "failed: line 4 still raises NotImplementedError",
-    f"def causal_mask(length):\n    mask = 1\n{GAP}": "failed: line 4 still raises NotImplementedError",
-    f"def causal_mask(length):\n    {RIGHT}\n\ndef causal_mask(length):\n{GAP}":
-        "failed: causal_mask is defined in lines 2 and 5, and only the last one counts",
-    f"def causal_mask(length):\n{GAP}\ndef causal_mask(length):\n    {RIGHT}\n": "passed",
-    f"def causal_mask(length):\n    {RIGHT}\n\ndef causal_mask(length):\n    return 1\n":
+    f"{DEF}{RIGHT}": "passed", f"{DEF}    'a gap'\n{GAP}": "not attempted",
+    f"{DEF}    'a gap'\n    ...\n{GAP}    pass\n": "not attempted", f"{DEF}{GAP}\n{DEF}{RIGHT}": "passed",
+    f"{DEF}    'text'\n{GAP}{RIGHT}": STILL, f"{DEF}    mask = 1\n{GAP}": STILL,
+    f"{DEF}{RIGHT}\n{DEF}{GAP}": "failed: causal_mask is defined in lines 2 and 5, and only the last one counts",
+    f"{DEF}{RIGHT}\n{DEF}    return 1\n":
         "failed: the causal mask should be a tensor; it is of type int; causal_mask is defined in lines 2 and 5",
 }  # fmt: skip
 

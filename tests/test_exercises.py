@@ -20,19 +20,11 @@ from transformer_lib.exercises.progress import progress
 from transformer_lib.files import InputError
 
 LABEL = re.compile(r"^:label: ex-(\d\d[a-z]?-\d)$", re.MULTILINE)
-GRADED = [
-    path
-    for path in sorted((ROOT / "chapters").glob("*.md"))
-    if "transformer_lib/exercises/chapter_" in path.read_text("utf-8")
-]
+PAGES = sorted((ROOT / "chapters").glob("*.md"))
+GRADED = [path for path in PAGES if "transformer_lib/exercises/chapter_" in path.read_text("utf-8")]
 BUILT = {f"{part.chapter:02}-1" for part in own_file.gaps()}  # graded in the reader's own file: test_own_file.py
 EXERCISES = [name for path in GRADED for name in LABEL.findall(path.read_text("utf-8")) if name not in BUILT]
 VERDICTS = re.compile(r"^(\d\d[a-z]?-\d): (not attempted|passed|failed: .+)$", re.MULTILINE)
-
-
-def number(path):
-    """A page's number: 08, 08b."""
-    return path.stem.partition("_")[0]
 
 
 def verdicts(path):
@@ -46,25 +38,15 @@ def verdicts(path):
 
 
 @pytest.mark.parametrize("path", GRADED, ids=lambda path: path.stem)
-def test_stub_solution_and_wrong_answer_get_their_verdicts(path):
-    names = [name for name in EXERCISES if name.startswith(f"{number(path)}-")]
+def test_stub_solution_and_wrong_answer_get_their_verdicts_and_hints_stand_between(path):
+    """In the source: the exercise, its stub, two hints or more, the folded solution, the grader."""
+    text, found = path.read_text("utf-8"), verdicts(path)
+    names = [name for name in LABEL.findall(text) if name not in BUILT]
     assert 1 <= len(names) <= 6
-    found = verdicts(path)
     for name in names:
         first, second, *others = found[name]
         assert (first, second) == ("not attempted", "passed"), name
-        assert others, f"{name}: no wrong answer is shown"
-        assert set(others) <= {"failed", "passed"}, name
-        assert "failed" in others, f"{name}: no wrong answer fails"
-
-
-@pytest.mark.parametrize("path", GRADED, ids=lambda path: path.stem)
-def test_hints_stand_between_stub_and_solution(path):
-    """In the source: the exercise, its stub, two hints or more, the folded solution, the grader."""
-    text = path.read_text("utf-8")
-    for name in LABEL.findall(text):
-        if name in BUILT:
-            continue
+        assert set(others) | {"passed"} == {"failed", "passed"}, f"{name}: no wrong answer fails"
         part = text.partition(f":label: ex-{name}\n")[2]
         stub, _, rest = part.partition(f"{{solution-start}} ex-{name}\n")
         assert "return NotImplemented" in stub

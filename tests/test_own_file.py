@@ -34,21 +34,16 @@ def verdict(tmp_path, text, name):
     return said
 
 
-def verdicts(file):
-    """What the graders say of all parts of a file."""
-    return [said for parts in own_file.grade_file(file).values() for said in parts.values()]
-
-
 def test_every_part_has_wrong_answers():
     found = Counter(name for name, *_ in CASES)
     assert list(found) == [part.name for part in own_file.gaps()]
     assert min(found.values()) >= 4
 
 
-@pytest.mark.parametrize(
-    ("name", "old", "new", "words"),
-    [pytest.param(*case, id=f"{case[0]}-{n}", marks=[pytest.mark.long] * (n % 4 != 0)) for n, case in enumerate(CASES)],
-)
+@pytest.mark.parametrize(("name", "old", "new", "words"), [
+    pytest.param(*case, id=f"{case[0]}-{n}", marks=[pytest.mark.long] * (n % (32 if "former" in case[0] else 8) > 0))
+    for n, case in enumerate(CASES)
+])  # fmt: skip
 def test_a_plausible_wrong_answer_is_told_what_it_did(tmp_path, name, old, new, words):
     text = own_file.planted(name, old, new)
     assert text != SOLUTION
@@ -63,7 +58,7 @@ def test_memory_that_nobody_wrote_never_holds_the_right_answer_by_luck(tmp_path)
     assert not torch.are_deterministic_algorithms_enabled()
 
 
-@pytest.mark.parametrize("every", [4, pytest.param(1, marks=pytest.mark.long)])
+@pytest.mark.parametrize("every", [8, pytest.param(1, marks=pytest.mark.long)])
 @pytest.mark.parametrize("name", sorted({name for name, *_ in rows("mistakes.tsv")}))
 def test_known_mistakes_are_told_in_their_own_words(tmp_path, name, every):
     """Or in those of a mistake above them in the table, which gives the same. A part has no fewer than eight."""
@@ -76,12 +71,6 @@ def test_known_mistakes_are_told_in_their_own_words(tmp_path, name, every):
         assert said.startswith("failed: "), (new, said)
         seen = "the model is ", "max_length", "length of other", "who reads which value", "with 3 queries and 4 keys"
         assert any(words in said for words in (*before, *seen)), (new, said)
-
-
-@pytest.mark.parametrize("solved", [True, False], ids=["solution", "another style"])
-def test_right_answers_pass(tmp_path, solved):
-    file = own_file.start(tmp_path, solved_to=10) if solved else ANSWERS / "another_style.py"
-    assert verdicts(file) == ["passed"] * len(own_file.gaps())
 
 
 @pytest.mark.parametrize(("maps", "call"), [
@@ -114,10 +103,6 @@ def test_a_class_is_graded_step_by_step(tmp_path, name, cuts, told):
         elif node.name == "forward" and "half" in cuts:
             lines[node.body[6].lineno - 1 : node.end_lineno] = []  # y = self.embed(…) and all that follows
     assert verdict(tmp_path, SOLUTION.replace(code, "".join(lines)), name) == f"not attempted: {told}"
-
-
-def test_an_empty_file_is_not_attempted(tmp_path):
-    assert verdicts(own_file.start(tmp_path)) == ["not attempted"] * len(own_file.gaps())
 
 
 SPOILT = ("(num_heads, -1)).transpose(1, 2)", "(num_heads, -1))"), (" / torch.sqrt(variance + 1e-5)", "")
@@ -177,9 +162,12 @@ def test_ten_files_to_debug(tmp_path, monkeypatch, capsys):
 
 
 STYLES = rows(str(ANSWERS / "variants.tsv"))
+LONG = {"DecoderLayer": [pytest.mark.long]}  # as for the EncoderLayer
 
 
-@pytest.mark.parametrize("number", range(len(STYLES) // 2), ids=lambda number: STYLES[2 * number][0])
+@pytest.mark.parametrize("number", [
+    pytest.param(number, id=style[0], marks=LONG.get(style[0], [])) for number, style in enumerate(STYLES[::2])
+])  # fmt: skip
 def test_a_variant_holds_a_part_to_a_formula_of_its_own(tmp_path, monkeypatch, number):
     """In other styles, too; the usual answer, which is public, is told what is asked, whatever it does to the line."""
     name, *change = [text.replace("{n}", "3") for text in rows("variants.tsv")[number]]
@@ -213,18 +201,17 @@ def test_a_file_of_variants_belongs_to_its_seed(tmp_path, monkeypatch, capsys):
     assert command_line.main(["start", "--variant", "17", "--solved-to", "10"]) == 0
     assert command_line.main(["grade", "--variant", "17"]) == 0
     assert capsys.readouterr().out.count(" passed\n") == len(own_file.gaps())
-    assert {*own_file.with_parts().yours} == {part.name for part in own_file.gaps()} - {*variants(17)}
+    monkeypatch.delitem(own_file.GAPS, "Transformer")  # it takes most of the time
+    own = {part.name for part in own_file.gaps()}
+    assert {*own_file.with_parts().yours} == own - {*variants(17)}
     Path("my_transformer.py").write_text(SOLUTION, "utf-8")  # without the line
     assert command_line.main(["grade", "--variant", "17"]) == 1
     assert capsys.readouterr().out.count("; your variant: ") == len(variants(17))
-    for given, told, points in (
-        (["--variant", "17"], "17 (the file names none)", 19 - len(variants(17))),
-        ([], "none", 19),
-    ):
+    for given, told, wrong in ((["--variant", "17"], "17 (the file names none)", variants(17)), ([], "none", [])):
         assert command_line.main(["grade", "--results", "r.json", *given]) == 0
         found = json.loads(Path("r.json").read_text("utf-8"))
         assert found["output"] == f"variant: {told}"
-        assert sum(test["score"] for test in found["tests"]) == points
+        assert sum(test["score"] for test in found["tests"]) == len(own) - len(wrong)
     assert command_line.main(["start", "--variant", "18", "--update"]) == 2
     assert "--variant does not go with --update" in capsys.readouterr().err
     assert {len(variants(seed)) for seed in range(30)} == {2, 3, 4}
@@ -243,41 +230,35 @@ def test_the_file_begins_once_and_grows_where_it_lacks_a_part(tmp_path):
     assert own_file.grade_file(file, 5)[5]["causal_mask"] == "not attempted"
 
 
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [(None, "not attempted: there is no my_transformer.py here"),
-        ("def attention(q:\n", "failed: my_transformer.py, line 1: .*; mend this line first"),
-        ("1 / 0\n", "failed: my_transformer.py cannot be run: ZeroDivisionError"),
-        ("import sys\nsys.exit()\n", "failed: my_transformer.py cannot be run: SystemExit"), ("\0", "failed: "),
-        ("", "attention: failed: there is no attention in the file"),
-        ("def attention(*_):\n    raise NotImplementedError", "not attempted: attention"),
-        ("def attention(*_):\n    raise SystemExit", "attention: failed: it raised SystemExit"),
-        ("def attention(*_):\n    return None", "attention: failed: it should return two things")],
-)  # fmt: skip
-def test_a_notebook_grades_the_file_beside_it(tmp_path, monkeypatch, capsys, text, words):
+(NORM,) = [code for _, name, code in own_file.parts() if name == "LayerNorm"]
+BEGUN = own_file.template(5).replace(own_file.emptied(6, "LayerNorm", NORM), NORM)
+
+
+@pytest.mark.parametrize(("name", "text", "words"), [
+    ("2-1", None, "not attempted: there is no my_transformer.py here"),
+    ("2-1", "def attention(q:\n", "failed: my_transformer.py, line 1: .*; mend this line first"),
+    ("2-1", "1 / 0\n", "failed: my_transformer.py cannot be run: ZeroDivisionError"),
+    ("2-1", "import sys\nsys.exit()\n", "failed: my_transformer.py cannot be run: SystemExit"),
+    ("2-1", "\0", "failed: "),
+    ("2-1", "", "attention: failed: there is no attention in the file"),
+    ("2-1", "def attention(*_):\n    raise NotImplementedError", "not attempted: attention"),
+    ("2-1", "def attention(*_):\n    raise SystemExit", "attention: failed: it raised SystemExit"),
+    ("2-1", "def attention(*_):\n    return None", "attention: failed: it should return two things"),
+    ("6-1", BEGUN, "LayerNorm: passed; FeedForward: not attempted$"),  # of several parts the next one is named
+])  # fmt: skip
+def test_a_notebook_grades_the_file_beside_it(tmp_path, monkeypatch, capsys, name, text, words):
     monkeypatch.chdir(tmp_path)
     if text is not None:
         Path("my_transformer.py").write_text(text, encoding="utf-8")
-    grade("2-1")
-    assert re.match(f"02-1: {words}", " ".join(capsys.readouterr().out.split()))
+    grade(name)
+    assert re.match(f"0{name}: {words}", " ".join(capsys.readouterr().out.split()))
 
 
 def test_the_parts_stand_in_order_though_a_page_registered_its_own_first(monkeypatch):
     order = [part.name for part in own_file.gaps()]
-    last = own_file.GAPS["Transformer"]
-    monkeypatch.setattr(own_file, "GAPS", {"Transformer": last} | own_file.GAPS)
+    monkeypatch.setattr(own_file, "GAPS", {"Transformer": own_file.GAPS["Transformer"]} | own_file.GAPS)
     assert next(iter(own_file.GAPS)) == "Transformer"
     assert [part.name for part in own_file.gaps()] == order
-
-
-def test_of_several_parts_what_is_written_has_its_verdict_and_the_next_is_named(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    own = {name: code for _, name, code in own_file.parts()}
-    empty = own_file.emptied(6, "LayerNorm", own["LayerNorm"])
-    text = own_file.template(5).replace(empty, own["LayerNorm"])
-    Path("my_transformer.py").write_text(text, encoding="utf-8")
-    grade("6-1")
-    assert capsys.readouterr().out == "06-1: LayerNorm: passed; FeedForward: not attempted\n"
 
 
 def test_the_command_line_starts_and_grades_it(tmp_path, monkeypatch, capsys):
@@ -312,40 +293,41 @@ def test_a_search_that_never_ends_is_the_first_step_of_a_search(tmp_path):
     assert verdict(tmp_path, text, "beam_search") == "not attempted: step 2, the slots (step 1 is right)"
 
 
-@pytest.mark.parametrize(
-    ("page", "first", "fewer"),
-    [
-        ("11_translation", "sec-translation-yours", {"steps=300": "steps=2", ".source[:20]": ".source[:2]"}),
-        (
-            "17_multi30k",
-            "sec-multi30k-twenty",
-            {"least = 5, 50": "least = 2, 2", "(50, 100)": "(2,)", "else 20": "else 1"},
-        ),
-    ],
-)
-def test_the_lines_in_which_everything_is_yours_run_alone(page, first, fewer, tmp_path, monkeypatch, capsys):
+FEWER = {  # of two pages the label of their lines, and what makes them shorter
+    ("11_translation", "sec-translation-yours"): {
+        "steps=300": "steps=2", ".source[:20]": ".source[:1]", "(pairs, 1024)": "(pairs[::99], 1024)",
+        "eos, 40": "eos, 3",
+    },
+    ("17_multi30k", "sec-multi30k-twenty"): {
+        "least = 5, 50": "least = 2, 2", "(50, 100)": "(2,)", "else 20": "else 1",
+        "eos, 50": "eos, 3", "numbers(data.train)": "numbers(data.train)[::99]",
+        "numbers(data.val)": "numbers(data.val)[:9]",
+    },
+}  # fmt: skip
+
+
+def test_the_lines_in_which_everything_is_yours_run_alone(tmp_path, monkeypatch, capsys):
     """Three cells or four, in an empty notebook beside a file in another style: all parts are that file's."""
     monkeypatch.setenv("TRANSFORMER_LIB_DATA", "")
     monkeypatch.setattr("myst_nb.glue", lambda *_, **__: None)  # it makes this process a notebook, for all later tests
     monkeypatch.chdir(tmp_path)
     Path("my_transformer.py").write_bytes((ANSWERS / "another_style.py").read_bytes())
-    text = (ROOT / f"chapters/{page}.md").read_text("utf-8").partition(f"({first})=\n")[2]
-    text = text[: text.index("\n## ", 5)]  # to the next heading
-    cells = [cell.source for cell in jupytext.reads(text, fmt="md:myst").cells if cell.cell_type == "code"]
-    cells = cells[:3] if page == "11_translation" else cells
-    code = "\n".join(cells)
-    for old, new in fewer.items():
-        assert old in code
-        code = code.replace(old, new)
-    alone = {}
-    exec(code, alone)
-    mine = alone.get("mine") or alone["parts"]
-    assert mine.yours == [part.name for part in own_file.gaps()]
-    said = capsys.readouterr().out
-    assert "loss" in said
-    assert all(target.count(alone["bos"]) == 1 for _, target in alone["pairs"])
-    assert str(tmp_path) not in said
-    assert [file.name for file in Path().iterdir()] == ["my_transformer.py"]
+    for (page, first), fewer in FEWER.items():
+        text = (ROOT / f"chapters/{page}.md").read_text("utf-8").partition(f"({first})=\n")[2]
+        text = text[: text.index("\n## ", 5)]  # to the next heading
+        cells = [cell.source for cell in jupytext.reads(text, fmt="md:myst").cells if cell.cell_type == "code"]
+        code = "\n".join(cells[:3] if page == "11_translation" else cells)
+        for old, new in fewer.items():
+            assert old in code
+            code = code.replace(old, new)
+        exec(code, alone := {})
+        mine = alone.get("mine") or alone["parts"]
+        assert mine.yours == [part.name for part in own_file.gaps()]
+        said = capsys.readouterr().out
+        assert "loss" in said
+        assert all(target.count(alone["bos"]) == 1 for _, target in alone["pairs"])
+        assert str(tmp_path) not in said
+        assert [file.name for file in Path().iterdir()] == ["my_transformer.py"]
 
 
 def test_a_file_of_ones_own_is_trained_and_translates(tmp_path, monkeypatch, capsys):
@@ -377,14 +359,11 @@ def test_a_file_of_ones_own_is_trained_and_translates(tmp_path, monkeypatch, cap
     assert "is not what the model was trained with" in capsys.readouterr().err
     assert command_line.main([*train.split(), "--resume"]) == 2
     assert "is not what the run began with" in capsys.readouterr().err
-    wrong = {
-        "mine.py": "expected FILE.py:FUNCTION",
-        "mine.py:nothing": "cannot import mine.py:nothing",
-        "mine.py:attention": "mine.py:attention, called with",
-        "none.py:build": "there is no none.py",
-        "mine:build": "expected FILE.py:FUNCTION",
-    }
-    for name, words in wrong.items():
+    for name, words in (
+        ("mine.py", "expected FILE.py:FUNCTION"), ("mine.py:nothing", "cannot import mine.py:nothing"),
+        ("mine.py:attention", "mine.py:attention, called with"), ("none.py:build", "there is no none.py"),
+        ("mine:build", "expected FILE.py:FUNCTION"),
+    ):  # fmt: skip
         assert command_line.main([*translate, "--architecture", name]) == 2
         assert words in capsys.readouterr().err
 

@@ -167,7 +167,7 @@ def check(function, *inputs, twice=False):
 
 
 SMALL = Sizes(batch=2, n=3, m=2, d_model=4, heads=2, d_ff=3, layers=1)
-masks = pytest.mark.parametrize("masked", ["nothing", "some keys", "all keys of some queries"])
+MASKS = "nothing", "some keys", "all keys of some queries"
 
 
 def small_masks(masked):
@@ -180,7 +180,7 @@ def small_masks(masked):
     return mask, memory_mask
 
 
-@masks
+@pytest.mark.parametrize("masked", MASKS)
 def test_first_and_second_derivatives_of_attention(masked):
     _, mask = small_masks(masked)
     mask = None if mask is None else mask[:, 0]
@@ -188,9 +188,11 @@ def test_first_and_second_derivatives_of_attention(masked):
     check(lambda *x: scaled_dot_product_attention(*x, mask), *x, twice=True)
 
 
-@masks
-@pytest.mark.parametrize("norm_first", [False, True], ids=["post-norm", "pre-norm"])
-@pytest.mark.parametrize("kind", [MultiHeadAttention, EncoderLayer, DecoderLayer], ids=KINDS.get)
+@pytest.mark.parametrize(("kind", "norm_first", "masked"), [
+    *((MultiHeadAttention, False, masked) for masked in MASKS), (EncoderLayer, True, "nothing"),
+    *((kind, order, MASKS[2]) for kind in (EncoderLayer, DecoderLayer) for order in (False, True)),
+    (DecoderLayer, True, "some keys"), (DecoderLayer, False, "nothing"),
+], ids=str)  # fmt: skip
 def test_derivatives_by_inputs_and_weights(kind, norm_first, masked):
     module, options = make(kind, SMALL, norm_first), dict(zip(("mask", "memory_mask"), small_masks(masked)))
     names = [name for name, _ in module.named_parameters()]

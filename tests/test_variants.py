@@ -1,5 +1,6 @@
 """The families and the newer components: equal to torch and Hugging Face, causal, cached, and right at their edges."""
 
+import itertools
 import math
 import re
 from unittest import mock
@@ -44,8 +45,15 @@ def random_theirs(kind, config, **options):
     return randomise(kind(config, **options), 0.3).double().eval().requires_grad_(False)
 
 
-def weights_and_biases(modules):
-    return {f"{name}.{part}": getattr(module, part) for name, module in modules.items() for part in ("weight", "bias")}
+def in_ours(layers, maps, change=lambda path, value: value):
+    """The weights and biases of their layers by our names; of several maps in one, one below the other."""
+    found = {}
+    for number, layer in enumerate(layers):
+        for (name, paths), part in itertools.product(maps.items(), ("weight", "bias")):
+            values = [(path, getattr(layer.get_submodule(path), part, None)) for path in paths.split()]
+            if values[0][1] is not None:
+                found[f"stack.layers.{number}.{name}.{part}"] = torch.cat([change(*each) for each in values])
+    return found
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -64,20 +72,14 @@ def test_encoder_only_is_hugging_faces_bert():
         "positions.table": embeddings.position_embeddings.weight + embeddings.token_type_embeddings.weight[0],
         "output_projection.weight": ours.output_projection.weight,
     }
-    norms = {"embedding_norm": embeddings.LayerNorm}
-    for number, layer in enumerate(theirs.encoder.layer):
-        prefix, attention = f"stack.layers.{number}.", layer.attention
-        three = attention.self.query, attention.self.key, attention.self.value
-        for part in ("weight", "bias"):
-            weights[f"{prefix}self_attention.in_projection.{part}"] = torch.cat([getattr(x, part) for x in three])
-        norms |= {
-            prefix + "self_attention.out_projection": attention.output.dense,
-            prefix + "self_attention_norm": attention.output.LayerNorm,
-            prefix + "feed_forward.linear1": layer.intermediate.dense,
-            prefix + "feed_forward.linear2": layer.output.dense,
-            prefix + "feed_forward_norm": layer.output.LayerNorm,
-        }
-    ours.load_state_dict(weights | weights_and_biases(norms))
+    weights |= {f"embedding_norm.{name}": value for name, value in embeddings.LayerNorm.named_parameters()}
+    weights |= in_ours(theirs.encoder.layer, {
+        "self_attention.in_projection": "attention.self.query attention.self.key attention.self.value",
+        "self_attention.out_projection": "attention.output.dense", "self_attention_norm": "attention.output.LayerNorm",
+        "feed_forward.linear1": "intermediate.dense", "feed_forward.linear2": "output.dense",
+        "feed_forward_norm": "output.LayerNorm",
+    })  # fmt: skip
+    ours.load_state_dict(weights)
     for side in ("right", "left"):
         real = (tokens := padded_batch(side=side)) != PAD
         hidden = theirs(input_ids=tokens, attention_mask=real.long()).last_hidden_state
@@ -97,15 +99,13 @@ def test_decoder_only_is_hugging_faces_gpt_2():
     assert theirs.lm_head.weight is theirs.transformer.wte.weight
     weights = {"embedding.weight": theirs.transformer.wte.weight, "output_projection.weight": theirs.lm_head.weight}
     weights["positions.table"] = theirs.transformer.wpe.weight
-    norms = {"stack.norm": theirs.transformer.ln_f}
-    for number, layer in enumerate(theirs.transformer.h):
-        prefix = f"stack.layers.{number}."
-        norms |= {prefix + "self_attention_norm": layer.ln_1, prefix + "feed_forward_norm": layer.ln_2}
-        maps = {"self_attention.in_projection": layer.attn.c_attn, "self_attention.out_projection": layer.attn.c_proj,
-                "feed_forward.linear1": layer.mlp.c_fc, "feed_forward.linear2": layer.mlp.c_proj}  # fmt: skip
-        for name, module in maps.items():
-            weights |= {f"{prefix}{name}.weight": module.weight.T, f"{prefix}{name}.bias": module.bias}
-    ours.load_state_dict(weights | weights_and_biases(norms))
+    weights |= {f"stack.norm.{name}": value for name, value in theirs.transformer.ln_f.named_parameters()}
+    weights |= in_ours(theirs.transformer.h, {
+        "self_attention.in_projection": "attn.c_attn", "self_attention.out_projection": "attn.c_proj",
+        "feed_forward.linear1": "mlp.c_fc", "feed_forward.linear2": "mlp.c_proj", "self_attention_norm": "ln_1",
+        "feed_forward_norm": "ln_2",
+    }, lambda path, value: value.t())  # fmt: skip
+    ours.load_state_dict(weights)
     tokens = padded_batch((9, 9))
     equal(ours(tokens), theirs(input_ids=tokens).logits, 1e-12)
 
@@ -126,25 +126,18 @@ def test_modern_decoder_only_is_hugging_faces_llama(groups):
             module.inv_freq = 10000.0 ** (-torch.arange(0, 4, 2, dtype=torch.float64) / 4)
     ours = make(lambda config: ModernDecoderOnly(config, num_groups=groups), norm_first=True)
 
-    def pairs_side_by_side(weight):
-        return weight.unflatten(0, (-1, 2, 2)).transpose(1, 2).flatten(0, 2)  # (heads, 2, d_k / 2) -> pairs
+    def pairs_side_by_side(path, weight):  # (heads, 2, d_k / 2) -> pairs
+        is_turned = path.endswith(("q_proj", "k_proj"))
+        return weight.unflatten(0, (-1, 2, 2)).transpose(1, 2).flatten(0, 2) if is_turned else weight
 
     weights = {"embedding.weight": theirs.model.embed_tokens.weight, "output_projection.weight": theirs.lm_head.weight}
     weights["stack.norm.weight"] = theirs.model.norm.weight
-    for number, layer in enumerate(theirs.model.layers):
-        prefix, attention = f"stack.layers.{number}.", layer.self_attn
-        weights |= {
-            prefix + "self_attention.in_projection.weight": torch.cat(
-                [*map(pairs_side_by_side, (attention.q_proj.weight, attention.k_proj.weight)), attention.v_proj.weight]
-            ),
-            prefix + "self_attention.out_projection.weight": attention.o_proj.weight,
-            prefix + "self_attention_norm.weight": layer.input_layernorm.weight,
-            prefix + "feed_forward.gate.weight": layer.mlp.gate_proj.weight,
-            prefix + "feed_forward.linear1.weight": layer.mlp.up_proj.weight,
-            prefix + "feed_forward.linear2.weight": layer.mlp.down_proj.weight,
-            prefix + "feed_forward_norm.weight": layer.post_attention_layernorm.weight,
-        }
-    ours.load_state_dict(weights)
+    ours.load_state_dict(weights | in_ours(theirs.model.layers, {
+        "self_attention.in_projection": "self_attn.q_proj self_attn.k_proj self_attn.v_proj",
+        "self_attention.out_projection": "self_attn.o_proj", "self_attention_norm": "input_layernorm",
+        "feed_forward.gate": "mlp.gate_proj", "feed_forward.linear1": "mlp.up_proj",
+        "feed_forward.linear2": "mlp.down_proj", "feed_forward_norm": "post_attention_layernorm",
+    }, pairs_side_by_side))  # fmt: skip
     tokens = padded_batch((9, 9))
     # Their cosines and the roots of their norms are float32; angles up to 9 round at 5e-7 there.
     equal(ours(tokens), theirs(input_ids=tokens).logits, 2e-5)
@@ -202,10 +195,10 @@ def test_masking_repeats_with_its_generator_and_leaves_the_tokens_alone():
     assert torch.equal(tokens, before)
 
 
-@pytest.mark.parametrize("rate", [0.0, 1.0, -0.1, math.nan])
-def test_masking_refuses_other_rates(rate):
-    with pytest.raises(ValueError, match="rate must be above 0"):
-        mask_tokens(torch.ones(1, 2, dtype=torch.long), mask_id=MASK, pad_id=PAD, vocab_size=V, rate=rate)
+def test_masking_refuses_other_rates():
+    for rate in (0.0, 1.0, -0.1, math.nan):
+        with pytest.raises(ValueError, match="rate must be above 0"):
+            mask_tokens(torch.ones(1, 2, dtype=torch.long), mask_id=MASK, pad_id=PAD, vocab_size=V, rate=rate)
 
 
 # --- the decoder-only family --------------------------------------------------------------------------------------
