@@ -688,9 +688,9 @@ class ModelUnderTest(UnderTest):
 
     @cached_property
     def lengths(self) -> list[int]:
-        """The lengths to try, up to 256, where it runs: short ones, the longest that it says it accepts, and others.
+        """Try short ones, the longest that it says it accepts, and others, up to 256, where it runs.
 
-        Those are beyond each size of the tensors and whole numbers that it keeps: a table or a mask may end there.
+        The others are beyond each size of the tensors and whole numbers that it keeps: a table or a mask may end there.
         """
         kept = [value for module in self.module.modules() for value in vars(module).values()]
         tensors = [*self.module.parameters(), *self.module.buffers(), *(x for x in kept if isinstance(x, Tensor))]
