@@ -86,7 +86,8 @@ def grade_attention(mine: ModuleType) -> None:
         raise Wrong(f"it runs with a batch and heads in front only; {told}") from error
     x, y, z = 30 * random(4, 4, 4), 30 * random(4, 4, 4, seed=1), random(1, 1, 70, 6)
     one, square, long = "one query and 70 keys", "batch, queries, keys and width of 4", "70 queries and keys, d_k = 3"
-    sizes = {square: (x, y, x), one: (z[:, :, :1], z, z), long: (z[..., :3], z[..., :3], z)}
+    sizes: dict[str, tuple[Any, ...]] = {square: (x, y, x)}
+    sizes |= {one: (z[:, :, :1], z, z), long: (z[..., :3], z[..., :3], z)}
     in_sizes(mine, "attention", sizes)
     for some in (q, k, v), (q[0, 0], k[0, 0], v[0, 0]):
         try:
@@ -1035,7 +1036,8 @@ def grade_transformer(mine: ModuleType) -> None:
         raise Wrong("where both vocabularies have one size, a table serves twice: each side has its own in any case")
     usual = mine.Transformer(9, 9, 5), mine.Transformer(9, 9, 5, 128, 4, 256, 4, 0.1)
     told = "where no sizes are given, they should be d_model=128, num_heads=4, d_ff=256, num_layers=4"
-    expect(told + "; of its parameters, the sizes", *([[*p.shape] for p in z.parameters()] for z in usual))
+    shapes = [[[*p.shape] for p in model.parameters()] for model in usual]
+    expect(told + "; of its parameters, the sizes", shapes[0], shapes[1])
     long = source.repeat(1, 25)
     try:
         model(long[:, :100], target)
@@ -1148,7 +1150,11 @@ def grade_label_smoothed_loss(mine: ModuleType) -> None:
     as_solved(mine, "label_smoothed_loss", cases, "", ROUGH)
     x, y = random(8, 8, 8), torch.arange(64).view(8, 8) * 5 // 3 % 8
     one, token = (x[:1], y[:1], 3, 0.2), (x[:, :1], y[:, :1], 0, 0.2)
-    sizes = {"smoothing 0": (x, y, 3, 0.0), "smoothing 1": (x, y, 3, 1.0), "no smoothing given": (x, y, 3)}
+    sizes: dict[str, tuple[Any, ...]] = {
+        "smoothing 0": (x, y, 3, 0.0),
+        "smoothing 1": (x, y, 3, 1.0),
+        "no smoothing given": (x, y, 3),
+    }
     sizes |= {"8 sentences, labels and tokens": (x, y, 3, 0.2), "1 sentence": one, "1 label in each": token}
     in_sizes(mine, "label_smoothed_loss", sizes)
     behaves(mine.label_smoothed_loss, logits=x[:1, :2], labels=y[:1, :2], pad_id=6, smoothing=0.5)
