@@ -374,7 +374,7 @@ def behaves(part: Callable[..., Any], **inputs: Any) -> None:
         if gradient is None:
             raise Wrong(f"{name} is made, but forward never uses it")
     check = partial(torch.autograd.gradcheck, answer, given, raise_exception=False, fast_mode=True)
-    if not (check() or check(eps=1e-3, atol=1e-3, rtol=1e-2)):  # it may have been computed in float32
+    if not (check() or check(eps=1e-3, atol=2e-5, rtol=1e-2)):  # it may have been computed in float32
         raise Wrong(
             "the answer is right where it was tried, but not its gradient: is there a detach, .data or .item(), or "
             "something that rounds?"

@@ -1024,11 +1024,10 @@ def grade_transformer(mine: ModuleType) -> None:
         cut[0, n:] = 5
         what = f"the answer for one sentence of {n} tokens alone, with {m} of the target"
         try:
-            found = model(cut[:1, :n], target[:1, :m])
+            found, padded = model(cut[:1, :n], target[:1, :m]), model(cut[:1], target[:1, :m])
         except RuntimeError as error:
             advice = "a layer's own attention takes the mask of its own tokens, cross-attention that of the source"
             raise Wrong(f"{what}: {advice} ({one_line(error):.90})") from error
-        padded = model(cut[:1], target[:1, :m])
         for whole in model(cut, target)[:1, :m], model(cut, target[:, :m])[:1], padded:
             expect(what, found, whole, {}, 1e-6)
     counts = [sum(p.numel() for p in mine.Transformer(90, n, 5, 8, 2, 12, 1).parameters()) for n in (90, 91, 92)]
