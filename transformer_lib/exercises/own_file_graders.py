@@ -408,8 +408,6 @@ def grade_layer_norm(mine: ModuleType) -> None:
         yield "the result", learned(kind)(x.clone())
         for some, what in ((x[:1], "one sentence"), (x[:, :1], "one token")):
             yield f"the result for {what}", learned(kind)(some.clone())
-        large = learned(kind).float()((random(2, 3, 6) + 1000).float()) / 10
-        yield "a tenth of the result for float32 numbers near 1000, where E[x²] - mean² loses the variance", large
 
     behaves(learned(mine.LayerNorm), x=x)
     as_solved(mine, "LayerNorm", cases, "", 1e-4)
