@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from transformer_lib.checks.report import Report
 from transformer_lib.exercises import solved
+from transformer_lib.files import one_line
 
 Answer = Callable[..., Any]
 
@@ -92,12 +93,10 @@ def same(found: Any, right: Any, tolerance: float = 1e-9) -> bool:
     """Whether a value is the right one, of its shape and kind; a tensor without axes is a number, a list a tuple."""
     found, right = (x.item() if isinstance(x, Tensor) and not x.shape else x for x in (found, right))
     if isinstance(right, Tensor):
-        if (
-            not isinstance(found, Tensor)
-            or found.shape != right.shape
-            or (found.dtype == torch.bool) != (right.dtype == torch.bool)
-        ):
+        if not isinstance(found, Tensor) or found.shape != right.shape:
             return False
+        if torch.bool in (found.dtype, right.dtype):
+            return found.dtype == right.dtype and torch.equal(found, right)
         return torch.allclose(found.double(), right.double(), rtol=0, atol=tolerance, equal_nan=True)
     if isinstance(right, list | tuple):
         alike = isinstance(found, list) or (isinstance(found, tuple) and isinstance(right, tuple))
@@ -277,6 +276,35 @@ def as_solved(
         expect(step + what, have, value, others, tolerance)
 
 
+def in_sizes(mine: ModuleType, name: str, inputs: Mapping[str, tuple[Any, ...]]) -> None:
+    """A part that is right for the usual sizes must be so for others; each has a name, such as "one token"."""
+
+    def cases(part: Any) -> Iterator[tuple[str, Any]]:
+        for what, given in inputs.items():
+            try:
+                found = part(*deepcopy(given))
+            except (RuntimeError, IndexError, ValueError) as error:
+                raise Wrong(f"right for other sizes; for {what} it raises {one_line(error)}") from error
+            for which, value in zip(("output", "weights"), found) if isinstance(found, tuple) else [("result", found)]:
+                yield f"right for other sizes; for {what}, the {which}", value
+
+    as_solved(mine, name, cases, "", ROUGH)
+
+
+def defaults(part: Any, right: Any) -> None:
+    """Raise `Wrong` if what may be left out is another number than on the page, or may not be left out."""
+    if isinstance(right, type):
+        for each in ("__init__", "forward") if isinstance(part, type) and issubclass(part, nn.Module) else ():
+            defaults(getattr(part, each), getattr(right, each))
+        return
+    for own, page in zip(*([*inspect.signature(each).parameters.values()] for each in (part, right))):
+        if own.kind in (own.VAR_POSITIONAL, own.VAR_KEYWORD) or page.default in (page.empty, own.default):
+            continue
+        if own.default is own.empty or isinstance(own.default, int | float):
+            given = "has no default" if own.default is own.empty else f"is {own.default} where it is left out"
+            raise Wrong(f"{own.name} {given}; the first line of {right.__qualname__} has {page.name}={page.default}")
+
+
 def random(*shape: int, seed: int = 0) -> Tensor:
     """Numbers in float64, the same each time."""
     return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
@@ -317,8 +345,12 @@ def behaves(part: Callable[..., Any], **inputs: Any) -> None:
     others = [random(*x.shape, seed=9) if name in known else x for name, x in copies.items()]
     twin = deepcopy(module.eval() if part is module else part)
     with torch.no_grad():
-        answer(*others)  # what is kept of this call shows in the next one
+        answer(*(used := deepcopy(others)))  # what is kept of this call shows in the next ones
         again = answer(*copies.values(), by=twin)
+        for old, x in zip(used, copies.values()):
+            if isinstance(x, Tensor):
+                old.copy_(x)
+        refilled = answer(*used)
     found = answer(*given)
     trained = answer(*given, training=True)
     spoilt = [n for n, x in tensors.items() if not (inputs[n].equal(x) and inputs[n].equal(copies[n]))]
@@ -326,7 +358,7 @@ def behaves(part: Callable[..., Any], **inputs: Any) -> None:
         raise Wrong(f"it changes {spoilt[0]}, which belongs to the caller, in place: make a new tensor")
     if not isinstance(found, Tensor):
         raise Wrong("it returns nothing: is a return missing?" if found is None else "it should return a tensor")
-    if not same(found.detach(), again.detach(), 1e-12):
+    if not (same(found.detach(), again.detach(), 1e-12) and same(found.detach(), refilled.detach(), 1e-12)):
         raise Wrong("two calls with the same numbers give two answers: is something drawn, made or kept in the call?")
     if not same(found.detach(), trained.detach(), 1e-12):
         raise Wrong("in training it gives another answer than in evaluation: is there a dropout? It has no place here")
@@ -338,17 +370,28 @@ def behaves(part: Callable[..., Any], **inputs: Any) -> None:
     if found.dtype not in kinds:
         raise Wrong(f"its inputs are of {kinds.pop()}, what it returns is of {found.dtype}: leave that as it is")
     known |= dict(module.named_parameters())
-    gradients = torch.autograd.grad((found * random(*found.shape)).sum(), [*known.values()], allow_unused=True)
+    weights = random(*found.shape)
+    gradients = torch.autograd.grad((found * weights).sum(), [*known.values()], allow_unused=True)
     for name, gradient in zip(known, gradients):
         if gradient is None and name in inputs:
             idle = same(answer(*[new if x is known[name] else x for x, new in zip(given, others)]), found, 1e-12)
             raise Wrong(f"{name} has no effect on the answer" if idle else f"{DETACHED} (nothing reaches {name})")
         if gradient is None:
             raise Wrong(f"{name} is made, but forward never uses it")
-    if not torch.autograd.gradcheck(answer, given, raise_exception=False, fast_mode=True):
+
+    def at(step: float) -> float:
+        """The answer a step on the way to the other inputs."""
+        moved = [x + step * y if name in known else x for name, x, y in zip(inputs, given, others)]
+        return (answer(*moved) * weights).sum().item()
+
+    ways = [y for name, y in zip(inputs, others) if name in known]
+    told = sum((gradient * y).sum().item() for gradient, y in zip(gradients, ways))
+    fine, slope, rough = ((at(h) - at(-h)) / (2 * h) for h in (1e-8, 1e-6, 1e-4))
+    rounded = not same(fine, rough, 1e-3 * (1 + abs(told)))  # it may have been computed in float32
+    if not same(rough if rounded else slope, told, (1e-2 if rounded else 1e-5) * (1 + abs(told))):
         raise Wrong(
-            "the answer is right where it was tried, but not its gradient: is there a detach, .data or .item(), or a "
-            ".float(), which rounds? The dtype stays as it is"
+            "the answer is right where it was tried, but not its gradient: is there a detach, .data or .item(), or "
+            "something that rounds?"
         )
 
 
@@ -366,10 +409,22 @@ def elsewhere(part: Callable[..., Any], *inputs: Tensor) -> None:
 
 
 def no_plain_list(model: nn.Module) -> None:
-    """Raise `Wrong` if modules stand in a list or tuple, where their parameters are not found."""
+    """Raise `Wrong` if modules stand in a list, tuple or dict, where their parameters are not found."""
     for name, value in ((name, value) for module in model.modules() for name, value in vars(module).items()):
-        if isinstance(value, list | tuple) and any(isinstance(each, nn.Module) for each in value):
-            raise Wrong(f"{name} is a plain list, which hides its layers from the optimiser: use nn.ModuleList")
+        inside = value.values() if isinstance(value, dict) and name != "_modules" else value
+        if isinstance(value, list | tuple | dict) and any(isinstance(each, nn.Module) for each in inside):
+            kind = ("list", "ModuleList") if isinstance(value, list | tuple) else ("dict", "ModuleDict")
+            raise Wrong(f"{name} is a plain {kind[0]}, which hides its layers from the optimiser: use nn.{kind[1]}")
+
+
+def built(kind: Callable[..., nn.Module], *sizes: int, **named: Any) -> Any:
+    """A new module in float64, none of whose parts is hidden."""
+    torch.manual_seed(1)
+    module = kind(*sizes, **named)
+    if not isinstance(module, nn.Module):
+        raise Wrong(f"it should be an nn.Module: class {kind.__name__}(nn.Module)")
+    no_plain_list(module)
+    return module.double()
 
 
 def is_matrix(parameter: Tensor) -> bool:

@@ -20,11 +20,12 @@ from random import Random
 from textwrap import fill, indent
 from types import ModuleType
 from typing import Any
+from unittest.mock import patch
 
 import torch
 from torch import nn
 
-from transformer_lib.exercises.grading import ASKED, GAPS, Gap, Unfinished, Wrong, by_part, rows
+from transformer_lib.exercises.grading import ASKED, GAPS, Gap, Unfinished, Wrong, by_part, defaults, rows
 from transformer_lib.files import InputError, atomic_write, one_line, printable
 from transformer_lib.loading import NAME, as_before, load, read
 
@@ -282,11 +283,24 @@ def _grade_part(part: Gap, mine: ModuleType, tree: ast.Module) -> tuple[str, boo
     """The verdict on one part, which begins with one of `KINDS`, and whether the part raised an error."""
     if not hasattr(mine, part.name):
         return f"failed: there is no {part.name} in the file; `start --update` adds it", False
-    twice, raised = _twice(part.name, tree), False
+    twice, raised, seeded = _twice(part.name, tree), False, torch.manual_seed
+
+    def seed(number: int) -> torch.Generator:
+        if sys._getframe(1).f_code.co_filename == mine.__file__:
+            raise Wrong("it sets the seed of all random numbers: leave that to who runs the program")
+        return seeded(number)
+
     try:
-        with as_before():
+        with as_before(), patch.object(torch, "manual_seed", seed):
             torch.set_deterministic_debug_mode("warn")  # what torch.empty gives is NaN until it is written
+            own = getattr(mine, part.name)
+            before = dict(vars(own)) if isinstance(own, type) else {}
+            defaults(own, getattr(_solved(), part.name))
             part.grader(mine)
+            if kept := [name for name, value in vars(own).items() if before and before.get(name, own) is not value]:
+                raise Wrong(f"{kept[0]} is kept on the class, which all its instances share: write self.{kept[0]}")
+            if not torch.is_grad_enabled() or torch.get_default_dtype() != torch.float32:
+                raise Wrong("it switches gradients or the default dtype for all that follows: `with torch.no_grad():`")
     except Unfinished as step:
         return f"not attempted: {step}", False
     except Wrong as error:
