@@ -409,7 +409,7 @@ def _decoded(data: bytes, count: int) -> list[str]:
 
 @_commands.command("check")
 @click.argument("factory", metavar="MODULE:FACTORY", required=False)
-@click.option("--template", type=click.Choice([*FAMILIES]), help="check nothing; write mine.py, an adapter to fill in")
+@click.option("--template", type=click.Choice([*FAMILIES]), help="check nothing; write mine.py, to fill in, here")
 @click.option(
     "--family",
     type=click.Choice([*FAMILIES]),
@@ -444,7 +444,8 @@ def _check(
     is called as model(tokens).
 
     A model that is called in another way gets an adapter. `check --template decoder` writes one to fill in, mine.py,
-    for `check mine:build --family decoder`. It also says how a cache is used.
+    into the current folder, or refuses if it is there. It is for `check mine:build --family decoder`, and says how a
+    cache is used.
 
     hf:LlamaConfig, in place of MODULE:FACTORY, is a causal, masked or sequence-to-sequence model of the package
     transformers, named by its configuration; hf:DIR is that of DIR/config.json. It is built small, in a process of its

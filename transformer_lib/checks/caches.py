@@ -34,9 +34,9 @@ def _inputs(model: ModelUnderTest, rows: int = 2) -> list[Tensor]:
 
 def _in_pieces(
     model: ModelUnderTest, inputs: list[Tensor], sizes: Iterable[int], cache: Any = None, start: int = 0,
-    mask: Tensor | None = None,
+    mask: Tensor | None = None, counts: bool = False,
 ) -> tuple[dict[int, Recorded], Any]:  # fmt: skip
-    """Hand over the tokens of the last side in pieces of these sizes.
+    """Hand over the tokens of the last side in pieces of these sizes; positions not each time if it counts.
 
     Returns what each piece gives, by the number of its first token, and the cache after them.
     """
@@ -46,7 +46,7 @@ def _in_pieces(
         end, told = start + size, {}
         if mask is not None:
             told = {"mask": mask[:, :end], "positions": model.positions(mask[:, :end])[:, start:]}
-        told = {name: value for name, value in told.items() if name in takes}
+        told = {key: x for key, x in told.items() if key in takes and (key == "mask" or start % 2 >= counts)}
         call = partial(extend, *inputs[:-1], inputs[-1][:, start:end], cache=cache, **told)
         (logits, cache), states = model.recorded(call)
         if logits.shape[:2] != (len(inputs[-1]), size):
@@ -88,12 +88,12 @@ def _all_in_pieces(model: ModelUnderTest, sizes: list[int], words: str) -> Outco
     if not outcome[0]:
         before = [model.other(tokens, side=side) for side, tokens in enumerate(inputs)]
         with if_it_runs():
-            kept = model.remembers(inputs, before, partial(_logits_in_pieces, model, parts))
+            kept = model.remembers(inputs, before, partial(logits_in_pieces, model, parts))
             return *outcome[:2], KEPT if kept else _why_apart(model, inputs, parts)
     return outcome
 
 
-def _logits_in_pieces(model: ModelUnderTest, sizes: list[int], module: nn.Module, *inputs: Tensor) -> Tensor:
+def logits_in_pieces(model: ModelUnderTest, sizes: list[int], module: nn.Module, *inputs: Tensor) -> Tensor:
     """Those of another module than the one under test."""
     other = copy(model)
     other.module = module
@@ -299,8 +299,11 @@ def cache_with_padding_in_front(model: ModelUnderTest) -> Outcome:
     padded = torch.arange(inputs[-1].size(1)) < torch.tensor([0, 3, 5])[:, None]
     inputs[-1][padded] = model.pad_id
     mask = (~padded).long()
-    pieces, _ = _in_pieces(model, inputs, [8, *[1] * (mask.size(1) - 8)], mask=mask)
-    return _as_at_once(model, inputs, pieces, "padded in front", mask=mask, **model.told_positions(mask))
+    told = model.told_positions(mask)
+    wanted, found = (model(*inputs, mask=mask, **each)[~padded] for each in (told, {}))
+    counts = bool(told) and max_difference(found, wanted) <= model.tolerance
+    pieces, _ = _in_pieces(model, inputs, [8, *[1] * (mask.size(1) - 8)], mask=mask, counts=counts)
+    return _as_at_once(model, inputs, pieces, "padded in front", mask=mask, **told)
 
 
 def _greedy(model: ModelUnderTest, inputs: list[Tensor], steps: int) -> Tensor:
@@ -338,7 +341,8 @@ def _varied(model: ModelUnderTest, lengths: Iterable[tuple[int, int]], steps: in
                 kinds = [0 if model.pad_id in row else len(set(row)) for row in wanted[:, -steps:].tolist()]
                 best = max(range(24), key=lambda row: kinds[row])
                 least = min(least, kinds[best])
-                found.append(([tokens[best : best + 1] for tokens in inputs], wanted[best : best + 1]))
+                chosen = [tokens[best : best + 1] for tokens in inputs]
+                found.append((chosen, _greedy(model, chosen, steps)))
             if least > 1:
                 yield found
                 return
@@ -354,7 +358,7 @@ def generated_tokens_are_the_most_probable(model: ModelUnderTest) -> Outcome:
     Proves: so for prompts whose continuations are not one token again and again. Cannot: judge sampling.
     """
     generate, wrong, kinds, cause = model.part("generate"), 0, [], ""
-    early, elsewhere = list[bool](), list[float]()
+    early, elsewhere, state = list[bool](), list[float](), torch.get_rng_state()
     with _varied(model, [(7, 1), (7, 5), (7, 9)]) as prompts:
         for inputs, wanted in prompts:
             with _first_logits(model, inputs) as apart:
@@ -369,7 +373,8 @@ def generated_tokens_are_the_most_probable(model: ModelUnderTest) -> Outcome:
             if found.shape != wanted.shape:
                 cause = f"it returns tokens {tuple(found.shape)}, not {tuple(wanted.shape)}, the prompt's and 8 more"
             elif not torch.equal(found, wanted) and not torch.equal(found, generate(*inputs, 8)):
-                cause = "two calls of `generate` differ: it draws its tokens, or dropout is active in it"
+                why = KEPT if torch.equal(torch.get_rng_state(), state) else "it draws tokens, or dropout is active"
+                cause = f"two calls of `generate` differ: {why}"
     evidence = f"{wrong} of 24 generated tokens are not the most probable ones ({min(kinds)} or more are different)"
     model.where = "the first new token" if early[0] else ""  # behind a prompt of one token no cache has been read
     if wrong and not cause and elsewhere and min(elsewhere) > model.tolerance:

@@ -33,7 +33,7 @@ def gradient_reaches_everything(model: ModelUnderTest) -> Outcome:
         cause = "matrices start at a constant and block each other's gradient"
         some = "1 constant matrix gets" if len(stuck) == 1 else f"{len(stuck)} constant matrices get"
         return False, f"{some} no gradient in the first steps, such as {stuck[0]}", cause
-    parameters, sizes = dict(model.module.named_parameters()), defaultdict[str, float](float)
+    parameters, sizes, typical = dict(model.module.named_parameters()), defaultdict[str, float](float), 0.0
     maps = {f"{name}.weight" for name, module in model.module.named_modules() if isinstance(module, nn.Linear)}
     longest = max(model.lengths)
     if frozen := _random_and_frozen(model, longest):
@@ -49,7 +49,8 @@ def gradient_reaches_everything(model: ModelUnderTest) -> Outcome:
             if name in maps and parameters[name].size(0) in tables:  # rows behind the vocabulary make its size round
                 parts = [g[:vocab] for g in parts]
             parts = [part for g in parts for i in (0, 1) for part in g.chunk(4, i)] if name in maps else parts
-            sizes[name] = max(sizes[name], min((part.abs().max().item() for part in parts), default=0.0))
+            size = min((part.abs().max().item() for part in parts), default=0.0)
+            sizes[name] = max(sizes[name], size * (number < 2 or size > 1e-6 * typical))  # another seed is in float32
         typical = sorted(sizes.values())[len(sizes) // 2]
         silent = [name for name, size in sizes.items() if not size > 1e-10 * typical]
         dead = [name for name in silent if parameters[name].dim() > 1 or not sizes[name] > 0]
@@ -90,12 +91,15 @@ def _why_no_gradient(model: ModelUnderTest, name: str) -> str:
 
 
 def _random_and_frozen(model: ModelUnderTest, longest: int) -> list[str]:
-    """The frozen parameters that another seed draws otherwise, if those other numbers change the logits."""
+    """The frozen parameters that another seed draws otherwise, if it matters; not a table of which all read one row."""
     module, other, found = model.build(), dict(model.build(model.seed + 1).named_parameters()), list[str]()
     frozen = {name: p for name, p in module.named_parameters() if not (p.requires_grad or torch.equal(p, other[name]))}
-    inputs = model.inputs(16, longest, longest) if frozen else ()
-    before = model.logits(module, *inputs) if frozen else torch.empty(0)
-    for name, parameter in frozen.items():
+    inputs, alike = model.inputs(16, longest, longest) if frozen else (), set[Tensor]()
+    with register_module_forward_pre_hook(
+        lambda m, x: alike.update({m.weight} if isinstance(m, nn.Embedding) and len(x[0].unique()) == 1 else ())
+    ):
+        before = model.logits(module, *inputs) if frozen else torch.empty(0)
+    for name, parameter in ((name, p) for name, p in frozen.items() if p not in alike):
         parameter.data, last = other[name].data, before
         before = model.logits(module, *inputs)
         found += [name] * (not torch.equal(before, last))

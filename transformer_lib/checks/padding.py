@@ -137,10 +137,10 @@ def source_padding_on_the_left(model: ModelUnderTest) -> Outcome:
     recurrent network of torch that ignores padding behind the source only.
     """
     source, *target = model.inputs()
-    again = partial(
-        _moved_by_padding, model, (torch.cat([model.padding(3, 3), source], dim=1), *target), real := slice(3, None)
-    )
-    moved = again()
+    padded, real = (torch.cat([model.padding(3, 3), source], dim=1), *target), slice(3, None)
+    if not target and max_difference(model(*padded)[:, :7], model(source)) <= model.tolerance:
+        return False, "behind padding, logits come out at the beginning, and not at the places of their tokens", ""
+    moved = (again := partial(_moved_by_padding, model, padded, real))()
     recurrent = any(isinstance(module, nn.RNNBase) for module in model.module.modules())
     if moved > model.tolerance and recurrent and source_padding_on_the_right(model)[0]:
         raise NotApplicable("its recurrent network reads padding before the source, and ignores it behind")

@@ -42,11 +42,11 @@ FOLLOWS = {  # a failure of the first may follow from a failure of one of the ot
     "the past is seen": "causality, present seen",
     "a mask hides what it should": "causality, empty sentences",
     "padding in front": "causality, a prefix is enough, a mask hides what it should",
-    "cache one by one": "causality, a prefix is enough",
-    "cache after a prefill": "a prefix is enough, cache one by one",
+    "cache one by one": "deterministic in evaluation, causality, a prefix is enough",
+    "cache after a prefill": "deterministic in evaluation, a prefix is enough, cache one by one",
     **dict.fromkeys(
         ("cache in chunks", "two caches in turns", "cache reordered", "cache cropped"),
-        "a prefix is enough, cache one by one, cache after a prefill",
+        "deterministic in evaluation, a prefix is enough, batch independence, cache one by one, cache after a prefill",
     ),
     "cache with padding in front": "a mask hides what it should, cache one by one, cache after a prefill, "
     "cache in chunks",
@@ -61,5 +61,4 @@ FOLLOWS = {  # a failure of the first may follow from a failure of one of the ot
 }
 for entry in PROPERTIES:  # whatever a call writes into its tokens, the next call reads
     if entry.name not in ("calls leave no trace", "too long raises", "buffers move along", "every dtype"):
-        others = [FOLLOWS[entry.name]] if entry.name in FOLLOWS else []
-        FOLLOWS[entry.name] = ", ".join(["calls leave no trace", *others])
+        FOLLOWS[entry.name] = f"calls leave no trace, {FOLLOWS.get(entry.name, '')}".removesuffix(", ")

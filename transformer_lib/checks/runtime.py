@@ -3,7 +3,9 @@
 """What is done with a model: calls in both modes, other sizes, dtypes, devices and checkpoints."""
 
 import math
+import random
 from collections.abc import Iterable
+from contextlib import suppress
 from inspect import signature
 from itertools import groupby
 from operator import attrgetter
@@ -18,6 +20,7 @@ from torch.nn.modules.module import register_module_forward_hook, register_modul
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves, tree_map_only
 
+from transformer_lib.checks.caches import logits_in_pieces
 from transformer_lib.checks.gradients import gradient_reaches_everything
 from transformer_lib.checks.padding import source_padding_on_the_right
 from transformer_lib.checks.report import KEEPS_A_GRAPH, NotApplicable, Outcome, Property, raised_at, register_property
@@ -101,11 +104,14 @@ def deterministic_in_evaluation(model: ModelUnderTest) -> Outcome:
     before, _ = model(*inputs), model(*other)
     moved = max_difference(model(*inputs), before)
     if not moved and (late := model.remembers(inputs, other)):
-        return False, f"a new model's first and second call differ, for the same sentences, by {late:.2g}", KEPT
-    state = torch.get_rng_state()
+        alike = max_difference(*(model.logits(model.build(), *inputs) for _ in range(2))) == 0
+        told = f"a new model's first and second call differ, for the same sentences, by {late:.2g}"
+        return False, told, KEPT if alike else "two models of the same seed differ: something is counted outside them"
+    state = torch.get_rng_state(), random.getstate()
     model(*inputs)
     words = f"two calls in evaluation mode differ by {model.describe(moved) if moved else 0}"
-    return (moved == 0, words, "") if torch.equal(torch.get_rng_state(), state) else (moved == 0, words)
+    drawn = not torch.equal(torch.get_rng_state(), state[0]) or random.getstate() != state[1]
+    return (moved == 0, words) if drawn else (moved == 0, words, "")
 
 
 @register_property(USAGE, "something is done in place, or a seed is set, in forward", refusable=True)
@@ -136,9 +142,20 @@ def calls_leave_no_trace(model: ModelUnderTest) -> Outcome:
     longer = model.inputs(1, model.lengths[-1], model.lengths[-1])
     if moved := model.remembers(model.inputs(3, 4, 4), longer):
         return False, f"a call keeps something: answers before and after longer sentences differ by {moved:.2g}", KEPT
+    adapter, labels = model.training_module, torch.full_like(inputs[-1], -100).index_fill(1, torch.tensor([0, 1]), 0)
+    tried: dict[str, list[Any]] = {} if model.only_read else {"loss": [*inputs, labels], "generate": [*inputs, 3]}
+    for part, handed in tried.items():
+        known = str(handed)
+        with suppress(Exception), torch.no_grad(), model.block(adapter):  # not each has these parts
+            getattr(adapter, part)(adapter.model, *handed)
+        if str(handed) != known:
+            return False, f"`{part}` writes into what it is given, such as labels of -100", ""
+        if not all(module.training for module in adapter.modules()):
+            adapter.train()
+            return False, f"after `{part}` a model in training mode is in evaluation mode, without dropout", ""
     words = "tokens are as they were, random numbers go on, and answers stay the same"
     if kept := model.kept_graph:
-        return True, f"{words}; {KEEPS_A_GRAPH} ({kept}): a second backward raises, if it is to be trained"
+        return True, f"{words}; {KEEPS_A_GRAPH} ({kept}): a second backward raises: is it to be trained?"
     return True, words
 
 
@@ -226,7 +243,7 @@ def its_loss_is_the_cross_entropy_of_its_logits(model: ModelUnderTest) -> Outcom
     labels = model.tokens(*inputs[-1].shape, side=-1)
     labels[0, 2:4] = labels[1, -1] = -100
     with model.all_float64():
-        logits, found = model(*inputs), loss(*inputs, labels)
+        logits, found = model(*inputs), loss(*inputs, labels.clone())
 
     def off(
         shift: int, reduction: str = "mean", parts: int = 1, logits: Tensor = logits, labels: Tensor = labels
@@ -238,22 +255,22 @@ def its_loss_is_the_cross_entropy_of_its_logits(model: ModelUnderTest) -> Outcom
     shifts = range(1 if model.has("whole") else 2)
     shift = min(shifts, key=off)
     asked = "do you shift them before you call it?" if len(shifts) > 1 > shift else ""
-    read = f"the {('same', 'next')[shift]} token{f' ({asked})' if asked else ''}"
-    words = f"with labels read as those of {read}, the loss differs from the cross-entropy by"
-    holds, evidence = model.at_most_rounding(off(shift), words)
+    read = f"with labels read as those of the {('same', 'next')[shift]} token"
+    holds, evidence = model.at_most_rounding(off(shift), f"{read}, the loss differs from the cross-entropy by")
     if not holds and (more := model.only_its_loss_hears()):
         raise NotApplicable(f"it hears {min(more)}, too, which the logits do not, and what that adds is not known")
     if holds:
         inner: Any = model.module.model  # what it calls "labels" is often shifted inside
-        return holds, evidence + f"; {asked}" * ("labels" in signature(inner.forward).parameters and bool(asked))
-    with_ignored = labels.clamp(min=0)
+        loud = "labels" in signature(inner.forward).parameters
+        return holds, evidence + (f"; {asked}" if loud else f" ({asked})") * bool(asked)
     everywhere = min(off(shift, "sum", labels[:, shift:].numel()) for shift in shifts)
-    rows = range(len(labels))
-    each = ([F.cross_entropy(logits[i, : logits.size(1) - n], labels[i, n:]) for i in rows] for n in shifts)
+    each = ([F.cross_entropy(x[: len(x) - n], y[n:]) for x, y in zip(logits, labels)] for n in shifts)
     others = {
         "a softmax stands before the cross-entropy": min(off(shift, logits=logits.softmax(-1)) for shift in shifts),
-        "labels of -100 count, as token 0": min(off(shift, labels=with_ignored) for shift in shifts),
+        "labels of -100 count, as token 0": min(off(shift, labels=labels.clamp(min=0)) for shift in shifts),
         "labels are shifted once too often": off(len(shifts)),
+        "logits are held against the label of the token before": off(0, logits=logits[:, 1:], labels=labels[:, :-1]),
+        "labels are flattened in another order than logits": off(0, labels=labels.T.reshape(labels.shape)),
         "the loss is a sum, and no mean": min(off(shift, "sum") for shift in shifts),
         "the mean is taken over all labels, those to be ignored, too": everywhere,
         "the mean is taken of each sentence, and then of these": min(abs(found - sum(x) / len(x)).item() for x in each),
@@ -341,15 +358,24 @@ def every_dtype(model: ModelUnderTest) -> Outcome:
 
 @register_property(USAGE, "something that the output depends on is not in the state dict", "state")
 def state_dict_is_complete(model: ModelUnderTest) -> Outcome:
-    """A model of another seed gives the same logits once it has loaded the state dict.
+    """A model of another seed gives the same logits once it has loaded the state dict, with its cache, too.
 
     Proves: a checkpoint is enough. Cannot: see what differs neither between seeds nor between calls.
     """
     first, second = model.build(model.seed), model.build(model.seed + 1)
     inputs = model.inputs()
+    model.uses(second)
     second.load_state_dict(first.state_dict())
     moved = max_difference(model.logits(second, *inputs), model.logits(first, *inputs))
-    return moved == 0, f"after loading, logits differ by {model.describe(moved) if moved else 0}"
+    words = f"after loading, logits differ by {model.describe(moved) if moved else 0}"
+    with suppress(Exception):  # not each has a cache
+        kept = second.state_dict()
+        if moved and (changed := [name for name, x in first.state_dict().items() if not torch.equal(x, kept[name])]):
+            return False, words, f"loading changes what it loads, such as {changed[0]}"
+        apart = max_difference(*(logits_in_pieces(model, [3, 1], module, *inputs) for module in (second, first)))
+        if apart > 1e-5 and not moved:
+            return False, f"after loading, logits with a cache differ by {apart:.2g}", KEPT
+    return moved == 0, words
 
 
 def _left_behind(model: ModelUnderTest, names: Iterable[str], inputs: tuple[Tensor, ...]) -> list[str]:

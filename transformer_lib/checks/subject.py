@@ -279,9 +279,9 @@ class Attention(TorchFunctionMode):
 
 
 class Norms(TorchFunctionMode):
-    """Inside the block, note the name of each norm or mean, what it is given and gives, and who calls it."""
+    """Inside the block, note the name of each norm, mean or softmax, what it takes and gives, and its place."""
 
-    NAMES = frozenset("mean var std var_mean norm linalg_vector_norm layer_norm rms_norm normalize".split())
+    NAMES = "mean var std var_mean norm linalg_vector_norm layer_norm rms_norm group_norm normalize softmax"
 
     def __init__(self) -> None:
         super().__init__()
@@ -290,7 +290,7 @@ class Norms(TorchFunctionMode):
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Call the function, and look at what goes in and comes out."""
         result, name = function(*args, **(kwargs or {})), getattr(function, "__name__", "")
-        if name in self.NAMES and args:
+        if name in self.NAMES.split() and args:
             given = args[0], result[0] if isinstance(result, tuple) else result
             self.found.append((name, *given, called_at(sys._getframe(1))))
         return result
@@ -466,13 +466,15 @@ class ModelUnderTest(UnderTest):
 
     @cached_property
     def kept_graph(self) -> str:
-        """The tensors with a graph that a call keeps, so that a second backward raises; empty if it does not."""
+        """The tensors with a graph that a call, or its own loss, keeps, so that a second backward raises; or empty."""
         module, inputs = self._copy(self.module), self.inputs()
+        own: Any = getattr(self.adapter, "loss", None)
+        own = own and partial(own, module.train().model, *inputs, inputs[-1])
         detach_kept(module)
-        with suppress(Exception):
-            self.loss(self.run(module, *inputs)).backward()
+        with suppress(Exception), self.block(module):
+            (own() if own else self.loss(self.run(module, *inputs))).backward()
             try:
-                self.loss(self.run(module, *inputs)).backward()
+                (own() if own else self.loss(self.run(module, *inputs))).backward()
             except RuntimeError:
                 return ", ".join(detach_kept(module)[:3])
         return ""
@@ -802,7 +804,7 @@ class ModelUnderTest(UnderTest):
             return max_difference(*cut)
 
         for (name, x, y, place), (_, old_x, old_y, _) in zip(*calls):
-            if lengths[0] in x.shape and moved(x, old_x) <= self.tolerance < moved(y, old_y):
+            if x.dim() > 2 and lengths[0] in x.shape and moved(x, old_x) <= self.tolerance < moved(y, old_y):
                 self.at = place
                 return f"`{name}` runs over the positions, among them those that should not be heard"
         return ""

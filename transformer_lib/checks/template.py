@@ -31,7 +31,8 @@ CASES = {
 }
 MORE = """
     # What your model has of the following is examined, too: take "# " away, and name it in the last line,
-    # as in Adapted(model, call, extend=extend).
+    # as in Adapted(model, call, extend=extend). All this runs in evaluation mode, and in float64 if it can.
+    # A cache that is returned may be a new one, or the old one changed in place.
     #
     # def extend(model, INPUTS, cache=None):  # new tokens only; None is an empty cache
     #     return model(INPUTS, cache)  # their logits, and the cache with them
@@ -46,18 +47,19 @@ MORE = """
     #     return model.generate(INPUTS, steps, top_k=1)  # top_k=50 is too much: there are 29 tokens
     #
     # def reorder(model, cache, rows):  # the cache of these rows of the batch, as a beam search picks them
-    #     return [(k[rows], v[rows]) for k, v in cache]
+    #     return [(k[rows], v[rows]) for k, v in cache]  # with one_cache: change the model's own, return "kept"
     #
     # def crop(model, cache, length):  # the cache of the first tokens, so many
     #     return [(k[:, :, :length], v[:, :, :length]) for k, v in cache]
     #
-    # def beams(model, INPUTS, steps):  # a beam search: tokens as of generate, and their log-probabilities, (batch)
-    #     return model.beam_search(INPUTS, steps)
+    # def beams(model, INPUTS, steps):  # a beam search, of any width: the best answer to each, as of generate, and
+    #     return model.beam_search(INPUTS, steps)  # the sum of its log-probabilities, (batch), which is recomputed
     #
     # call, extend and generate may also take mask, (batch, length), 1 = real, 0 = padding; in extend it is of old and
-    # new tokens. call and extend may take positions, (batch, length), of the tokens that they are given.
+    # new tokens. call and extend may take positions, (batch, length), of the tokens that they are given, so in extend
+    # of the new ones. In generate the padding stands on the left, and only the new tokens of its answer are compared.
     #
-    # def loss(model, INPUTS, labels):  # its own loss; labels of -100 do not count; they may be shifted inside or not
+    # def loss(model, INPUTS, labels):  # its own, without other terms; labels of -100 do not count; it may shift them
     #     return model(INPUTS, labels.masked_fill(labels == -100, -1))[1]  # if it has ignore_index=-1
 """
 END = "\n    return Adapted(model, call)\n"

@@ -55,7 +55,7 @@ LEAK = "attention reads later tokens: the causal mask is missing, inverted, shif
 HIDDEN = "the mask hides the past"
 INVERTED = "the padding mask is inverted: padding gets weight, and what is real gets none"
 ONE_WAY = "positions hear the source up to their own place only, as with a causal mask on cross-attention"
-BY_ROW = "a sentence is given positions along the batch axis"
+BY_ROW = "a sentence is given positions along the batch axis, or slopes of heads"
 
 
 @register_property(SIGHT, LEAK, "causal", needs="causal")
@@ -79,19 +79,20 @@ def causality(model: ModelUnderTest) -> Outcome:
     worst, training, inputs = leak(model, model.lengths), 0.0, model.inputs(1)
     if max_difference(model.in_training(*inputs), model.in_training(*inputs)) == 0:
         training = leak(model.in_training, model.lengths)
-    if worst > model.tolerance >= training:
-        cause = "something, such as the mask, is right in training mode only"
-        return False, f"{words} {model.describe(worst)}, in evaluation mode only", cause
-    if training > model.tolerance >= worst:
-        cause = "something, such as the mask, is wrong in training mode only"
-        return False, f"{words} {model.describe(training)}, in training mode only", cause
-    outcome = model.at_most_rounding(worst, words)
-    length = next((n for n in model.lengths if not outcome[0] and leak(model, [n]) > model.tolerance), 0)
+    for mode, here, there in (("evaluation", worst, training), ("training", training, worst)):
+        if here > model.tolerance >= there:
+            cause = f"something, such as the mask, is wrong in {mode} mode only"
+            return False, f"{words} {model.describe(here)}, in {mode} mode only", cause
+    outcome: Outcome = model.at_most_rounding(worst, words)
+    leaks = {n: leak(model, [n]) > model.tolerance for n in model.lengths if not outcome[0]}
+    length = next((n for n in leaks if leaks[n]), 0)
+    if length and (right := [n for n in leaks if not leaks[n]]):
+        outcome = *outcome[:2], f"the mask is kept from another call or has a fixed size: {right[0]} tokens go well"
     later = torch.ones(length, length, dtype=torch.bool).triu(1)
     if outcome[0] or (length and model.heals(lambda: leak(model, [length]), later)):
         return outcome
     inputs = model.inputs(1, 7, 11)
-    return *outcome, model.norm_over_positions(_changed(model, inputs, 10, side=-1), inputs, slice(10))
+    return *outcome[:2], model.norm_over_positions(_changed(model, inputs, 10, side=-1), inputs, slice(10))
 
 
 @register_property(SIGHT, HIDDEN, "stale", needs="causal")
