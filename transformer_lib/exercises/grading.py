@@ -345,13 +345,15 @@ def behaves(part: Callable[..., Any], **inputs: Any) -> None:
     others = [random(*x.shape, seed=9) if name in known else x for name, x in copies.items()]
     twin = deepcopy(module.eval() if part is module else part)
     with torch.no_grad():
-        answer(*(used := deepcopy(others)))  # what is kept of this call shows in the next ones
+        answer(*others)  # what is kept of this call shows in the next one
         again = answer(*copies.values(), by=twin)
+    found = answer(*given)
+    with torch.no_grad():
+        answer(*(used := deepcopy(others)))
         for old, x in zip(used, copies.values()):
             if isinstance(x, Tensor):
                 old.copy_(x)
-        refilled = answer(*used)
-    found = answer(*given)
+        refilled = answer(*used)  # the same tensors with other numbers
     trained = answer(*given, training=True)
     spoilt = [n for n, x in tensors.items() if not (inputs[n].equal(x) and inputs[n].equal(copies[n]))]
     if spoilt:
