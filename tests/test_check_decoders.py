@@ -23,6 +23,7 @@ from small import ROOT
 from transformer_lib.checks import check_transformer
 from transformer_lib.checks.bugs import CASES
 from transformer_lib.checks.properties import PROPERTIES
+from transformer_lib.checks.subject import Adapted
 
 
 def check(factory, family="decoder", **options):
@@ -101,6 +102,16 @@ def test_a_generator_without_a_mask_is_tried_with_several_prompts():
     for generate, verdict in ((first_for_all, "fail"), (one_prompt, "not applicable")):
         (finding,) = check(adapted(Decoder, generate=generate), only=["generated in a batch as alone"]).findings
         assert finding.verdict == verdict, finding
+
+
+def test_answers_stand_at_the_places_of_their_tokens():
+    def call(model, tokens):
+        tokens = tokens.gather(1, (tokens == 3).long().argsort(dim=1, stable=True))
+        return model(tokens, (tokens != 3).long())
+
+    factory = encoder()
+    report = check(lambda *sizes: Adapted(factory(*sizes).model, call), "encoder", only=["padding on the left"])
+    assert "behind padding, logits come out at the beginning" in report.fault_lines[0]
 
 
 def test_an_encoder_that_cannot_tell_left_from_right_is_asked_whether_that_is_meant():

@@ -1253,7 +1253,16 @@ def beside(dropped):
     return {"embed": lambda m, *given: (x := decoders.Decoder.embed(m, *given)) + 0 * dropped(x, 0.1 * m.training)}
 
 
+def with_part(make):
+    def init(m, *sizes):
+        decoders.Decoder.__init__(m, *sizes)
+        m.more = make(sizes[0], m.width)
+
+    return init
+
+
 PLACES, TRAINS, U = "positions matter", "training without dropout is evaluation", decoders.Unplaced
+TRACE, STATE = "calls leave no trace", "state dict is complete"
 
 
 @pytest.mark.parametrize(("base", "parts", "name", "verdict", "words"), [
@@ -1270,6 +1279,26 @@ PLACES, TRAINS, U = "positions matter", "training without dropout is evaluation"
         PLACES, "note", "from place to place"),
     (decoders.Decoder, {"turn": lambda m, x, p: F.layer_norm(x, x.shape[2:])}, "causality", "fail",
         "`layer_norm` runs over the positions"),
+    (decoders.Decoder, {"turn": lambda m, x, p: x.softmax(2)}, "causality", "fail", "`softmax` runs over the"),
+    (decoders.Decoder, {"generate": lambda m, *given: decoders.Decoder.generate(m.eval(), *given)}, TRACE, "fail",
+        "after `generate` a model in training mode is in evaluation mode"),
+    (decoders.Decoder, {"generate": lambda m, tokens, steps, mask, kept=[]: kept.append(0) or torch.cat(
+        [tokens, (decoders.Decoder.generate(m, tokens, steps, mask)[:, -steps:] + len(kept)) % 29], 1)},
+        decoders.WRITES, "fail", "a call reads what an earlier one kept"),
+    (decoders.Decoder, {"_load_from_state_dict": lambda m, state, *given: state.update(
+        {key: x.T for key, x in state.items() if key.endswith("q.weight")})}, STATE, "fail", "loading changes what it"),
+    (decoders.Decoder, {"embed": lambda m, tokens, p: decoders.Decoder.embed(m, tokens, p) + (p > 2)[..., None] * (
+        m.__dict__.setdefault("old", m.table.weight[3].detach().clone()) - m.table.weight[3])
+        * (tokens.size(1) == 1)}, STATE, "fail", "after loading, logits with a cache differ"),
+    (decoders.Decoder, {"forward": lambda m, tokens, mask=None, p=None, cache=None: decoders.Decoder.forward(
+        m, tokens, mask, m.counted(mask) if p is None and mask is not None and not m.past(cache) else p, cache)},
+        "cache with padding in front", "fail", "from token 9 of 40"),
+    (decoders.Decoder, {"__init__": with_part(lambda *sizes: nn.Embedding(*sizes).requires_grad_(False)),
+        "embed": lambda m, tokens, p: decoders.Decoder.embed(m, tokens, p) + m.more(0 * tokens)},
+        "gradient reaches everything", "pass", "all"),
+    (decoders.Decoder, {"__init__": with_part(lambda _, width: nn.Linear(width, 1)), "embed": lambda m, *given:
+        (y := decoders.Decoder.embed(m, *given)) * (x := m.more(y).exp()) / x},
+        "gradient reaches everything", "fail", "such as model.more.weight"),
 ])  # fmt: skip
 def test_what_a_decoder_is_asked_or_told(base, parts, name, verdict, words):
     (finding,) = decoder_findings(decoders.adapted(decoders.kind(base, **parts)), name).values()
@@ -1294,8 +1323,21 @@ def test_a_mean_of_means_is_told():
         each = F.cross_entropy(model(tokens).transpose(1, 2), labels, reduction="none").sum(1)
         return (each / (labels != -100).sum(1)).mean()
 
-    (finding,) = decoder_findings(decoder(loss=loss), decoders.LOSS).values()
-    assert finding.cause == "the mean is taken of each sentence, and then of these"
+    def before(model, tokens, labels):
+        return F.cross_entropy(model(tokens)[:, 1:].flatten(0, 1), labels[:, :-1].flatten())
+
+    def other_order(model, tokens, labels):
+        return F.cross_entropy(model(tokens).flatten(0, 1), labels.T.flatten())
+
+    def in_place(model, tokens, labels):
+        return loss(model, tokens, labels.masked_fill_(labels == -100, 0))
+
+    causes = ["the mean is taken of each sentence, and then of these", "logits are held against the label of the token"
+              " before", "labels are flattened in another order than logits"]  # fmt: skip
+    for wrong, cause in zip((loss, before, other_order), causes):
+        (finding,) = decoder_findings(decoder(loss=wrong), decoders.LOSS).values()
+        assert finding.cause == cause
+    assert "`loss` writes into" in decoder_findings(decoder(loss=in_place), TRACE)[TRACE].evidence
 
 
 @pytest.mark.parametrize(("file", "place"), [
