@@ -269,7 +269,9 @@ def its_loss_is_the_cross_entropy_of_its_logits(model: ModelUnderTest) -> Outcom
         "labels of -100 count, as token 0": min(off(shift, labels=labels.clamp(min=0)) for shift in shifts),
         "labels are shifted once too often": off(len(shifts)),
         "logits are held against the label of the token before": off(0, logits=logits[:, 1:], labels=labels[:, :-1]),
-        "labels are flattened in another order than logits": off(0, labels=labels.T.reshape(labels.shape)),
+        "labels are flattened in another order than logits": min(
+            off(0, labels=labels.T.reshape(labels.shape)), off(0, logits=logits.transpose(0, 1).reshape(logits.shape))
+        ),
         "the loss is a sum, and no mean": min(off(shift, "sum") for shift in shifts),
         "the mean is taken over all labels, those to be ignored, too": everywhere,
         "the mean is taken of each sentence, and then of these": min(abs(found - sum(x) / len(x)).item() for x in each),
