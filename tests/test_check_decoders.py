@@ -96,6 +96,17 @@ def test_a_generator_without_a_mask_is_tried_with_several_prompts(own, verdict):
     assert finding.verdict == verdict, finding
 
 
+def test_answers_stand_at_the_places_of_their_tokens():
+    """With padding in front, these come out at the beginning."""
+    early = decoder(
+        "    return model(tokens, mask, positions)\n",
+        "    order = (tokens == model.pad).long().argsort(dim=1, stable=True)\n"
+        "    tokens = tokens.gather(1, order)\n    return model(tokens, (tokens != model.pad).long())\n",
+        base="encoder with rotary positions")  # fmt: skip
+    report = check(early, "encoder", only=["padding on the left"])
+    assert "behind padding, logits come out at the beginning" in report.fault_lines[0]
+
+
 @pytest.mark.parametrize(("bias", "asked"), [("back.abs()", True), ("back", False)])
 def test_an_encoder_that_cannot_tell_left_from_right_is_asked_whether_that_is_meant(bias, asked):
     biased = decoder(

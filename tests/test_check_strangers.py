@@ -482,6 +482,12 @@ def beside(dropped):
     )
 
 
+def more(part):
+    """Changes: the model has another part, `more`."""
+    return "        self.norm, self.output", f"        self.more = {part}\n        self.norm, self.output"
+
+
+TRACE, STATE, REACHES = "calls leave no trace", "state dict is complete", "gradient reaches everything"
 PLACES, TRAINS, U, ONE_LAYER = "positions matter", "training without dropout is evaluation", "rotary", (
     "16, 4, 4, 2, 64, 0", "16, 4, 4, 1, 64, 0", "rotary(x, positions)\n", "x\n")  # fmt: skip
 
@@ -500,6 +506,28 @@ PLACES, TRAINS, U, ONE_LAYER = "positions matter", "training without dropout is 
         "from place to place"),
     (("        return x\n", "        return F.layer_norm(x, x.shape[2:])\n"), "", "causality", "fail",
         "`layer_norm` runs over the positions"),
+    (("        return x\n", "        return x.softmax(2)\n"), "", "causality", "fail", "`softmax` runs over the"),
+    (("        mask, cache = torch.ones", "        self.eval()\n        mask, cache = torch.ones"), "", TRACE, "fail",
+        "after `generate` a model in training mode is in evaluation mode"),
+    (("steps, mask=None):\n        mask", "steps, mask=None, kept=[]):\n        kept.append(0)\n        mask",
+        "        return tokens\n",
+        "        return torch.cat([tokens[:, :-steps], (tokens[:, -steps:] + len(kept)) % 29], 1)\n"), "",
+        WRITES, "fail", "a call reads what an earlier one kept"),
+    (("    def numbers", "    def _load_from_state_dict(self, state, *given):\n        state.update({key: x.T for key, x in "
+        "state.items() if key.endswith('q.weight')})\n\n    def numbers"), "", STATE, "fail", "loading changes what it"),
+    (("self.places(positions)", "self.places(positions) + (positions > 2)[..., None] * (self.__dict__.setdefault('old', "
+        "self.table.weight[3].detach().clone()) - self.table.weight[3]) * (tokens.size(1) == 1)"), "", STATE, "fail",
+        "after loading, logits with a cache differ"),
+    (("        if positions is None:\n", "        if positions is None and mask is not None and not past:\n"
+        "            positions = self.counted(mask)\n        if positions is None:\n"), "",
+        "cache with padding in front", "fail", "from token 9 of 40"),
+    ((*more("nn.Embedding(vocab, self.width).requires_grad_(False)"), "self.places(positions)",
+        "self.places(positions) + self.more(0 * tokens)"), "", REACHES, "pass", "all"),
+    ((*more("nn.Linear(self.width, 1)"), "return self.table(tokens) + self.places(positions)",
+        "y = self.table(tokens) + self.places(positions)\n        return y * (x := self.more(y).exp()) / x"), "",
+        REACHES, "fail", "such as model.more.weight"),
+    (("    logits, labels = model(tokens)", "    labels = labels.masked_fill_(labels == ignored, 0)\n"
+        "    logits, labels = model(tokens)"), "", TRACE, "fail", "`loss` writes into"),
 ])  # fmt: skip
 def test_what_a_decoder_is_asked_or_told(changes, base, name, verdict, words):
     (finding,) = decoder_findings(decoder(*changes, base=base), name).values()

@@ -50,7 +50,7 @@ def gradient_reaches_everything(model: ModelUnderTest) -> Outcome:
                 parts = [g[:vocab] for g in parts]
             parts = [part for g in parts for i in (0, 1) for part in g.chunk(4, i)] if name in maps else parts
             size = min((part.abs().max().item() for part in parts), default=0.0)
-            sizes[name] = max(sizes[name], size * (number < 2 or size > 1e-6 * typical))  # another seed is in float32
+            sizes[name] = max(sizes[name], size * (number < 2 or size > 1e-5 * typical))  # another seed is in float32
         typical = sorted(sizes.values())[len(sizes) // 2]
         silent = [name for name, size in sizes.items() if not size > 1e-10 * typical]
         dead = [name for name in silent if parameters[name].dim() > 1 or not sizes[name] > 0]

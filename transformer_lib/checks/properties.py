@@ -52,7 +52,7 @@ FOLLOWS = {  # a failure of the first may follow from a failure of one of the ot
     "cache in chunks",
     "generated tokens are the most probable": "deterministic in evaluation, cache one by one, cache after a prefill",
     "its loss is the cross entropy of its logits": "deterministic in evaluation",
-    "generated in a batch as alone": "padding in front, cache one by one, cache after a prefill, "
+    "generated in a batch as alone": "padding in front, batch independence, cache one by one, cache after a prefill, "
     "generated tokens are the most probable, cache with padding in front",
     "beams are as probable as they say": "cache one by one, cache after a prefill, cache reordered, "
     "generated tokens are the most probable",
