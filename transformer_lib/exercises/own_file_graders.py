@@ -1148,7 +1148,8 @@ def grade_label_smoothed_loss(mine: ModuleType) -> None:
     x, y = random(8, 8, 8), torch.arange(64).view(8, 8) * 5 // 3 % 8
     sizes: dict[str, tuple[Any, ...]] = {"smoothing 0": (x, y, 3, 0.0), "smoothing 0.8": (x, y, 3, 0.8)}
     sizes |= {"8 sentences, labels and tokens": (x, y, 3, 0.2), "1 label": (x[:1, :1], y[:1, :1], 3, 0.2)}
-    in_sizes(mine, "label_smoothed_loss", sizes | {"1 label in each": (x[:, :1], y[:, :1], 0, 0.2)})
+    sizes |= {"1 label in each": (x[:, :1], y[:, :1], 0, 0.2), "1 sentence": (x[:1], y[:1], 3, 0.2)}
+    in_sizes(mine, "label_smoothed_loss", sizes)
     behaves(mine.label_smoothed_loss, logits=x[:1, :2], labels=y[:1, :2], pad_id=6, smoothing=0.5)
 
 
