@@ -1032,9 +1032,10 @@ def grade_transformer(mine: ModuleType) -> None:
     counts = [sum(p.numel() for p in mine.Transformer(90, n, 5, 8, 2, 12, 1).parameters()) for n in (90, 91, 92)]
     if counts[2] - counts[1] != counts[1] - counts[0]:
         raise Wrong("where both vocabularies have one size, a table serves twice: each side has its own in any case")
-    shapes = [[[*p.shape] for p in mine.Transformer(9, 9, 5, *usual).parameters()] for usual in ((), (128, 4, 256, 4))]
+    usual = mine.Transformer(9, 9, 5), mine.Transformer(9, 9, 5, 128, 4, 256, 4)
+    first, second = ([[*p.shape] for p in model.parameters()] for model in usual)
     told = "where no sizes are given, they should be d_model=128, num_heads=4, d_ff=256, num_layers=4"
-    expect(told + "; of its parameters, the sizes", *shapes)
+    expect(told + "; of its parameters, the sizes", first, second)
     long = source.repeat(1, 25)
     try:
         model(long[:, :100], long[:, :100])
