@@ -360,7 +360,7 @@ def grade_padding_mask(mine: ModuleType) -> None:
     for some in (tokens, tokens[:1]):
         as_solved(mine, "padding_mask", case("the padding mask", some, 3))
     sizes = {"as many sentences as tokens": (tokens[:, 1:4], 3), "sentences of 1 token": (tokens[:, :1], 3)}
-    sizes |= {"pad_id 0": (tokens, 0), "no padding at all": (tokens, 7), "pad_id 2051": (tokens + 2048, 2051)}
+    sizes |= {"pad_id 0": (tokens, 0), "no padding at all": (tokens, 9), "pad_id 2051": (tokens + 2048, 2051)}
     in_sizes(mine, "padding_mask", sizes)
     behaves(mine.padding_mask, tokens=tokens, pad_id=3)
     elsewhere(lambda moved: mine.padding_mask(moved, 3), tokens)
@@ -423,7 +423,7 @@ def grade_feed_forward(mine: ModuleType) -> None:
         for d_ff in (6, 3):
             network = filled(kind(4, d_ff), 1.0)
             what = "each token goes through the maps by itself; what the others change in the result"
-            yield what, network(x[:1, :1]).flatten() - network(x.clone()).flatten()[:4]
+            yield what, network(x[:1, :1]) - network(x.clone()).flatten()[:4]
             yield f"where d_model is 4 and d_ff {d_ff}, the count of numbers in its matrices", matrices(network)
             count = sum(parameter.numel() for parameter in network.parameters()) - matrices(network)
             yield f"where d_model is 4 and d_ff {d_ff}, the count of numbers in its biases", count
@@ -927,7 +927,7 @@ def grade_transformer(mine: ModuleType) -> None:
     draw = torch.Generator().manual_seed(0)
     source, target = (torch.randint(6, 90, (2, 12), generator=draw) for _ in range(2))
     source[0, 9:], target[1, 10:], source[1, 3], target[0, 4] = 5, 5, 0, 0
-    given = source.clone(), target.clone()
+    given, weights = (source.clone(), target.clone()), [p.clone() for p in model.parameters()]
     try:
         answer = model(*given)
     except NotImplementedError as error:
@@ -947,6 +947,8 @@ def grade_transformer(mine: ModuleType) -> None:
         raise Wrong(f"{advice} ({one_line(error):.90})") from error
     if not (torch.equal(given[0], source) and torch.equal(given[1], target)):
         raise Wrong("forward changes source or target: make new tensors")
+    if not all(map(torch.equal, weights, model.parameters())):
+        raise Wrong("forward changes weights, as by max_norm; only the optimiser does that")
     one_stack(encoder, mine.EncoderLayer(8, 2, 12, 0.0).double(), "encoder")
     tables = [p for p in model.parameters() if p.dim() == 2 and p.size(1) == 8 and len(p) >= 90]
     used = []
@@ -1030,6 +1032,10 @@ def grade_transformer(mine: ModuleType) -> None:
     counts = [sum(p.numel() for p in mine.Transformer(90, n, 5, 8, 2, 12, 1).parameters()) for n in (90, 91, 92)]
     if counts[2] - counts[1] != counts[1] - counts[0]:
         raise Wrong("where both vocabularies have one size, a table serves twice: each side has its own in any case")
+    usual = mine.Transformer(9, 9, 5), mine.Transformer(9, 9, 5, 128, 4, 256, 4)
+    first, second = ([[*p.shape] for p in model.parameters()] for model in usual)
+    told = "where no sizes are given, they should be d_model=128, num_heads=4, d_ff=256, num_layers=4"
+    expect(told + "; of its parameters, the sizes", first, second)
     long = source.repeat(1, 25)
     try:
         model(long[:, :100], long[:, :100])
@@ -1142,8 +1148,9 @@ def grade_label_smoothed_loss(mine: ModuleType) -> None:
     as_solved(mine, "label_smoothed_loss", cases, "", ROUGH)
     x, y = random(8, 8, 8), torch.arange(64).view(8, 8) * 5 // 3 % 8
     sizes: dict[str, tuple[Any, ...]] = {"smoothing 0": (x, y, 3, 0.0), "smoothing 0.8": (x, y, 3, 0.8)}
-    sizes |= {"8 sentences, labels and tokens": (x, y, 3, 0.2), "1 sentence": (x[:1], y[:1], 3, 0.2)}
-    in_sizes(mine, "label_smoothed_loss", sizes | {"1 label in each": (x[:, :1], y[:, :1], 0, 0.2)})
+    sizes |= {"8 sentences, labels and tokens": (x, y, 3, 0.2), "1 label": (x[:1, :1], y[:1, :1], 3, 0.2)}
+    sizes |= {"1 label in each": (x[:, :1], y[:, :1], 0, 0.2), "1 sentence": (x[:1], y[:1], 3, 0.2)}
+    in_sizes(mine, "label_smoothed_loss", sizes)
     behaves(mine.label_smoothed_loss, logits=x[:1, :2], labels=y[:1, :2], pad_id=6, smoothing=0.5)
 
 
