@@ -513,11 +513,12 @@ PLACES, TRAINS, U, ONE_LAYER = "positions matter", "training without dropout is 
         "        return tokens\n",
         "        return torch.cat([tokens[:, :-steps], (tokens[:, -steps:] + len(kept)) % 29], 1)\n"), "",
         WRITES, "fail", "a call reads what an earlier one kept"),
-    (("    def numbers", "    def _load_from_state_dict(self, state, *given):\n        state.update({key: x.T for key, x "
-        "in state.items() if key.endswith('q.weight')})\n\n    def numbers"), "", STATE, "fail",
+    (("    def numbers", "    def _load_from_state_dict(self, state, *given):\n        state.update({key: x.T for "
+        "key, x in state.items() if key.endswith('q.weight')})\n\n    def numbers"), "", STATE, "fail",
         "loading changes what it"),
-    (("self.places(positions)", "self.places(positions) + (positions > 2)[..., None] * (self.__dict__.setdefault("
-        "'old', self.table.weight[3].detach().clone()) - self.table.weight[3]) * (tokens.size(1) == 1)"), "", STATE, "fail",
+    (("self.places(positions)", "self.places(positions) + (positions > 2)[..., None] * (self.__dict__"
+        ".setdefault('old', self.table.weight[3].detach().clone()) - self.table.weight[3]) * (tokens.size(1) == 1)"),
+        "", STATE, "fail",
         "after loading, logits with a cache differ"),
     (("        if positions is None:\n", "        if positions is None and mask is not None and not past:\n"
         "            positions = self.counted(mask)\n        if positions is None:\n"), "",
