@@ -31,8 +31,8 @@ CASES = {
 }
 MORE = """
     # What your model has of the following is examined, too: take "# " away, and name it in the last line,
-    # as in Adapted(model, call, extend=extend). All this runs in evaluation mode, and in float64 if it can.
-    # A cache that is returned may be a new one, or the old one changed in place.
+    # as in Adapted(model, call, extend=extend). All this runs in evaluation mode, and in float64 if it can; loss and
+    # generate once in training mode, too. A cache that is returned may be a new one, or the old one changed in place.
     #
     # def extend(model, INPUTS, cache=None):  # new tokens only; None is an empty cache
     #     return model(INPUTS, cache)  # their logits, and the cache with them
