@@ -482,7 +482,7 @@ def beside(dropped):
     )
 
 
-def more(part):
+def with_part(part):
     """Changes: the model has another part, `more`."""
     return "        self.norm, self.output", f"        self.more = {part}\n        self.norm, self.output"
 
@@ -523,9 +523,9 @@ PLACES, TRAINS, U, ONE_LAYER = "positions matter", "training without dropout is 
     (("        if positions is None:\n", "        if positions is None and mask is not None and not past:\n"
         "            positions = self.counted(mask)\n        if positions is None:\n"), "",
         "cache with padding in front", "fail", "from token 9 of 40"),
-    ((*more("nn.Embedding(vocab, self.width).requires_grad_(False)"), "self.places(positions)",
+    ((*with_part("nn.Embedding(vocab, self.width).requires_grad_(False)"), "self.places(positions)",
         "self.places(positions) + self.more(0 * tokens)"), "", REACHES, "pass", "all"),
-    ((*more("nn.Linear(self.width, 1)"), "return self.table(tokens) + self.places(positions)",
+    ((*with_part("nn.Linear(self.width, 1)"), "return self.table(tokens) + self.places(positions)",
         "y = self.table(tokens) + self.places(positions)\n        return y * (x := self.more(y).exp()) / x"), "",
         REACHES, "fail", "such as model.more.weight"),
     (("    logits, labels = model(tokens)", "    labels = labels.masked_fill_(labels == ignored, 0)\n"

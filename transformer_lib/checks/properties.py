@@ -46,7 +46,7 @@ FOLLOWS = {  # a failure of the first may follow from a failure of one of the ot
     "cache after a prefill": "deterministic in evaluation, a prefix is enough, cache one by one",
     **dict.fromkeys(
         ("cache in chunks", "two caches in turns", "cache reordered", "cache cropped"),
-        "deterministic in evaluation, a prefix is enough, batch independence, cache one by one, cache after a prefill",
+        "deterministic in evaluation, a prefix is enough, cache one by one, cache after a prefill",
     ),
     "cache with padding in front": "a mask hides what it should, cache one by one, cache after a prefill, "
     "cache in chunks",
