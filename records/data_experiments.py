@@ -208,14 +208,14 @@ def main() -> None:
     """Train what the record lacks."""
     tasks = {
         "filtered by source": Seed.filtered_by_source, "filtered by length": Seed.filtered_by_length,
-        "filtered at random": Seed.filtered_at_random, "filtered without mistake": Seed.filtered_without_mistake,
         "alone": Seed.alone, "twice as many": Seed.twice_as_many, "back-translated": Seed.back_translated,
     }  # fmt: skip
     longer = [int(seed) for seed in sys.argv[1:]]
+    if longer:
+        tasks |= {"filtered at random": Seed.filtered_at_random}
+        tasks |= {"filtered without mistake": Seed.filtered_without_mistake}
     seeds = [Seed(number, True) for number in longer] or [Seed(number) for number in SEEDS]
     for last, task in tasks.items():
-        if not longer and last in ("filtered at random", "filtered without mistake"):
-            continue
         for seed in seeds:
             if last not in seed.runs:
                 task(seed)
