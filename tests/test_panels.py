@@ -63,16 +63,16 @@ def test_every_panel_has_a_row_with_its_names_and_says_which_it_was():
     assert len({round(y) for _, _, y in heads}) == 3
     for name in NAMES:  # written once in the figure, for all its panels
         assert len([text for text, *_ in texts if text == name]) == 3
-    sides = sorted((y, text) for text, x, y in texts if text in ("left", "middle", "right"))
-    assert [text for _, text in sides] == ["left", "middle", "right"]
+    sides = sorted((y, text) for text, x, y in texts if text in ("first", "second", "third"))
+    assert [text for _, text in sides] == ["first", "second", "third"]
     assert all(0 <= x <= width < 340 for _, x, _ in texts)
 
 
 def test_a_colour_bar_stays_beside_its_panel():
     texts, _ = places(stacked(drawn(curve_and_map, ncols=2)))
-    assert {"left", "right"} < {text for text, *_ in texts}
-    assert "middle" not in {text for text, *_ in texts}
-    right = next(y for text, _, y in texts if text == "right")
+    assert {"first", "second"} < {text for text, *_ in texts}
+    assert "third" not in {text for text, *_ in texts}
+    right = next(y for text, _, y in texts if text == "second")
     assert next(y for text, _, y in texts if text == "weight") > right
     assert next(y for text, _, y in texts if text == "loss") < right
 

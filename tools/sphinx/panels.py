@@ -12,7 +12,7 @@ from matplotlib.textpath import text_to_path
 SVG, LINK = "http://www.w3.org/2000/svg", "http://www.w3.org/1999/xlink"
 ROW = 340  # points, a little less than the pixels of a phone's column: text of 10 points has about 10 pixels
 BAR = 20  # points: what is narrower is a colour bar
-LABELS = {2: ("left", "right"), 3: ("left", "middle", "right")}  # as captions call the panels
+LABELS = {2: ("first", "second"), 3: ("first", "second", "third")}  # as captions call the panels
 NUMBER = r"(-?[\d.]+)"
 
 Span = tuple[float, float]
