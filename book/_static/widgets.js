@@ -254,7 +254,7 @@ WIDGETS.cost = ({ sizes, tie_embeddings, machines, share }) => {
   const inputs = editable("sizes", names, null, start, "", () => update(), { min: 1, max: 1e6, step: 1 });
   const results = table("what it costs", rows, null, () => [""]), cells = [...results.querySelectorAll("td")];
   let tie = tie_embeddings, machine = 0, reached = share;
-  const bytes = (n) => (n < 2 ** 30 ? `${written(n / 2 ** 20, 1)} MiB` : `${written(n / 2 ** 30, 1)} GiB`);
+  const bytes = (n) => (n < 1e9 ? `${written(n / 1e6, 1)} MB` : `${written(n / 1e9, 1)} GB`);
   const raised = (digits) => [...digits].map((digit) => "⁰¹²³⁴⁵⁶⁷⁸⁹"[digit]).join("");
   const power = (n) => n.toExponential(2).replace(/e\+(\d+)/, (_, digits) => " · 10" + raised(digits));
   const time = (s) => (s < 1 ? `${written(1000 * s, 2)} ms` : s < 3600 ? `${written(s, 1)} s` : `${written(s / 3600, 1)} h`);
