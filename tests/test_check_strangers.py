@@ -507,6 +507,8 @@ PLACES, TRAINS, U, ONE_LAYER = "positions matter", "training without dropout is 
     (("        return x\n", "        return F.layer_norm(x, x.shape[2:])\n"), "", "causality", "fail",
         "`layer_norm` runs over the positions"),
     (("        return x\n", "        return x.softmax(2)\n"), "", "causality", "fail", "`softmax` runs over the"),
+    (("        mask, cache = torch.ones", "        self.register_buffer('kept', tokens)\n        mask, cache = torch.ones"),
+        "", STATE, "fail", "calls add model.kept to the state dict"),
     (("        mask, cache = torch.ones", "        self.eval()\n        mask, cache = torch.ones"), "", TRACE, "fail",
         "after `generate` a model in training mode is in evaluation mode"),
     (("steps, mask=None):\n        mask", "steps, mask=None, kept=[]):\n        kept.append(0)\n        mask",

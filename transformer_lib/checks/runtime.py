@@ -366,6 +366,9 @@ def state_dict_is_complete(model: ModelUnderTest) -> Outcome:
     first, second = model.build(model.seed), model.build(model.seed + 1)
     inputs = model.inputs()
     model.uses(second)
+    if made := second.state_dict().keys() - first.state_dict().keys():
+        words = f"calls add {min(made)} to the state dict: saved then, it does not load into a new model"
+        return False, words, "a buffer that a call makes is not `persistent=False`"
     second.load_state_dict(first.state_dict())
     moved = max_difference(model.logits(second, *inputs), model.logits(first, *inputs))
     words = f"after loading, logits differ by {model.describe(moved) if moved else 0}"
