@@ -12,7 +12,7 @@ from transformer_lib.notebook import every_attention, explorer
 from transformer_lib.translation import Translator
 
 SENTENCE = "A man plays the guitar on the street."
-MAP = '<figure id="fig-tour-map"><img src="../_static/map.svg" alt="the map"></figure>'
+MAP = '<style>figure { margin: 0; }</style><figure id="fig-tour-map"><img src="../_static/map.svg" alt="the map"></figure>'
 
 
 @pytest.fixture(scope="module")
@@ -52,9 +52,11 @@ def test_the_ride_shows_the_numbers_of_the_box_that_one_clicks_and_writes_the_se
     source, target = (torch.tensor([tokenizer.encode(text)]) for text in (SENTENCE, german))
     with evaluation(model):
         entering = model.embed(source, model.source_embedding)
-        layer = model.encoder.layers[0]
+        layer, second = model.encoder.layers[:2]
         copy = layer.self_attention_norm(entering)[0]
-        after, memory = layer(entering)[0], model.encode(source)
+        after, memory = layer(entering), model.encode(source)
+        normed = layer.feed_forward_norm(entering + layer.self_attention(*[layer.self_attention_norm(entering)] * 3)[0])
+        values = second.self_attention.in_projection(second.self_attention_norm(after))[0, :, 256 + 32 : 256 + 64]
         read = torch.cat([torch.tensor([[tokenizer.bos_id]]), target[:, :-1]], dim=1)
         probabilities = model(source, read)[0].softmax(dim=1)
     page = opened(browser, tmp_path, ride(), width=320)
@@ -63,24 +65,56 @@ def test_the_ride_shows_the_numbers_of_the_box_that_one_clicks_and_writes_the_se
     drawing, plan = (ROOT / "book/_static/map.svg").read_text("utf-8"), page.locator(".ride-plan")
     boxes = re.findall(r'<rect x="(\d+)" y="(\d+)" [^>]*/><text[^>]*>([^<]+)<', drawing)
 
+    def settled():
+        """A movement of the pointer waits for the next frame."""
+        page.evaluate("new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")
+
     def touch(name):
-        """A box of the map, of which a phone shows the part around the lit box, in letters that one can read."""
+        """A box of the map, of which a phone shows the rows around the lit box, in letters that one can read."""
         x, y = next((int(x) + 20, int(y) + 10) for x, y, text in boxes if text == name)
+        settled()
         part, window = plan.bounding_box(), page.locator(".ride-map").bounding_box()
-        assert part["width"] > 0.85 * 392
+        assert 12 * part["width"] / 392 > 9
+        assert window["x"] <= part["x"] < part["x"] + part["width"] <= window["x"] + window["width"]
         assert window["y"] < part["y"] + y / 596 * part["height"] < window["y"] + window["height"], name
         page.mouse.click(part["x"] + x / 392 * part["width"], part["y"] + y / 596 * part["height"])
+        settled()
         return title.inner_text()
 
+    def shown():
+        """Which word and channel the panel reads out, and the number."""
+        settled()
+        word, channel, value = re.fullmatch(r"(\S+), channel (\d+): (?:.+ = )?(\S+)", number.inner_text()).groups()
+        return word, int(channel), float(value.replace("−", "-"))
+
+    def near(value, expected, row, roundings=1):
+        largest = row.abs().max().item()
+        rounding = math.sqrt(abs(expected) * largest) / 127 + largest / 2 / 127**2
+        return abs(value - expected) <= 0.006 + roundings * rounding
+
+    every = every_attention(translator, SENTENCE)
+    field, weights = page.locator(".ride-field"), every["encoder"].weights[1, 1, 2]
+    mixed = torch.cat([weights[:, None] * values, (weights @ values)[None]])
     page.get_by_role("slider").press("End")
-    for name in ("training", "inside an attention", "memory"):
-        assert touch(name).lower() == name
+    for title_is in ("training", "inside an attention", "inside an attention: the mix"):
+        assert touch(title_is.partition(":")[0]).lower() == title_is
+    formula = "".join(f"{weights[i]:.2f} · value({word}) + " for i, word in ((4, "guitar"), (3, "the"), (2, "plays")))
+    assert page.locator(".ride b").first.inner_text().replace("\xa0", " ") == f"What “plays” receives = {formula}…"
+    for row, word in ((4, "guitar"), (10, "Sum")):
+        width, height = (field.bounding_box()[side] for side in ("width", "height"))
+        field.hover(position={"x": 9.5 / 32 * width, "y": (row + 0.5) / 11 * height})
+        assert shown()[:2] == (word, 9)
+        assert near(shown()[2], mixed[row, 9].item(), mixed)
+    assert touch("memory") == "Memory"
+    moved_by_hand = "document.querySelector('.ride-map').computedStyleMap().get('overflow-y').value"
+    assert page.evaluate(moved_by_hand) == "auto"
     page.get_by_role("slider").press("Home")
     assert touch("self-attention") == "Encoder, layer 1: self-attention"
-    every = every_attention(translator, SENTENCE)
 
     def agrees(weights, query):
         """Whether the strong lines and the percentages are those of this query."""
+        page.mouse.move(0, 0)  # what lies under the pointer is shown instead of what was chosen
+        settled()
         shares = page.locator(".heads-columns li b").all_inner_texts()
         shares = torch.tensor([float(share.removesuffix(" %") or 0) / 100 for share in shares])
         strokes = "all => all.map(path => Number(path.getAttribute('stroke-width')))"
@@ -93,32 +127,23 @@ def test_the_ride_shows_the_numbers_of_the_box_that_one_clicks_and_writes_the_se
     page.get_by_role("radio", name="street").click()
     assert agrees(every["encoder"].weights[0, 3], 7)
 
-    def shown():
-        """Which word and channel the panel reads out, and the number."""
-        word, channel, value = re.fullmatch(r"(\S+), channel (\d+): (\S+)", number.inner_text()).groups()
-        return word, int(channel), float(value.replace("−", "-"))
-
-    def near(value, expected, row):
-        largest = row.abs().max().item()
-        return abs(value - expected) <= 0.006 + math.sqrt(abs(expected) * largest) / 127 + largest / 2 / 127**2
-
     assert touch("norm") == "Encoder, layer 1: norm"
-    field = page.locator(".ride-field")
     width, height = (field.bounding_box()[side] for side in ("width", "height"))
     field.hover(position={"x": 37.5 / 128 * width, "y": 2.5 / 10 * height})
     word, channel, value = shown()
     assert (word, channel) == ("plays", 37)
-    assert near(value, copy[2, 37].item(), copy[2])
+    assert near(value, copy[2, 37].item(), copy[2], roundings=3)  # which the page computes, too
     field.press("ArrowRight")
     assert shown()[:2] == ("plays", 38)
-    assert near(shown()[2], copy[2, 38].item(), copy[2])
+    assert near(shown()[2], copy[2, 38].item(), copy[2], roundings=3)
     stops = page.evaluate("""document.querySelector('.ride').ride.stops.map(
         ({title, strip}) => [title, strip && strip.map(row => [...row])])""")
     strips = {title: torch.tensor(strip) for title, strip in stops if strip}
     assert (strips["Memory"] - memory.states[0]).abs().max() < 0.01 * memory.states.abs().max()
-    assert (strips["Encoder, layer 1: plus"] - after).abs().max() < 0.01 * after.abs().max()  # which the page adds up
+    for name, expected in (("plus", after), ("norm", normed)):  # the second of each, which the page computes
+        assert (strips[f"Encoder, layer 1: {name}"] - expected[0]).abs().max() < 0.02 * expected.abs().max(), name
     page.get_by_role("slider").press("Home")
-    for _ in range(11):
+    for _ in range(12):
         page.get_by_role("button", name="Next").click()
     assert page.locator(".ride-german b").inner_text() == german.split()[0]
     page.get_by_label("every box").check()

@@ -19,6 +19,12 @@ function unpacked({ largest, bytes: text }) {
 
 const add = (a, b) => a.map((row, i) => row.map((value, j) => value + b[i][j]));
 
+const mean = (row) => row.reduce((a, b) => a + b) / row.length;
+const normed = (rows, [gain, shift]) => rows.map((row) => {
+  const middle = mean(row), deviation = Math.sqrt(mean(row.map((value) => (value - middle) ** 2)));
+  return row.map((value, i) => (value - middle) / deviation * gain[i] + shift[i]);
+});
+
 // --- The stops: where on the map, what is said, and what is shown -------------------------------------------------
 
 const HEADS = 4, LEFT = 30, RIGHT = 208, BOX = 32, NORM = 20; // as on map.svg, whose boxes are 148 wide
@@ -34,8 +40,8 @@ function stops(strips, { english, next: steps, inside }) {
     const start = of(side, "embedding"), layer = `${side === "encoder" ? "Encoder" : "Decoder"}, layer 1`;
     let entered = start;
     const part = (name, title, y, words, sum, why, heads) => {
-      go(box(x, y + 40, NORM), `${layer}: norm`, "A copy of each row, rescaled to mean 0 and standard deviation 1.",
-        { strip: of(side, `${name}_norm`), rows, more });
+      go(box(x, y + 40, NORM), `${layer}: norm`, "A copy of each row, rescaled to mean 0 and standard deviation 1; then " +
+        "each channel times a learned number, plus another.", { strip: normed(entered, of(side, `${name}_norm`)), rows, more });
       go(box(x, y), `${layer}: ${title}`, words, { ...(heads ?? { strip: of(side, name) }), rows });
       entered = add(entered, of(side, name));
       go(plus(x, sum), `${layer}: plus`, why, { strip: entered, rows, more });
@@ -60,9 +66,12 @@ function stops(strips, { english, next: steps, inside }) {
     go(box(LEFT, 376), `Encoder, layer ${at}: self-attention`, "The same again, with other learned numbers. Choose " +
       "one of the four heads.", { heads: `encoder ${at}`, head: at === layer ? head : 0, ask, rows: en,
       more: at !== layer });
-    if (at === layer) go(box(LEFT, 56), "Inside an attention", `In the same head, “${english[ask]}” asks. Its query, times ` +
+    if (at !== layer) continue;
+    go(box(LEFT, 56), "Inside an attention", `In the same head, “${english[ask]}” asks. Its query, times ` +
       "a word’s key and divided by √32, is a score; the softmax makes shares of scores. Below, “Stop 4” says more.",
       { inside, rows: en });
+    go(box(LEFT, 56), "Inside an attention: the mix", "Each word hands over 32 numbers, its value. A strip below is a " +
+      "value times the word’s share; the last one is their sum. ", { mix: inside, rows: en });
   }
   go(box(LEFT, 156, 62), "Memory", "After four layers and a last norm, each row knows of the whole sentence.",
     { strip: of("encoder", "norm"), rows: en });
@@ -108,6 +117,7 @@ class Ride {
   constructor(panel, figure, data) {
     this.words = { encoder: data.english, decoder: data.german };
     Object.assign(this, { ids: data.ids, looks: data.looks });
+    data.inside.values = unpacked(data.inside.values);
     const strips = Object.fromEntries(Object.entries(data.strips).map(([name, strip]) => [name, unpacked(strip)]));
     this.stops = stops(strips, data);
     this.still = matchMedia("(prefers-reduced-motion: reduce)");
@@ -198,6 +208,7 @@ class Ride {
     this.number.textContent = "";
     const rows = stop.rows ?? stop, words = this.words[rows.side];
     if (stop.strip) this.strip(stop.strip.slice(0, rows.count), words);
+    else if (stop.mix) this.mix(stop.mix);
     else if (stop.heads) {
       const box = make("div", { class: "heads", role: "group", "aria-label": "Every head of this attention" });
       this.body.replaceChildren(box);
@@ -207,7 +218,7 @@ class Ride {
     if (stop.ids && !this.at) this.number.textContent = "Go on with “Next”, or touch a box of the map.";
     this.german.hidden = !rows.count;
     this.german.replaceChildren("German so far: ", make("b", { lang: "de" }, words.slice(1, rows.count).join(" ") || "…"));
-    this.say(`${stop.title}. ${stop.words}`);
+    this.say(`${stop.title}. ${this.said.textContent}`);
   }
 
   say(words) {
@@ -248,10 +259,28 @@ class Ride {
     }));
   }
 
-  scored({ layer, head, ask, scores }) {
-    const words = this.words.encoder, { weights } = this.attention({ heads: `encoder ${layer}`, rows: {} });
-    const row = weights.subarray((head * words.length + ask) * words.length);
-    return this.bars(words.map((word, j) => [word, row[j], scores[j]]));
+  shares({ layer, head, ask }) {
+    const { weights, keys: { length } } = this.attention({ heads: `encoder ${layer}`, rows: {} });
+    return weights.slice((head * length + ask) * length, (head * length + ask + 1) * length);
+  }
+
+  scored(inside) {
+    const shares = this.shares(inside);
+    return this.bars(this.words.encoder.map((word, j) => [word, shares[j], inside.scores[j]]));
+  }
+
+  // Values times their shares, and the sum.
+  mix(inside) {
+    const words = this.words.encoder, shares = this.shares(inside), { values, ask } = inside;
+    const parts = values.map((row, i) => row.map((value) => shares[i] * value));
+    const sum = parts.reduce((a, b) => a.map((value, j) => value + b[j]));
+    const most = [...words.keys()].sort((a, b) => shares[b] - shares[a]).slice(0, 3);
+    this.said.append(make("b", {}, `What “${words[ask]}” receives = ` +
+      most.map((i) => `${written(shares[i])}\u00a0·\u00a0value(${words[i]}) + `).join("") + "…"));
+    this.strip([...parts, sum], [...words.map((word, i) => `${written(shares[i])} · ${word}`), "sum"], (i, j) => i < words.length
+      ? `${words[i]}, channel ${j}: ${written(shares[i])} · ${written(values[i][j])} = ${written(parts[i][j])}`
+      : `Sum, channel ${j}: ${written(sum[j])}`);
+    this.body.firstChild.classList.add("ride-mix");
   }
 
   // The words that ask, those that answer (so far), and the weights [head][asks][answers].
@@ -269,7 +298,7 @@ class Ride {
   }
 
   // Rows of numbers as shades; the pointer or the arrow keys read one.
-  strip(rows, words) {
+  strip(rows, words, told = (row, column) => `${words[row]}, channel ${column}: ${written(rows[row][column])}`) {
     const width = rows[0].length, canvas = make("canvas", { width, height: rows.length });
     const ink = canvas.getContext("2d"), image = ink.createImageData(width, rows.length);
     const sizes = rows.flatMap((row) => Array.from(row, Math.abs)).sort((a, b) => a - b);
@@ -286,7 +315,7 @@ class Ride {
       mark.hidden = false;
       Object.assign(mark.style, { left: `${100 * place[1] / width}%`, top: `${100 * place[0] / rows.length}%`,
         width: `${100 / width}%`, height: `${100 / rows.length}%` });
-      this.number.textContent = `${words[place[0]]}, channel ${place[1]}: ${written(rows[place[0]][place[1]])}`;
+      this.number.textContent = told(...place);
     };
     const at = ({ clientX, clientY }) => {
       const { left, top, right, bottom } = canvas.getBoundingClientRect();
@@ -301,7 +330,7 @@ class Ride {
       this.say(this.number.textContent);
     };
     const field = make("div", { class: "ride-field", tabindex: 0, role: "application", pointerdown: at, pointermove: at,
-      keydown: keyed, "aria-label": `Numbers of ${rows.length} tokens, ${width} for each; arrow keys read them` },
+      keydown: keyed, "aria-label": `Numbers of ${rows.length} rows, ${width} in each; arrow keys read them` },
       canvas, mark);
     const labels = words.slice(0, rows.length).map((word) => make("span", {}, word));
     const names = make("div", { class: "ride-rows", "aria-hidden": "true" }, ...labels);
