@@ -3,7 +3,7 @@
 """The graders of the parts that the reader writes: what an answer should be, and which wrong one it is."""
 
 import inspect
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 from itertools import pairwise, product
@@ -434,6 +434,12 @@ def grade_feed_forward(mine: ModuleType) -> None:
     as_solved(mine, "FeedForward", cases)
 
 
+def shared(modules: Iterable[nn.Module]) -> bool:
+    """Whether several of these modules have a parameter in common, or one of them stands here twice."""
+    every = [parameter for module in modules for parameter in module.parameters()]
+    return len({*every}) < len(every)
+
+
 class Call(NamedTuple):
     """One call of a sub-layer: its name in the layer, the part, what it is given, and what stands for its output.
 
@@ -589,9 +595,7 @@ def inputs_are_right(
     wanted = kinds[:: 2 if len(given) == 1 else 1]
     if order != wanted:
         raise Wrong(f"the sub-layers should be {', '.join(wanted)}, in this order; here: {', '.join(order) or 'none'}")
-    if len({p for call in calls for p in call.part.parameters()}) < sum(
-        len([*call.part.parameters()]) for call in calls
-    ):
+    if shared(call.part for call in calls):
         raise Wrong(f"the weights of {calls[0].name} serve as both attentions; each has weights of its own")
 
 
@@ -789,20 +793,23 @@ class Pass(NamedTuple):
     anew: Callable[[nn.Module], Tensor]
 
 
-def passes(model: nn.Module, kind: type[nn.Module], names: str) -> list[Pass]:
-    """A list that grows with each call of a layer of this kind."""
-    found: list[Pass] = []
+GIVEN = {"encoder": ("x", "mask"), "decoder": ("x", "memory", "mask", "memory_mask"), "norm": ("x",)}
 
-    def keep(layer: nn.Module, given: tuple[Any, ...], named: dict[str, Any], made: Tensor) -> None:
-        signature = inspect.signature(layer.forward)
-        values = signature.bind(*given, **named).arguments
-        own = zip(names.split(), signature.parameters)  # the reader's own names, in this order
-        by_name = {name: values[theirs] for name, theirs in own if theirs in values}
-        found.append(Pass(layer, by_name, made, lambda other: other(*given, **named)))
 
-    for module in model.modules():
-        if isinstance(module, kind):
-            module.register_forward_hook(keep, with_kwargs=True)
+def passes(mine: ModuleType, model: nn.Module) -> dict[str, list[Pass]]:
+    """Of both stacks and of norms, a list that grows with each call of a layer."""
+    kinds = {"encoder": mine.EncoderLayer, "decoder": mine.DecoderLayer, "norm": mine.LayerNorm}
+    found: dict[str, list[Pass]] = {name: [] for name in kinds}
+
+    def keep(name: str, layer: nn.Module, given: tuple[Any, ...], named: dict[str, Any], made: Tensor) -> None:
+        values = inspect.signature(layer.forward).bind(*given, **named)
+        order = [*values.signature.parameters]  # the reader's own names
+        by_name = {GIVEN[name][order.index(theirs)]: value for theirs, value in values.arguments.items()}
+        found[name].append(Pass(layer, by_name, made, lambda other: other(*given, **named)))
+
+    for name, module in product(kinds, model.modules()):
+        if isinstance(module, kinds[name]):
+            module.register_forward_hook(partial(keep, name), with_kwargs=True)
     return found
 
 
@@ -825,18 +832,50 @@ def one_stack(found: list[Pass], new: nn.Module, name: str) -> None:
             raise Wrong(f"num_heads or dropout does not reach {type(new).__name__}(d_model, num_heads, d_ff, dropout)")
 
 
-def mask_is(what: str, mask: Any, tokens: Tensor, right: Tensor, wrong: dict[str, Tensor]) -> None:
-    """A mask must be right for the queries that are tokens; padding may see anything."""
-    if mask is None:
-        seen = "tokens read what comes later" if "target" in what else "padded source tokens are read"
-        raise Wrong(f"the layers get no {what}, so {seen}: give it to each")
-    if mask.dtype != torch.bool:
-        raise Wrong(f"the {what} is no longer boolean ({mask.dtype}): masks are combined with &")
-    right = right.expand(2, 2, tokens.size(1), -1)
-    real = (tokens != 5)[:, None, :, None]
-    if (mask := mask.expand_as(right)).logical_xor(right).logical_and(real).any():
-        told = {sentence: value.expand_as(right) & real for sentence, value in wrong.items()}
-        expect(f"the {what}", mask & real, right & real, told)
+def would_be_given(kind: Any, stacks: dict[str, list[Pass]], *tokens: Tensor) -> dict[str, list[dict[str, Any]]]:
+    """What another Transformer's forward would give to the layers of a model, if they return what they returned."""
+    found: dict[str, list[dict[str, Any]]] = {name: [] for name in stacks}
+
+    def layer(name: str, made: Tensor, *given: Any) -> Tensor:
+        found[name].append(dict(zip(GIVEN[name], given)))
+        return made
+
+    encoder, decoder = ([partial(layer, name, each.made) for each in stacks[name]] for name in ("encoder", "decoder"))
+    model = SimpleNamespace(
+        pad_id=5, embed=lambda _, stack: stack[0].given["x"] if stack else None, output=nn.Identity(),
+        source_embedding=stacks["encoder"], encoder_layers=encoder, encoder_norm=lambda x: F.layer_norm(x, (8,)),
+        target_embedding=stacks["decoder"], decoder_layers=decoder, decoder_norm=nn.Identity(),
+    )  # fmt: skip
+    kind.forward(model, *tokens)
+    return found
+
+
+READ = (
+    ("encoder", "mask", "mask of the encoder (source_mask)"),
+    ("decoder", "memory", "memory, the norm of what the last encoder layer returns"),
+    ("decoder", "mask", "mask of the decoder (target_mask)"),
+    ("decoder", "memory_mask", "memory_mask of the decoder (source_mask)"),
+)
+
+
+def are_given(mine: ModuleType, stacks: dict[str, list[Pass]], count: int, *tokens: Tensor) -> None:
+    """The first of what is READ must be what the solution gives; in a mask, the rows of padding may be anything."""
+
+    def cases(last: int, n: int, kind: Any) -> Iterator[tuple[str, Any]]:
+        known = {name: [each.given for each in stack] for name, stack in stacks.items()}
+        given = known if kind is mine.Transformer else would_be_given(kind, stacks, *tokens)
+        for name, value, what in READ[: last + 1]:
+            found = given[name][n].get(value)
+            if isinstance(found, Tensor) and found.dtype == torch.bool:
+                found = found.expand(2, 2, 12, 12) & (tokens[name == "decoder"] != 5)[:, None, :, None]
+            yield f"the {what}", found
+
+    for last, n in product(range(count), range(3)):
+        name, value, what = READ[last]
+        if stacks[name][n].given.get(value) is None:
+            seen = "tokens read what comes later" if "target" in what else "padded source tokens are read"
+            raise Wrong(f"the layers get no {what}, so {seen}: give it to each")
+        as_solved(mine, "Transformer", partial(cases, last, n), "", 1e-4)
 
 
 def ends(model: nn.Module, decoder: list[Pass], answer: Tensor) -> None:
@@ -866,24 +905,26 @@ def ends(model: nn.Module, decoder: list[Pass], answer: Tensor) -> None:
     raise Wrong("the logits are no linear map of the norm of what the last decoder layer returns")
 
 
+def rates_are(model: nn.Module, rate: float) -> None:
+    """Every dropout must have this rate."""
+    for name, module in model.named_modules():
+        if isinstance(module, nn.Dropout) and module.p != rate:
+            raise Wrong(f"with dropout={rate}, {name} has the rate {module.p}: pass `dropout` on to each layer, too")
+
+
 def dropped(mine: ModuleType, source: Tensor, target: Tensor) -> None:
     """Half of what enters each stack must be zero in training, and the rest twice as large; nothing else is dropped."""
     torch.manual_seed(0)
     model = mine.Transformer(90, 110, 0, d_model=8, num_heads=2, d_ff=12, num_layers=2, dropout=0.5).double()
-    for name, module in model.named_modules():
-        if isinstance(module, nn.Dropout) and module.p != 0.5:
-            raise Wrong(f"with dropout=0.5, {name} has the rate {module.p}: pass `dropout` on to each layer, too")
-    stacks = {
-        "encoder": passes(model, mine.EncoderLayer, "x mask"),
-        "decoder": passes(model, mine.DecoderLayer, "x memory"),
-    }
+    rates_are(model, 0.5)
+    encoder, decoder, _ = passes(mine, model).values()
     for mode, other in ((False, "training"), (True, "evaluation")):
         answer = model.train(mode)(source, target)
         if model.training != mode:
             raise Wrong(f"forward switches the model to {other} mode; the caller sets the mode")
-    if stacks["encoder"][0].given["mask"].all():
+    if encoder[0].given["mask"].all():
         raise Wrong("where pad_id is 0, the encoder's mask hides nothing: 0 is a pad_id like any other")
-    for name, (whole, _, training, last) in stacks.items():
+    for name, (whole, _, training, last) in zip(GIVEN, (encoder, decoder)):
         x, y = (each.given["x"] for each in (training, whole))
         if not same(last.given["x"], training.made, 0.0):
             raise Wrong(f"in training, something stands between the layers of the {name}; each drops its own outputs")
@@ -895,10 +936,9 @@ def dropped(mine: ModuleType, source: Tensor, target: Tensor) -> None:
             raise Wrong(f"with dropout=0.5, {share:.0%} of what enters the {name} is dropped in training")
         if not same(x, y.where(x != 0, 0.0) * 2, 1e-5):
             raise Wrong(f"what enters the {name} is dropout(rows * sqrt(d_model) + positions): of the whole sum")
-    (*_, memory), (*_, last) = stacks.values()
-    if not same(last.given["memory"], F.layer_norm(memory.made, (8,)), 1e-4):
+    if not same(decoder[-1].given["memory"], F.layer_norm(encoder[-1].made, (8,)), 1e-4):
         raise Wrong("in training the memory is not the norm of what the encoder returns: is it dropped, or kept?")
-    ends(model, [last], answer)
+    ends(model, decoder, answer)
 
 
 @gap(7, "Transformer")
@@ -906,9 +946,7 @@ def grade_transformer(mine: ModuleType) -> None:
     """The constructor, what enters a stack, both stacks, masks and memory, the end; then some properties of `check`."""
     sizes = dict(d_model=8, num_heads=2, d_ff=12, num_layers=3)
     model = built(mine.Transformer, 90, 110, 5, **sizes, dropout=0.0)
-    for name, module in model.named_modules():
-        if isinstance(module, nn.Dropout) and module.p:
-            raise Wrong(f"with dropout=0, {name} has the rate {module.p}: pass `dropout` on to each layer, too")
+    rates_are(model, 0)
     for kind in (mine.EncoderLayer, mine.DecoderLayer):
         if (count := sum(isinstance(module, kind) for module in model.modules())) != 3:
             again = " (one that stands three times, as in [layer] * 3, is one)" if count == 1 else ""
@@ -919,11 +957,9 @@ def grade_transformer(mine: ModuleType) -> None:
                 if new[name].shape != own[name].shape:
                     told = f"its {name} has shape {tuple(own[name].shape)}, not {tuple(new[name].shape)}"
                     raise Wrong(f"{kind.__name__} takes d_model, num_heads, d_ff, dropout; with d_ff=12, {told}")
-    layers = [module for module in model.modules() if isinstance(module, (mine.EncoderLayer, mine.DecoderLayer))]
-    if len({p for layer in layers for p in layer.parameters()}) < sum(len([*layer.parameters()]) for layer in layers):
+    if shared(module for module in model.modules() if isinstance(module, (mine.EncoderLayer, mine.DecoderLayer))):
         raise Wrong("layers share weights, as copies by copy.copy do: make each anew")
-    encoder, normed = passes(model, mine.EncoderLayer, "x mask"), passes(model, mine.LayerNorm, "x")
-    decoder = passes(model, mine.DecoderLayer, "x memory mask memory_mask")
+    encoder, decoder, normed = (stacks := passes(mine, model)).values()
     draw = torch.Generator().manual_seed(0)
     source, target = (torch.randint(6, 90, (2, 12), generator=draw) for _ in range(2))
     source[0, 9:], target[1, 10:], source[1, 3], target[0, 4] = 5, 5, 0, 0
@@ -954,16 +990,7 @@ def grade_transformer(mine: ModuleType) -> None:
     used = []
     if tables:
         used = [enters(mine, encoder[0].given["x"], tables, 90, source, "what enters the encoder")]
-    own, theirs = (tokens[:, None, None] != 5 for tokens in (target, source))
-    causal = torch.ones(12, 12).bool().tril()
-    not_0 = "token 0 of the {} is hidden although pad_id is 5: give padding_mask the pad_id of the model"
-    for each in encoder:
-        wrong = {
-            not_0.format("source"): source[:, None, None] != 0,
-            "the mask of the encoder is causal; the source may be read as a whole": theirs & causal,
-            "the mask of the encoder hides the tokens and shows the padding": ~theirs,
-        }
-        mask_is("mask of the encoder (source_mask)", each.given.get("mask"), source, theirs, wrong)
+    are_given(mine, stacks, 1, source, target)
     if not decoder:
         if isinstance(answer, Tensor) and answer.size(-1) == 110:
             raise Wrong("forward never calls the decoder's layers")
@@ -977,30 +1004,9 @@ def grade_transformer(mine: ModuleType) -> None:
                 f"the numbers of the {len(table)} rows of an embedding begin with standard deviation "
                 f"{table.std().item():.2g}, not 1 / sqrt(d_model), which is {8**-0.5:.2g}, and mean 0"
             )
-    made = encoder[-1].made
     if not all(same(each.given.get("memory"), decoder[0].given.get("memory"), 0.0) for each in decoder):
         raise Wrong("the decoder's layers get different memories: each reads what the last encoder layer returned")
-    for each in decoder:
-        memory = {
-            "pre-norm layers: the encoder's stack ends without a norm of its own": made,
-            "cross-attention reads what enters the encoder, not the memory": encoder[0].given["x"],
-            "cross-attention reads the target, not the memory": decoder[0].given["x"],
-        }
-        what, right = "the memory, the norm of what the last encoder layer returns", F.layer_norm(made, (8,))
-        expect(what, each.given.get("memory"), right, memory, 1e-4)
-        wrong = {
-            "the mask of the target is not causal: & causal_mask(...) is missing, or | stands for &": own | causal,
-            "the mask of the target lets each token read all others: & causal_mask(...) is missing": own,
-            "the causal mask is transposed: tokens read what comes later": own & causal.T,
-            not_0.format("target"): (target[:, None, None] != 0) & causal,
-            "the target's own attention gets the mask of the source": theirs,
-        }
-        mask_is("mask of the decoder (target_mask)", each.given.get("mask"), target, own & causal, wrong)
-        wrong = {
-            "cross-attention gets the mask of the target; the memory has the source's": own & causal,
-            "cross-attention gets the mask of the target; the memory has that of the source": own,
-        }
-        mask_is("memory_mask of the decoder (source_mask)", each.given.get("memory_mask"), target, theirs, wrong)
+    are_given(mine, stacks, len(READ), source, target)
     if not isinstance(answer, Tensor):
         raise Wrong(f"forward should return the logits; it returns a {type(answer).__name__}")
     if answer.shape != (2, 12, 110):
