@@ -287,11 +287,15 @@ def grade_multi_head(mine: ModuleType) -> None:
     layer = mine.MultiHeadAttention(8, 2).double()
     layer(query, key, value).square().sum().backward()
     for name, parameter in layer.named_parameters():
-        if parameter.dim() > 1 and not parameter.grad.all():
+        if is_matrix(parameter) and not parameter.grad.all():
             raise Wrong(f"a part of {name} has no effect: each head has its own queries, keys and values")
-    what, apart = "the output if each head has a mask", torch.arange(24).view(1, 12, 1, 2) % 3 > 0
-    masked: Cases = lambda kind: iter([(what, filled(kind(24, 12), 0.1)(one, keys, keys, apart))])  # noqa: E731
-    as_solved(mine, "MultiHeadAttention", masked, "", ROUGH)
+    two, apart = keys.expand(2, -1, -1), torch.arange(24).view(1, 12, 1, 2) % 3 > 0
+
+    def others(kind: Any) -> Iterator[tuple[str, Any]]:
+        yield "the output if each head has a mask", filled(kind(24, 12), 0.1)(two[:, :1], two, two, apart)
+        yield "the output of one head", filled(kind(24, 1), 0.1)(one, keys, keys)
+
+    as_solved(mine, "MultiHeadAttention", others, "", ROUGH)
     x, y = random(4, 4, 8), random(4, 5, 8, seed=1)
     for mask, short in ((past(5), SHORT), (past(5)[0, 0], SHORT), (past(4)[:, :, 3:], SHORT[:2])):
         alone(mine.MultiHeadAttention(8, 2).double(), [x, *[y[:, : mask.size(-1)]] * 2], [mask], short)
@@ -374,10 +378,11 @@ def grade_causal_mask(mine: ModuleType) -> None:
         for n in (4, 1, 7, 600):
             found = mask(n)
             if isinstance(found, Tensor) and found.shape in ((n, n), (1, n, n)):
-                found = found.expand(1, 1, n, n)  # it fits as well
+                found = found.expand(1, 1, n, n)  # its numbers first
             yield "the causal mask" + f" of {n} positions" * (n > 4), found
 
     as_solved(mine, "causal_mask", cases)
+    as_solved(mine, "causal_mask", case("the causal mask", 4))
     behaves(mine.causal_mask, length=3)
 
 
