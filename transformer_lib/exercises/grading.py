@@ -401,10 +401,8 @@ def behaves(part: Callable[..., Any], **inputs: Any) -> None:
     fine, slope, rough = ((at(h) - at(-h)) / (2 * h) for h in (1e-8, 1e-6, 1e-4))
     rounded = not same(fine, rough, 1e-3 * (1 + abs(told)))  # it may have been computed in float32
     if not same(rough if rounded else slope, told, (1e-2 if rounded else 1e-5) * (1 + abs(told))):
-        raise Wrong(
-            "the answer is right where it was tried, but not its gradient: is there a detach, .data or .item(), or "
-            "something that rounds?"
-        )
+        why = "is there a detach, .data or .item(), or something that rounds?"
+        raise Wrong(f"the answer is right where it was tried, but not its gradient: {why}")
 
 
 def elsewhere(part: Callable[..., Any], *inputs: Tensor) -> None:

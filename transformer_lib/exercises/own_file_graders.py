@@ -5,6 +5,7 @@
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
+from copy import deepcopy
 from functools import partial
 from itertools import pairwise, product
 from types import ModuleType, SimpleNamespace
@@ -60,10 +61,8 @@ def grade_attention(mine: ModuleType) -> None:
         answer = mine.attention(q.clone(), k.clone(), v.clone())
     except RuntimeError as error:
         mine.attention(q[0, 0], k[0, 0], v[0, 0])  # if that fails too, its error is told
-        raise Wrong(
-            "it runs for (length, width), but not with a batch and heads in front: .T turns all axes round, "
-            "k.transpose(-2, -1) swaps the last two"
-        ) from error
+        told = ".T turns all axes round, k.transpose(-2, -1) swaps the last two"
+        raise Wrong(f"it runs for (length, width), but not with a batch and heads in front: {told}") from error
     if not isinstance(answer, tuple | list) or len(answer) != 2:
         raise Wrong("it should return two things, the output and the weights")
     if all(isinstance(z, Tensor) for z in answer) and [z.size(-1) for z in answer] == [5, 7]:
@@ -136,10 +135,8 @@ def grade_masked_attention(mine: ModuleType, q: Tensor, k: Tensor, v: Tensor) ->
     as_solved(mine, "attention", both, "", ROUGH)
     (gradient,) = torch.autograd.grad(output.sum(), q)
     if not gradient.isfinite().all():
-        raise Wrong(
-            "a query that may attend to nothing gets a gradient of NaN: use a very low finite number, such as "
-            "torch.finfo(scores.dtype).min, and set its weights to 0 after the softmax"
-        )
+        told = "a very low finite number, as torch.finfo(scores.dtype).min, and set its weights to 0 after the softmax"
+        raise Wrong(f"a query that may attend to nothing gets a gradient of NaN: use {told}")
     told = "right in float32, but a constant such as -1e9 does not fit float16: torch.finfo(scores.dtype).min does"
     with says(told):
         output, weights = mine.attention(*[x if "attention" in ASKED else x.half() for x in (q, k, v)], mask)
@@ -192,16 +189,11 @@ def grade_multi_head(mine: ModuleType) -> None:
     if not isinstance(answer, Tensor):
         missing = ": is a return missing?" if answer is None else ""
         raise Wrong(f"forward should return the output alone; it returns a {type(answer).__name__}{missing}")
-    if (
-        len({id(matrix) for matrix in layer.parameters() if is_matrix(matrix)}) == 2
-        and matrices(layer) == 2 * d_model**2
-    ):
+    if (have := matrices(layer)) == 2 * d_model**2 and sum(map(is_matrix, layer.parameters())) == 2:
         raise Wrong("one projection serves for queries, keys and values: each needs weights of its own")
-    if (have := matrices(layer)) != 4 * d_model**2:
-        told = (
-            f"four projections of {d_model} to {d_model} hold {4 * d_model**2}: for queries, keys, values, merged heads"
-        )
-        raise Wrong(f"its matrices hold {have} numbers; {told}")
+    if have != 4 * d_model**2:
+        told = f"of {d_model} to {d_model} hold {4 * d_model**2}: for queries, keys, values, and for the merged heads"
+        raise Wrong(f"its matrices hold {have} numbers; four projections {told}")
     layer = mine.MultiHeadAttention(8, 2).double()
     query, key, value = random(2, 3, 8), random(2, 4, 8, seed=1), random(2, 4, 8, seed=2)
     told = "with 3 queries and 4 keys it raises: make queries from query, keys from key, values from value ({})"
@@ -517,8 +509,8 @@ def inputs_are_right(
             raise Wrong(f"{name} takes its queries from the memory; they come from x, keys and values from the memory")
         if kind == kinds[1] and not (same(key, memory, 0) and same(value, memory, 0)):
             other = " and ".join(what for what, z in (("keys", key), ("values", value)) if not same(z, memory, 0))
-            told = f"should get the memory as it comes from the encoder, as keys and as values; its {other} are not"
-            raise Wrong(f"{name} {told}")
+            told = "should get the memory as it comes from the encoder, as keys and as values"
+            raise Wrong(f"{name} {told}; its {other} are something else")
         own = kinds.index(kind)
         named = ("mask", "memory_mask")[own]
         if masks[own] is None and mask is not None and not mask.all():
@@ -553,8 +545,7 @@ def as_in_the_formula(
         for seed, vector in enumerate(vector for norm in norms for vector in norm.parameters()):
             vector.copy_(random(*vector.shape, seed=seed))
     given = [x.clone().requires_grad_() for x in given]
-    own = [mask if mask is None else mask.clone() for mask in masks[: len(given)]]
-    calls, result = calls_of(mine, layer, *given, *own)
+    calls, result = calls_of(mine, layer, *given, *deepcopy(masks[: len(given)]))
     inputs_are_right(mine, calls, given, masks, result)
     if not isinstance(result, Tensor):
         missing = ": is a return missing?" if result is None else "; return the tensor alone"
@@ -982,9 +973,9 @@ def grade_transformer(mine: ModuleType) -> None:
                 continue  # as by an assert, which asks for a number
             advice = "bring the positions to the embeddings with .to(x), and the causal mask to target.device"
             raise Wrong(f"{where} it does not run: {advice} ({one_line(error):.90})") from error
-    names = ["empty sentences", "calls leave no trace", "state dict is complete", "every dtype"]
-    names += ["gradient reaches everything"]
-    first_fault(check_transformer(lambda *ids: mine.Transformer(*ids, **sizes), training=False, only=names))
+    names = "empty sentences, calls leave no trace, state dict is complete, every dtype, gradient reaches everything"
+    only = names.split(", ")
+    first_fault(check_transformer(lambda *ids: mine.Transformer(*ids, **sizes), training=False, only=only))
 
 
 @gap(8, "make_batch")
