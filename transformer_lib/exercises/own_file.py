@@ -263,12 +263,8 @@ def _with_lent(
 
     It is blocked if it raises an error with them, and another one or none without them.
     """
-    own = vars(mine).copy()
-    vars(mine).update({name: getattr(_solved(), name) for name in lent})
-    said, raised = _grade_part(part, mine, tree)
-    for name in lent:
-        vars(mine).pop(name)
-    vars(mine).update({name: own[name] for name in lent if name in own})
+    with patch.dict(vars(mine), {name: getattr(_solved(), name) for name in lent}):
+        said, raised = _grade_part(part, mine, tree)
     if written and said.startswith("failed"):
         alone, _ = _grade_part(part, mine, tree)
         if alone == "passed":
