@@ -21,12 +21,10 @@ from transformer_lib.exercises.grading import (
     ASKED,
     DETACHED,
     ROUGH,
-    SHORT,
     Bigrams,
     Cases,
     Unfinished,
     Wrong,
-    alone,
     as_solved,
     behaves,
     built,
@@ -42,7 +40,6 @@ from transformer_lib.exercises.grading import (
     in_sizes,
     is_matrix,
     matrices,
-    past,
     random,
     rows,
     same,
@@ -293,6 +290,33 @@ def grade_multi_head(mine: ModuleType) -> None:
         with patch.object(mine, "attention", changed("attention")):  # the reader's own may round to float32
             report = check_multi_head_attention(layer, 8, 2)
     first_fault(report)
+
+
+SHORT = (1, 4), (3, 4), (4, 1), (1, 1), (3, 2)
+
+
+def past(count: int) -> Tensor:
+    """A mask for four sentences of four queries: each sees itself, and some of what stands before it."""
+    some = torch.rand(4, 1, 4, count, generator=torch.Generator().manual_seed(0)) < 0.6
+    return some.tril() | torch.eye(4, count).bool()
+
+
+def alone(layer: nn.Module, inputs: list[Tensor], masks: list[Tensor], short: Sequence[tuple[int, int]]) -> None:
+    """The first of four sentences, cut to their first tokens, must give what they give with what they may not see."""
+    with torch.no_grad():
+        whole = layer(*inputs, *(kept := [mask.clone() for mask in masks]))
+        if not all(torch.equal(*pair) for pair in zip(kept, masks)):
+            raise Wrong("it changes a mask, which belongs to the caller, in place: make a new one")
+        sizes = "" if masks[0].dim() == 4 and masks[0].size(2) == 4 else f", with a mask of shape {(*masks[0].shape,)},"
+        for batch, n in short:
+            told = f"the first {batch} of 4 sentences, cut to the first {n} of 4 tokens"
+            cut = [mask.expand(4, 1, 4, -1)[:batch, :, :n, :n].clone() for mask in masks]
+            try:
+                found = layer(*(x[:batch, :n] for x in inputs), *cut)
+            except RuntimeError as error:
+                raise Wrong(f"{told}, raise {one_line(error)}; with the others it runs") from error
+            told += f", should give what they give among the others{sizes}, which they do not see: their answer"
+            expect(told, found, whole[:batch, :n], {}, ROUGH)
 
 
 @gap(4, "sinusoidal_table")
