@@ -373,7 +373,7 @@ def test_a_class_is_marked(tmp_path, capsys):
     files = {
         "anna/my_transformer.py": own_file.template(), "broken.py": "def attention(q",
         "complete.py": complete + "print('{}')\n", "exits.py": "import os; os._exit(0)",
-        "half.py": own_file.template(5, 17), "loops.py": "while True: pass",
+        "half.py": own_file.template(5, 17), "loops.py": "import time\nwhile True: time.sleep(9)",
         "wrong.py": complete.replace(" / math.sqrt(q.size(-1))", ""),
     }  # fmt: skip
     for name, text in files.items():
