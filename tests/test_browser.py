@@ -14,6 +14,8 @@ import pytest
 import yaml
 from lxml.html import fromstring
 
+from transformer_lib.translation import Translator
+
 ROOT = Path(__file__).resolve().parent.parent
 BOOK = ROOT / "_build" / "html"
 AXE = ROOT / "tests" / "vendor" / "axe-core"
@@ -323,6 +325,16 @@ def test_a_dark_page_is_printed_on_white_with_hints_and_solutions_open(tab, tmp_
     assert page.evaluate(PRINTED) == {"dark": True, "title": "block", "shut": 0, "of_no_use": 0}
     page.emulate_media(media="screen")
     page.wait_for_function("document.documentElement.dataset.theme === 'dark'")
+
+
+def test_the_front_page_tells_of_the_weights_in_its_picture(tab):
+    page = tab.open("book/index.html", PHONE)
+    page.locator(".live-translator > button").click()
+    page.locator(".live-target .live-token", has_text="Ein").click()
+    looked = Translator.from_pretrained("multi30k-en-de").attention("A man plays the guitar on the street.")
+    share, best = looked.weights[-1].mean(dim=0)[0].max(dim=0)  # as in tools/picture.py
+    told = f"“Ein”: the translator looked most at “{looked.source[best]}” ({100 * share:.0f} %)."
+    assert page.locator(".live-note").text_content() == told
 
 
 def test_a_mistake_brings_its_sentence_and_leaves_the_reader_s(tab):

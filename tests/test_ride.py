@@ -12,7 +12,7 @@ from transformer_lib.notebook import every_attention, explorer
 from transformer_lib.translation import Translator
 
 SENTENCE = "A man plays the guitar on the street."
-MAP = '<style>figure { margin: 0; }</style><figure id="fig-tour-map"><img src="../_static/map.svg" alt="the map"></figure>'
+MAP = '<style>figure { margin: 0; }</style><figure id="fig-tour-map"><img src="../_static/map.svg" alt="map"></figure>'
 
 
 @pytest.fixture(scope="module")

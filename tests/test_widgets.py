@@ -263,6 +263,7 @@ def test_a_training_is_watched(opened):
     covers = "status => getComputedStyle(status).position === 'sticky'"
     assert not tab.get_by_role("status").evaluate(covers)  # no picture on a phone
     record = json.loads((ROOT / "records" / "learning.json").read_text(encoding="utf-8"))
+    assert tab.locator(".captions dd").all_inner_texts() == record["checkpoints"][-1]["german"]  # it opens on the end
     for number in (0, 9, 20):
         row = record["checkpoints"][number]
         tab.get_by_label("training step").fill(str(number))

@@ -105,7 +105,7 @@ WIDGETS.learning = ({ english, source, target, checkpoints }) => {
   const german = english.map(() => make("span", { lang: "de" }));
   const captions = make("dl", { class: "captions" },
     ...english.flatMap((text, i) => [make("dt", { lang: "en" }, text), make("dd", {}, german[i])]));
-  const time = slider("training step", { min: 0, max: n - 1, step: 1, value: 0 }, (i) => {
+  const time = slider("training step", { min: 0, max: n - 1, step: 1, value: n - 1 }, (i) => {
     const { step, loss, bleu, german: said, weights } = checkpoints[i];
     german.forEach((each, j) => { each.textContent = said[j]; });
     cells.forEach((line, a) => line.forEach((each, b) => { each.style.fillOpacity = weights[a][b] / 100; }));

@@ -24,7 +24,7 @@ const MISTAKES = [
     example: GUITAR, shows: "The padding is translated as well." },
 ];
 const EXAMPLES = [GUITAR, ...MISTAKES.map((mistake) => mistake.example).filter((text) => text !== GUITAR)];
-const SHOWN = { layer: 3, head: 3 }; // the head that marks the source tokens
+const SHOWN = { layer: 3, head: 3 }; // the head that marks the source tokens; in the short form, the mean of its layer
 
 function make(tag, properties = {}, ...children) {
   const element = document.createElement(tag);
@@ -354,10 +354,12 @@ class Live {
   look(at) {
     const { looked } = this.hypotheses[this.chosen].steps[at], token = this.hypotheses[this.chosen].tokens[at];
     const best = (weights) => weights.indexOf(Math.max(...weights));
-    const shown = looked[SHOWN.layer][SHOWN.head];
+    const layer = looked[SHOWN.layer], mean = (_, j) => layer.reduce((sum, head) => sum + head[j], 0) / layer.length;
+    const shown = this.full ? layer[SHOWN.head] : Array.from(layer[0], mean);
     this.sources.forEach((item, j) => item.style.setProperty("--share", shown[j] ?? 0));
-    this.most.textContent = `“${this.piece(token)}”: head ${SHOWN.head + 1} of layer ${SHOWN.layer + 1} looked most at ` +
-      `“${this.from[best(shown)]}” (${percent(shown[best(shown)])}).`;
+    const who = this.full ? `head ${SHOWN.head + 1} of layer ${SHOWN.layer + 1}` : "the translator";
+    this.most.textContent = `“${this.piece(token)}”: ${who} looked most at “${this.from[best(shown)]}” ` +
+      `(${percent(shown[best(shown)])}).`;
     this.explorer?.ask(at, "cross-attention");
   }
 }

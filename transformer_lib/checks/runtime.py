@@ -5,7 +5,6 @@
 import math
 import random
 from collections.abc import Iterable
-from contextlib import suppress
 from inspect import signature
 from itertools import groupby
 from operator import attrgetter
@@ -23,7 +22,15 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 from transformer_lib.checks.caches import logits_in_pieces
 from transformer_lib.checks.gradients import gradient_reaches_everything
 from transformer_lib.checks.padding import source_padding_on_the_right
-from transformer_lib.checks.report import KEEPS_A_GRAPH, NotApplicable, Outcome, Property, raised_at, register_property
+from transformer_lib.checks.report import (
+    KEEPS_A_GRAPH,
+    NotApplicable,
+    Outcome,
+    Property,
+    if_it_runs,
+    raised_at,
+    register_property,
+)
 from transformer_lib.checks.subject import (
     KEPT,
     LONGEST,
@@ -145,8 +152,8 @@ def calls_leave_no_trace(model: ModelUnderTest) -> Outcome:
     tried: dict[str, list[Any]] = {} if model.only_read else {"loss": [*inputs, labels], "generate": [*inputs, 3]}
     for part, handed in tried.items():
         known = str(handed)
-        with suppress(Exception), torch.no_grad(), model.block(adapter):  # not each has these parts
-            getattr(adapter, part)(adapter.model, *handed)
+        with if_it_runs():  # not each has these parts
+            model.part(part, adapter)(*handed)
         if str(handed) != known:
             return False, f"`{part}` writes into what it is given, such as labels of -100", ""
         if not all(module.training for module in adapter.modules()):
@@ -252,10 +259,10 @@ def its_loss_is_the_cross_entropy_of_its_logits(model: ModelUnderTest) -> Outcom
         return abs(found - F.cross_entropy(x, y, reduction=reduction) / parts).item()
 
     shifts = range(1 if model.has("whole") else 2)
-    shift = min(shifts, key=off)
+    apart, shift = min((off(n), n) for n in shifts)
     asked = "do you shift them before you call it?" if len(shifts) > 1 > shift else ""
     read = f"with labels read as those of the {('same', 'next')[shift]} token"
-    holds, evidence = model.at_most_rounding(off(shift), f"{read}, the loss differs from the cross-entropy by")
+    holds, evidence = model.at_most_rounding(apart, f"{read}, the loss differs from the cross-entropy by")
     if not holds and (more := model.only_its_loss_hears()):
         raise NotApplicable(f"it hears {min(more)}, too, which the logits do not, and what that adds is not known")
     if holds:
@@ -373,14 +380,15 @@ def state_dict_is_complete(model: ModelUnderTest) -> Outcome:
     second.load_state_dict(first.state_dict())
     moved = max_difference(model.logits(second, *inputs), model.logits(first, *inputs))
     words = f"after loading, logits differ by {model.describe(moved) if moved else 0}"
-    with suppress(Exception):  # not each has a cache
+    if moved:
         kept = second.state_dict()
-        if moved and (changed := [name for name, x in first.state_dict().items() if not torch.equal(x, kept[name])]):
-            return False, words, f"loading changes what it loads, such as {changed[0]}"
+        changed = [name for name, x in first.state_dict().items() if not torch.equal(x, kept[name])]
+        return (False, words, f"loading changes what it loads, such as {changed[0]}") if changed else (False, words)
+    with if_it_runs():  # not each has a cache
         apart = max_difference(*(logits_in_pieces(model, [3, 1], module, *inputs) for module in (second, first)))
-        if apart > 1e-5 and not moved:
+        if apart > 1e-5:
             return False, f"after loading, logits with a cache differ by {apart:.2g}", KEPT
-    return moved == 0, words
+    return True, words
 
 
 def _left_behind(model: ModelUnderTest, names: Iterable[str], inputs: tuple[Tensor, ...]) -> list[str]:

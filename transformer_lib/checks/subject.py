@@ -546,9 +546,9 @@ class ModelUnderTest(UnderTest):
         """Where the module is in float64, whoever asks for float32 gets float64, as scores and losses often do."""
         return Float64() if self.tolerance < 1e-9 else nullcontext()
 
-    def part(self, name: str) -> Callable[..., Any]:
-        """A function of the adapter, with the model in its first place; not applicable if the adapter has none."""
-        adapter = self.module
+    def part(self, name: str, adapter: nn.Module | None = None) -> Callable[..., Any]:
+        """A function of an adapter, with its model in the first place; not applicable if the adapter has none."""
+        adapter = adapter or self.module
         function = getattr(adapter, name) if isinstance(adapter, Adapted) else None
         if function is None:
             raise NotApplicable(f"the adapter has no `{name}`")

@@ -5,6 +5,7 @@
 import inspect
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from copy import deepcopy
 from functools import cache
 from itertools import permutations
@@ -141,6 +142,17 @@ def show(value: Any) -> str:
     text, _, more = repr(value).partition("\n")
     text += "…)" if more else ""  # a module's text has many lines
     return text if len(text) <= 60 else text[:57] + "…"
+
+
+@contextmanager
+def says(sentence: str, *others: str) -> Iterator[None]:
+    """What an error inside the block means ({} = the error), unless it has one of the others in its text."""
+    try:
+        yield
+    except (RuntimeError, IndexError, ValueError) as error:
+        if isinstance(error, NotImplementedError) or any(text in str(error) for text in others):
+            raise
+        raise Wrong(sentence.replace("{}", f"{one_line(error):.120}")) from error
 
 
 class Unfinished(Exception):
@@ -281,10 +293,8 @@ def in_sizes(mine: ModuleType, name: str, inputs: Mapping[str, tuple[Any, ...]])
 
     def cases(part: Any) -> Iterator[tuple[str, Any]]:
         for what, given in inputs.items():
-            try:
+            with says(f"right for other sizes; for {what} it raises {{}}"):
                 found = part(*deepcopy(given))
-            except (RuntimeError, IndexError, ValueError) as error:
-                raise Wrong(f"right for other sizes; for {what} it raises {one_line(error)}") from error
             for which, value in zip(("output", "weights"), found) if isinstance(found, tuple) else [("result", found)]:
                 yield f"right for other sizes; for {what}, the {which}", value
 
@@ -391,10 +401,8 @@ def behaves(part: Callable[..., Any], **inputs: Any) -> None:
     fine, slope, rough = ((at(h) - at(-h)) / (2 * h) for h in (1e-8, 1e-6, 1e-4))
     rounded = not same(fine, rough, 1e-3 * (1 + abs(told)))  # it may have been computed in float32
     if not same(rough if rounded else slope, told, (1e-2 if rounded else 1e-5) * (1 + abs(told))):
-        raise Wrong(
-            "the answer is right where it was tried, but not its gradient: is there a detach, .data or .item(), or "
-            "something that rounds?"
-        )
+        why = "is there a detach, .data or .item(), or something that rounds?"
+        raise Wrong(f"the answer is right where it was tried, but not its gradient: {why}")
 
 
 def elsewhere(part: Callable[..., Any], *inputs: Tensor) -> None:
@@ -405,9 +413,7 @@ def elsewhere(part: Callable[..., Any], *inputs: Tensor) -> None:
     except RuntimeError as error:  # what asks for a number raises, too, which says nothing of devices
         here = "expected device" in str(error) or "copy out of meta" in str(error)
     if here:
-        raise Wrong(
-            "a tensor is made on the CPU, so on a GPU it would not fit: make it from the inputs, or on their device"
-        )
+        raise Wrong("a tensor is made on the CPU, so on a GPU it would not fit: make it on the device of the inputs")
 
 
 def no_plain_list(model: nn.Module) -> None:
@@ -437,6 +443,31 @@ def is_matrix(parameter: Tensor) -> bool:
 def matrices(module: nn.Module) -> int:
     """How many numbers the matrices of a new module hold."""
     return sum(parameter.numel() for parameter in module.parameters() if is_matrix(parameter))
+
+
+SHORT = (1, 4), (3, 4), (4, 1), (1, 1), (3, 2)
+
+
+def past(count: int) -> Tensor:
+    """A mask for four sentences of four queries: each sees itself, and some of what stands before it."""
+    some = torch.rand(4, 1, 4, count, generator=torch.Generator().manual_seed(0)) < 0.6
+    return some.tril() | torch.eye(4, count).bool()
+
+
+def alone(layer: nn.Module, inputs: list[Tensor], masks: list[Tensor], short: Sequence[tuple[int, int]]) -> None:
+    """The first of four sentences, cut to their first tokens, must give what they give with what they may not see."""
+    with torch.no_grad():
+        whole = layer(*inputs, *(kept := [mask.clone() for mask in masks]))
+        if not all(torch.equal(*pair) for pair in zip(kept, masks)):
+            raise Wrong("it changes a mask, which belongs to the caller, in place: make a new one")
+        sizes = "" if masks[0].dim() == 4 and masks[0].size(2) == 4 else f", with a mask of shape {(*masks[0].shape,)},"
+        for batch, n in short:
+            told = f"the first {batch} of 4 sentences, cut to the first {n} of 4 tokens"
+            cut = [mask.expand(4, 1, 4, -1)[:batch, :, :n, :n].clone() for mask in masks]
+            with says(f"{told}, raise {{}}; with the others it runs"):
+                found = layer(*(x[:batch, :n] for x in inputs), *cut)
+            told += f", should give what they give among the others{sizes}, which they do not see: their answer"
+            expect(told, found, whole[:batch, :n], {}, ROUGH)
 
 
 class Bigrams(nn.Module):

@@ -242,9 +242,7 @@ def _grade(path: str | Path, asked: Iterable[Gap], known: Graded, seed: int | No
                         said, others = of(every[name])
                         lent += others if said == "passed" and name not in ASKED else [name]
                 lent = list(dict.fromkeys(lent))
-                known[part.name] = _with_lent(
-                    part, mine, tree, lent, {n: known[n][0] for n in lent if _written(known[n][0])}
-                )
+                known[part.name] = _with_lent(part, mine, tree, lent, known)
             return known[part.name]
 
         for part in asked:
@@ -256,24 +254,19 @@ def _written(said: str) -> bool:
     return kind(said) != "not attempted"
 
 
-def _with_lent(
-    part: Gap, mine: ModuleType, tree: ast.Module, lent: list[str], written: dict[str, str]
-) -> tuple[str, list[str]]:
+def _with_lent(part: Gap, mine: ModuleType, tree: ast.Module, lent: list[str], known: Graded) -> tuple[str, list[str]]:
     """The verdict on a part with some of the solution's, and which: none if it passes with the file's own only.
 
     It is blocked if it raises an error with them, and another one or none without them.
     """
-    own = vars(mine).copy()
-    vars(mine).update({name: getattr(_solved(), name) for name in lent})
-    said, raised = _grade_part(part, mine, tree)
-    for name in lent:
-        vars(mine).pop(name)
-    vars(mine).update({name: own[name] for name in lent if name in own})
+    with patch.dict(vars(mine), {name: getattr(_solved(), name) for name in lent}):
+        said, raised = _grade_part(part, mine, tree)
+    written = [name for name in lent if _written(known[name][0])]
     if written and said.startswith("failed"):
         alone, _ = _grade_part(part, mine, tree)
         if alone == "passed":
             return alone, []
-        wrong = [name for name, verdict in written.items() if verdict != "passed"]  # a variant may have passed
+        wrong = [name for name in written if known[name][0] != "passed"]  # a variant may have passed
         if raised and wrong and alone != said:
             return f"blocked by {wrong[0]}: with the right one in its place, {said.partition(': ')[2]}", lent
     return said, lent
@@ -318,10 +311,15 @@ def _grade_part(part: Gap, mine: ModuleType, tree: ast.Module) -> tuple[str, boo
     return f"failed: {said}{twice and '; '}{twice}{asked}", raised
 
 
+def _line(error: BaseException, mine: ModuleType) -> int:
+    """The innermost line of the file in which an error was raised; 0 if none was."""
+    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == mine.__file__]
+    return (lines and lines[-1]) or 0
+
+
 def in_words(error: BaseException, mine: ModuleType) -> str:
     """What an error that a part raised comes from, if that is known ({} = the error), and the line that raised it."""
-    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == mine.__file__]
-    place = f" (line {lines[-1]})" if lines else ""
+    place = f" (line {line})" if (line := _line(error, mine)) else ""
     known = [words for raw, words in rows("errors.tsv") if raw in str(error)]
     return (known[0].replace("{}", one_line(error)) if known else f"it raised {one_line(error)}") + place
 
@@ -349,14 +347,11 @@ def _twice(name: str, tree: ast.Module) -> str:
 
 def _forgotten(error: NotImplementedError, mine: ModuleType, tree: ast.Module) -> str:
     """Where a gap's `raise` still stands, if its function has something of the reader's above or below it."""
-    lines = [
-        frame.lineno or 0 for frame in traceback.extract_tb(error.__traceback__) if frame.filename == mine.__file__
-    ]
-    for node in ast.walk(tree) if lines else ():
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            raised = [each for each in _body(node) if isinstance(each, ast.Raise) and each.lineno == lines[-1]]
-            if raised and len(_body(node)) > 1:
-                return f"line {lines[-1]} still raises NotImplementedError, in the midst of your {node.name}: delete it"
+    line = _line(error, mine)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and len(body := _body(node)) > 1:
+            if any(isinstance(each, ast.Raise) and each.lineno == line for each in body):
+                return f"line {line} still raises NotImplementedError, in the midst of your {node.name}: delete it"
     return ""
 
 
@@ -424,11 +419,9 @@ def graded(path: str | Path, chapter: int = 10) -> dict[str, str]:
 
 def passed(verdicts: Mapping[str, str]) -> tuple[list[str], list[str]]:
     """The parts that pass, and a line about those that fail, if there are any."""
-    wrong = [name for name, said in verdicts.items() if kind(said) in ("failed", "blocked")]
-    told = (
-        [f"Not right yet, so the course's stand in; `grade` says what is wrong: {', '.join(wrong)}."] if wrong else []
-    )
-    return [name for name, said in verdicts.items() if said == "passed"], told
+    wrong = ", ".join(name for name, said in verdicts.items() if kind(said) in ("failed", "blocked"))
+    told = f"Not right yet, so the course's stand in; `grade` says what is wrong: {wrong}."
+    return [name for name, said in verdicts.items() if said == "passed"], [told] if wrong else []
 
 
 def joined(path: str | Path, names: Sequence[str]) -> ModuleType:

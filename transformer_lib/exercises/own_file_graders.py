@@ -3,8 +3,9 @@
 """The graders of the parts that the reader writes: what an answer should be, and which wrong one it is."""
 
 import inspect
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
+from copy import deepcopy
 from functools import partial
 from itertools import pairwise, product
 from types import ModuleType, SimpleNamespace
@@ -21,10 +22,12 @@ from transformer_lib.exercises.grading import (
     ASKED,
     DETACHED,
     ROUGH,
+    SHORT,
     Bigrams,
     Cases,
     Unfinished,
     Wrong,
+    alone,
     as_solved,
     behaves,
     built,
@@ -40,9 +43,11 @@ from transformer_lib.exercises.grading import (
     in_sizes,
     is_matrix,
     matrices,
+    past,
     random,
     rows,
     same,
+    says,
     wanted,
 )
 from transformer_lib.files import one_line
@@ -56,10 +61,8 @@ def grade_attention(mine: ModuleType) -> None:
         answer = mine.attention(q.clone(), k.clone(), v.clone())
     except RuntimeError as error:
         mine.attention(q[0, 0], k[0, 0], v[0, 0])  # if that fails too, its error is told
-        raise Wrong(
-            "it runs for (length, width), but not with a batch and heads in front: .T turns all axes round, "
-            "k.transpose(-2, -1) swaps the last two"
-        ) from error
+        told = ".T turns all axes round, k.transpose(-2, -1) swaps the last two"
+        raise Wrong(f"it runs for (length, width), but not with a batch and heads in front: {told}") from error
     if not isinstance(answer, tuple | list) or len(answer) != 2:
         raise Wrong("it should return two things, the output and the weights")
     if all(isinstance(z, Tensor) for z in answer) and [z.size(-1) for z in answer] == [5, 7]:
@@ -75,15 +78,11 @@ def grade_attention(mine: ModuleType) -> None:
     as_solved(mine, "attention", case("the weights without a mask", q, k, v, place=1), "", ROUGH, others)
     as_solved(mine, "attention", case("the output without a mask", q, k, v, place=0), "", ROUGH)
     if not mine.attention(1000 * q, k, v)[1].isfinite().all():
-        raise Wrong(
-            "large scores give NaN, as exp overflows: softmax, or first subtract the largest score of the query"
-        )
-    try:
-        alone = case("the output without batch and heads", q[0, 0], k[0, 0], v[0, 0], place=0)
-        as_solved(mine, "attention", alone, "", ROUGH)
-    except (RuntimeError, IndexError) as error:
-        told = "it should run for (length, width), too: in einsum write …, and count axes from the end"
-        raise Wrong(f"it runs with a batch and heads in front only; {told}") from error
+        raise Wrong("large scores give NaN, as exp overflows: softmax, or first subtract each query's largest score")
+    told = "it should run for (length, width), too: in einsum write …, and count axes from the end"
+    with says(f"it runs with a batch and heads in front only; {told}"):
+        plain = case("the output without batch and heads", q[0, 0], k[0, 0], v[0, 0], place=0)
+        as_solved(mine, "attention", plain, "", ROUGH)
     x, y, z = 30 * random(4, 4, 4), 30 * random(4, 4, 4, seed=1), random(1, 1, 70, 6)
     one, square, long = "one query and 70 keys", "batch, queries, keys and width of 4", "70 queries and keys, d_k = 3"
     sizes: dict[str, tuple[Any, ...]] = {square: (x, y, x)}
@@ -128,28 +127,19 @@ def grade_masked_attention(mine: ModuleType, q: Tensor, k: Tensor, v: Tensor) ->
     output, weights = mine.attention(q, k, v, given := mask.clone())
     if not torch.equal(given, mask):
         raise Wrong("it changes the mask, which belongs to the caller, in place: make a new one")
-    if weights[..., 1, :].isnan().any():
-        raise Wrong(
-            "a query that may attend to nothing gets NaN: its scores are minus infinity, or its exponentials sum to 0"
-        )
-    told = "a query that may attend to nothing gets the mean of all values"
-    for what, row, mean in (
-        ("output", output[..., 1, :], v.mean(dim=-2)),
-        ("weights", weights[..., 1, :], q.new_tensor(0.2)),
-    ):
-        others = {told if what == "output" else "its output is zero, but not its weights": mean.expand_as(row)}
-        expect(f"the {what} of a query that may attend to nothing", row, torch.zeros_like(row), others)
+
+    def both(part: Any) -> Iterator[tuple[str, Any]]:
+        for what, found in zip(("output", "weights"), part(q.detach(), k, v, mask.clone())):
+            yield f"the {what} where a query may attend to nothing", found
+
+    as_solved(mine, "attention", both, "", ROUGH)
     (gradient,) = torch.autograd.grad(output.sum(), q)
     if not gradient.isfinite().all():
-        raise Wrong(
-            "a query that may attend to nothing gets a gradient of NaN: use a very low finite number, such as "
-            "torch.finfo(scores.dtype).min, and set its weights to 0 after the softmax"
-        )
+        told = "a very low finite number, as torch.finfo(scores.dtype).min, and set its weights to 0 after the softmax"
+        raise Wrong(f"a query that may attend to nothing gets a gradient of NaN: use {told}")
     told = "right in float32, but a constant such as -1e9 does not fit float16: torch.finfo(scores.dtype).min does"
-    try:
+    with says(told):
         output, weights = mine.attention(*[x if "attention" in ASKED else x.half() for x in (q, k, v)], mask)
-    except RuntimeError as error:
-        raise Wrong(told) from error
     if not (output.isfinite().all() and weights.isfinite().all()):
         raise Wrong(told)
 
@@ -188,7 +178,6 @@ def grade_merge_heads(mine: ModuleType) -> None:
 def grade_multi_head(mine: ModuleType) -> None:
     """The scale, the number of projections, who reads whom, and what every multi-head attention does."""
     d_model, num_heads = 24, 6
-    d_k = d_model // num_heads
     layer = built(mine.MultiHeadAttention, d_model, num_heads)
     one = torch.ones(1, 1, d_model).double()
     try:
@@ -197,39 +186,19 @@ def grade_multi_head(mine: ModuleType) -> None:
         if str(error) == "chapter 3: write MultiHeadAttention" and matrices(layer) == 4 * d_model**2:
             raise Wrong("__init__ makes four projections, as it should; now write forward") from error
         raise
-    except RuntimeError as error:
-        widths = {
-            f"x{d_k} and {d_model}x": "a projection gets the part of a head: project, then split; merge, then project",
-            f"x{num_heads} and {d_model}x": "the weights are merged; of what attention returns, the output is first",
-        }
-        for seen, words in widths.items():
-            if seen in str(error):
-                raise Wrong(words) from error
-        raise
     if not isinstance(answer, Tensor):
         missing = ": is a return missing?" if answer is None else ""
         raise Wrong(f"forward should return the output alone; it returns a {type(answer).__name__}{missing}")
-    if (
-        len({id(matrix) for matrix in layer.parameters() if is_matrix(matrix)}) == 2
-        and matrices(layer) == 2 * d_model**2
-    ):
+    if (have := matrices(layer)) == 2 * d_model**2 and sum(map(is_matrix, layer.parameters())) == 2:
         raise Wrong("one projection serves for queries, keys and values: each needs weights of its own")
-    if (have := matrices(layer)) != 4 * d_model**2:
-        raise Wrong(
-            f"its matrices hold {have} numbers; four projections of {d_model} to {d_model} hold {4 * d_model**2}: "
-            "for queries, keys, values, and for the merged heads"
-        )
+    if have != 4 * d_model**2:
+        told = f"of {d_model} to {d_model} hold {4 * d_model**2}: for queries, keys, values, and for the merged heads"
+        raise Wrong(f"its matrices hold {have} numbers; four projections {told}")
     layer = mine.MultiHeadAttention(8, 2).double()
     query, key, value = random(2, 3, 8), random(2, 4, 8, seed=1), random(2, 4, 8, seed=2)
-    try:
+    told = "with 3 queries and 4 keys it raises: make queries from query, keys from key, values from value ({})"
+    with says(told, "place", "dtype"):
         layer(query.clone(), key.clone(), value.clone())
-    except RuntimeError as error:
-        if "place" in str(error) or "dtype" in str(error):
-            raise
-        raise Wrong(
-            "with 3 queries and 4 keys it raises: make queries from query, keys from key, values from value "
-            f"({one_line(error)})"
-        ) from error
     behaves(mine.MultiHeadAttention(8, 2).double(), query=query, key=key, value=value)
     query, value = query.requires_grad_(), value.requires_grad_()
 
@@ -241,26 +210,18 @@ def grade_multi_head(mine: ModuleType) -> None:
         )
 
     if (reads(query) & ~torch.eye(3).bool()).any():
-        raise Wrong(
-            "tokens are mixed, as by a reshape without a transpose: what one gets depends on the queries of others"
-        )
+        raise Wrong("tokens are mixed, as by a reshape without a transpose: what one gets depends on others' queries")
     every = torch.ones(2, 3, 4).bool()
     mask = torch.tensor([[[1, 0, 0, 0], [1, 1, 0, 0], [1, 0, 1, 0]], [[1, 1, 1, 0], [1, 0, 0, 0], [1, 0, 1, 0]]]).bool()
     hidden = {"later keys are hidden; without a mask none is": every.tril()}
     expect("who reads which value", reads(value), every, hidden)
     three = key[:, :3], value[:, :3]
     if not same(layer(query, *three), layer(query, *(x.flip(1) for x in three)), ROUGH):
-        raise Wrong(
-            "with as many keys as queries and no mask, the order of the keys matters: hide none, and add no positions"
-        )
+        raise Wrong("without a mask, the order of as many keys as queries matters: hide none, and add no positions")
     for training in (False, True):
         layer.train(training)
-        try:
+        with says("it runs without a mask, but not with one: hand the mask to attention as it comes ({})"):
             read = reads(value, mask[:, None])
-        except RuntimeError as error:
-            raise Wrong(
-                f"it runs without a mask, but not with one: hand the mask to attention as it comes ({one_line(error)})"
-            ) from error
         idle = same(layer(query, key, value, mask[:, None]), layer(query, key, value), ROUGH)
         expect(
             "who reads which value under a mask" + training * ", in training", read, mask, {
@@ -287,11 +248,15 @@ def grade_multi_head(mine: ModuleType) -> None:
     layer = mine.MultiHeadAttention(8, 2).double()
     layer(query, key, value).square().sum().backward()
     for name, parameter in layer.named_parameters():
-        if parameter.dim() > 1 and not parameter.grad.all():
+        if is_matrix(parameter) and not parameter.grad.all():
             raise Wrong(f"a part of {name} has no effect: each head has its own queries, keys and values")
-    what, apart = "the output if each head has a mask", torch.arange(24).view(1, 12, 1, 2) % 3 > 0
-    masked: Cases = lambda kind: iter([(what, filled(kind(24, 12), 0.1)(one, keys, keys, apart))])  # noqa: E731
-    as_solved(mine, "MultiHeadAttention", masked, "", ROUGH)
+    two, apart = keys.expand(2, -1, -1), torch.arange(24).view(1, 12, 1, 2) % 3 > 0
+
+    def others(kind: Any) -> Iterator[tuple[str, Any]]:
+        yield "the output if each head has a mask", filled(kind(24, 12), 0.1)(two[:, :1], two, two, apart)
+        yield "the output of one head", filled(kind(24, 1), 0.1)(one, keys, keys)
+
+    as_solved(mine, "MultiHeadAttention", others, "", ROUGH)
     x, y = random(4, 4, 8), random(4, 5, 8, seed=1)
     for mask, short in ((past(5), SHORT), (past(5)[0, 0], SHORT), (past(4)[:, :, 3:], SHORT[:2])):
         alone(mine.MultiHeadAttention(8, 2).double(), [x, *[y[:, : mask.size(-1)]] * 2], [mask], short)
@@ -301,33 +266,6 @@ def grade_multi_head(mine: ModuleType) -> None:
         with patch.object(mine, "attention", changed("attention")):  # the reader's own may round to float32
             report = check_multi_head_attention(layer, 8, 2)
     first_fault(report)
-
-
-SHORT = (1, 4), (3, 4), (4, 1), (1, 1), (3, 2)
-
-
-def past(count: int) -> Tensor:
-    """A mask for four sentences of four queries: each sees itself, and some of what stands before it."""
-    some = torch.rand(4, 1, 4, count, generator=torch.Generator().manual_seed(0)) < 0.6
-    return some.tril() | torch.eye(4, count).bool()
-
-
-def alone(layer: nn.Module, inputs: list[Tensor], masks: list[Tensor], short: Sequence[tuple[int, int]]) -> None:
-    """The first of four sentences, cut to their first tokens, must give what they give with what they may not see."""
-    with torch.no_grad():
-        whole = layer(*inputs, *(kept := [mask.clone() for mask in masks]))
-        if not all(torch.equal(*pair) for pair in zip(kept, masks)):
-            raise Wrong("it changes a mask, which belongs to the caller, in place: make a new one")
-        sizes = "" if masks[0].dim() == 4 and masks[0].size(2) == 4 else f", with a mask of shape {(*masks[0].shape,)},"
-        for batch, n in short:
-            told = f"the first {batch} of 4 sentences, cut to the first {n} of 4 tokens"
-            cut = [mask.expand(4, 1, 4, -1)[:batch, :, :n, :n].clone() for mask in masks]
-            try:
-                found = layer(*(x[:batch, :n] for x in inputs), *cut)
-            except RuntimeError as error:
-                raise Wrong(f"{told}, raise {one_line(error)}; with the others it runs") from error
-            told += f", should give what they give among the others{sizes}, which they do not see: their answer"
-            expect(told, found, whole[:batch, :n], {}, ROUGH)
 
 
 @gap(4, "sinusoidal_table")
@@ -374,10 +312,11 @@ def grade_causal_mask(mine: ModuleType) -> None:
         for n in (4, 1, 7, 600):
             found = mask(n)
             if isinstance(found, Tensor) and found.shape in ((n, n), (1, n, n)):
-                found = found.expand(1, 1, n, n)  # it fits as well
+                found = found.expand(1, 1, n, n)  # its numbers first
             yield "the causal mask" + f" of {n} positions" * (n > 4), found
 
     as_solved(mine, "causal_mask", cases)
+    as_solved(mine, "causal_mask", case("the causal mask", 4))
     behaves(mine.causal_mask, length=3)
 
 
@@ -393,10 +332,8 @@ def grade_layer_norm(mine: ModuleType) -> None:
         factors, offsets = ([p for p in parameters if bool((p == start).all())] for start in (1, 0))
         if len(factors) != 1 or len(offsets) != 1 or len([*norm.parameters()]) != 2:
             made = ", ".join(f"{name} of shape {tuple(p.shape)}" for name, p in norm.named_parameters())
-            raise Wrong(
-                "one nn.Parameter should begin as ones, the factors, and another as zeros, the offsets, each d_model "
-                f"long (here d_model is {d}; it has {made or 'none'})"
-            )
+            told = "one nn.Parameter should begin as ones, the factors, and another as zeros, the offsets"
+            raise Wrong(f"{told}, each d_model long (here d_model is {d}; it has {made or 'none'})")
         with torch.no_grad():
             for seed, vector in enumerate((*factors, *offsets), start=1):
                 vector.copy_(random(d, seed=seed).view_as(vector))
@@ -432,6 +369,12 @@ def grade_feed_forward(mine: ModuleType) -> None:
 
     behaves(built(mine.FeedForward, 4, 6), x=x)
     as_solved(mine, "FeedForward", cases)
+
+
+def shared(modules: Iterable[Any]) -> bool:
+    """Whether several of these modules have a parameter in common, or one of them stands here twice."""
+    every = [parameter for module in modules for parameter in module.parameters()]
+    return len({*every}) < len(every)
 
 
 class Call(NamedTuple):
@@ -566,10 +509,8 @@ def inputs_are_right(
             raise Wrong(f"{name} takes its queries from the memory; they come from x, keys and values from the memory")
         if kind == kinds[1] and not (same(key, memory, 0) and same(value, memory, 0)):
             other = " and ".join(what for what, z in (("keys", key), ("values", value)) if not same(z, memory, 0))
-            raise Wrong(
-                f"{name} should get the memory as it comes from the encoder, as keys and as values; its {other} are "
-                "something else"
-            )
+            told = "should get the memory as it comes from the encoder, as keys and as values"
+            raise Wrong(f"{name} {told}; its {other} are something else")
         own = kinds.index(kind)
         named = ("mask", "memory_mask")[own]
         if masks[own] is None and mask is not None and not mask.all():
@@ -581,17 +522,14 @@ def inputs_are_right(
             told = f"should be given {named} as it comes; it is given {found}"
             raise Wrong(f"{name} {told if mask is not None else f'is not given {named}, so the mask is not used'}")
     if len(given) == 2 and "must match the size" in str(result):
-        raise Wrong(
-            f"after {calls[-1].name}, numbers of x and of the memory are added: all outputs are added to x"
-        ) from result
+        told = f"after {calls[-1].name}, numbers of x and of the memory are added: all outputs are added to x"
+        raise Wrong(told) from result
     if isinstance(result, Exception):
         raise result
     wanted = kinds[:: 2 if len(given) == 1 else 1]
     if order != wanted:
         raise Wrong(f"the sub-layers should be {', '.join(wanted)}, in this order; here: {', '.join(order) or 'none'}")
-    if len({p for call in calls for p in call.part.parameters()}) < sum(
-        len([*call.part.parameters()]) for call in calls
-    ):
+    if shared(call.part for call in calls):
         raise Wrong(f"the weights of {calls[0].name} serve as both attentions; each has weights of its own")
 
 
@@ -607,17 +545,14 @@ def as_in_the_formula(
         for seed, vector in enumerate(vector for norm in norms for vector in norm.parameters()):
             vector.copy_(random(*vector.shape, seed=seed))
     given = [x.clone().requires_grad_() for x in given]
-    own = [mask if mask is None else mask.clone() for mask in masks[: len(given)]]
-    calls, result = calls_of(mine, layer, *given, *own)
+    calls, result = calls_of(mine, layer, *given, *deepcopy(masks[: len(given)]))
     inputs_are_right(mine, calls, given, masks, result)
     if not isinstance(result, Tensor):
         missing = ": is a return missing?" if result is None else "; return the tensor alone"
         raise Wrong(f"forward should return one tensor; it returns a {type(result).__name__}{missing}")
     if not same(result, calls_of(mine, layer, *given, *masks[: len(given)])[1], 1e-12):
-        raise Wrong(
-            "in evaluation two calls give two answers: dropout works there, too (make nn.Dropout in __init__, or give "
-            "training=self.training)"
-        )
+        told = "make nn.Dropout in __init__, or give training=self.training"
+        raise Wrong(f"in evaluation two calls give two answers: dropout works there, too ({told})")
     if known is not None and same(result, known, 1e-9):
         return result
     if len(norms) < len(calls):
@@ -678,12 +613,8 @@ def sizes_are_used(mine: ModuleType, build: Callable[..., nn.Module], *inputs: T
     """The number of heads and d_ff must reach the parts."""
     one, four = build(8, 1, 5).double().eval(), build(8, 4, 5).double().eval()
     for name, part, *_ in calls_of(mine, one, *inputs)[0]:
-        try:
+        with says(f"{name} does not take tokens that are d_model wide: are the sizes swapped in __init__?"):
             part(*[inputs[0]] * (3 if isinstance(part, mine.MultiHeadAttention) else 1))
-        except RuntimeError as error:
-            raise Wrong(
-                f"{name} does not take tokens that are d_model wide: are the sizes swapped in __init__?"
-            ) from error
         if not isinstance(part, mine.MultiHeadAttention):
             expect(f"with d_model 8 and d_ff 5, the numbers in the matrices of {name}", matrices(part), 2 * 8 * 5)
             continue
@@ -749,9 +680,7 @@ def enters(mine: ModuleType, found: Tensor, tables: list[Tensor], words: int, to
     """What enters a stack must be rows of a table of so many rows times the root of the width, plus positions."""
     d = found.size(-1)
     if (found == 0).any():
-        raise Wrong(
-            "dropout does not heed its rate, or runs in evaluation mode: make an nn.Dropout(dropout), and call that"
-        )
+        raise Wrong("dropout does not heed its rate, or runs in evaluation mode: make and call an nn.Dropout(dropout)")
 
     def embedded(table: Tensor, *change: Sequence[str]) -> Tensor:
         """What the solution makes of the tokens, with a table, and perhaps with a mistake."""
@@ -773,9 +702,8 @@ def enters(mine: ModuleType, found: Tensor, tables: list[Tensor], words: int, to
     factor = ((found - p) * plain).sum() / plain.square().sum() if found.shape == p.shape else torch.tensor(0.0)
     if factor and same(found, factor * plain + p, 1e-5):
         which = ", the root of the length" if abs(factor - tokens.size(1) ** 0.5) < 1e-4 else ""
-        raise Wrong(
-            f"{what}: the rows are multiplied by {factor:.4g}{which}; multiply by the root of d_model, {d**0.5:.4g}"
-        )
+        told = f"the rows are multiplied by {factor:.4g}{which}; multiply by the root of d_model, {d**0.5:.4g}"
+        raise Wrong(f"{what}: {told}")
     expect(f"{what}, embedding(tokens) * sqrt(d_model) + positions", found, embedded(right), {}, 1e-5)
     return right
 
@@ -789,54 +717,88 @@ class Pass(NamedTuple):
     anew: Callable[[nn.Module], Tensor]
 
 
-def passes(model: nn.Module, kind: type[nn.Module], names: str) -> list[Pass]:
-    """A list that grows with each call of a layer of this kind."""
-    found: list[Pass] = []
+GIVEN = {"encoder": ("x", "mask"), "decoder": ("x", "memory", "mask", "memory_mask"), "norm": ("x",)}
 
-    def keep(layer: nn.Module, given: tuple[Any, ...], named: dict[str, Any], made: Tensor) -> None:
-        signature = inspect.signature(layer.forward)
-        values = signature.bind(*given, **named).arguments
-        own = zip(names.split(), signature.parameters)  # the reader's own names, in this order
-        by_name = {name: values[theirs] for name, theirs in own if theirs in values}
-        found.append(Pass(layer, by_name, made, lambda other: other(*given, **named)))
 
-    for module in model.modules():
-        if isinstance(module, kind):
-            module.register_forward_hook(keep, with_kwargs=True)
+def passes(mine: ModuleType, model: nn.Module) -> dict[str, list[Pass]]:
+    """Of both stacks and of norms, a list that grows with each call of a layer."""
+    kinds = {"encoder": mine.EncoderLayer, "decoder": mine.DecoderLayer, "norm": mine.LayerNorm}
+    found: dict[str, list[Pass]] = {name: [] for name in kinds}
+
+    def keep(name: str, layer: nn.Module, given: tuple[Any, ...], named: dict[str, Any], made: Tensor) -> None:
+        values = inspect.signature(layer.forward).bind(*given, **named)
+        own = zip(GIVEN[name], values.signature.parameters)  # the reader's own names, in this order
+        by_name = {known: values.arguments[theirs] for known, theirs in own if theirs in values.arguments}
+        found[name].append(Pass(layer, by_name, made, lambda other: other(*given, **named)))
+
+    for name, module in product(kinds, model.modules()):
+        if isinstance(module, kinds[name]):
+            module.register_forward_hook(partial(keep, name), with_kwargs=True)
     return found
 
 
 def one_stack(found: list[Pass], new: nn.Module, name: str) -> None:
-    """Each of three layers is called once, with what the one before returned, and does what a new one does."""
+    """Each of three layers is called once, and does what a new one does."""
     if len(found) != 3:
         raise Wrong(f"of 3 {name} layers, forward calls {len(found)}: loop over all")
     if len({id(each.layer) for each in found}) != 3:
         raise Wrong(f"forward calls one layer of the {name} more than once, and another one never")
-    for before, after in pairwise(found):
-        if same(after.given["x"], before.given["x"] + before.made, 1e-9):
-            raise Wrong(f"what a layer of the {name} returns is added to its input once more: it holds the sum already")
-        if not same(after.given["x"], before.made, 0.0):
-            if same(after.given["x"], F.layer_norm(before.made, before.made.shape[-1:]), 1e-4):
-                raise Wrong(f"a norm stands between the layers of the {name}: the last norm comes once, after the loop")
-            raise Wrong(f"a layer of the {name} does not get what the one before returned")
     for each in found:
         new.load_state_dict(each.layer.state_dict())
         if not same(each.anew(new), each.made, 1e-6):
             raise Wrong(f"num_heads or dropout does not reach {type(new).__name__}(d_model, num_heads, d_ff, dropout)")
 
 
-def mask_is(what: str, mask: Any, tokens: Tensor, right: Tensor, wrong: dict[str, Tensor]) -> None:
-    """A mask must be right for the queries that are tokens; padding may see anything."""
-    if mask is None:
-        seen = "tokens read what comes later" if "target" in what else "padded source tokens are read"
-        raise Wrong(f"the layers get no {what}, so {seen}: give it to each")
-    if mask.dtype != torch.bool:
-        raise Wrong(f"the {what} is no longer boolean ({mask.dtype}): masks are combined with &")
-    right = right.expand(2, 2, tokens.size(1), -1)
-    real = (tokens != 5)[:, None, :, None]
-    if (mask := mask.expand_as(right)).logical_xor(right).logical_and(real).any():
-        told = {sentence: value.expand_as(right) & real for sentence, value in wrong.items()}
-        expect(f"the {what}", mask & real, right & real, told)
+def would_be_given(kind: Any, stacks: dict[str, list[Pass]], *tokens: Tensor) -> dict[str, list[dict[str, Any]]]:
+    """What another Transformer's forward would give to the layers of a model, if they return what they returned."""
+    found: dict[str, list[dict[str, Any]]] = {name: [] for name in stacks}
+
+    def layer(name: str, made: Tensor, *given: Any) -> Tensor:
+        found[name].append(dict(zip(GIVEN[name], given)))
+        return made
+
+    encoder, decoder = ([partial(layer, name, each.made) for each in stacks[name]] for name in ("encoder", "decoder"))
+    norm = nn.LayerNorm(8).double()
+    model = SimpleNamespace(
+        pad_id=5, embed=lambda _, stack: stack[0].given["x"] if stack else norm.weight, output=nn.Identity(),
+        source_embedding=stacks["encoder"], encoder_layers=encoder, encoder_norm=norm,
+        target_embedding=stacks["decoder"], decoder_layers=decoder, decoder_norm=norm,
+    )  # fmt: skip
+    kind.forward(model, *tokens)
+    return found
+
+
+READ = (
+    ("encoder", "x", "input of a layer of the encoder, what the one before it returned"),
+    ("encoder", "mask", "mask of the encoder (source_mask)"),
+    ("decoder", "x", "input of a layer of the decoder, what the one before it returned"),
+    ("decoder", "memory", "memory, the norm of what the last encoder layer returns"),
+    ("decoder", "mask", "mask of the decoder (target_mask)"),
+    ("decoder", "memory_mask", "memory_mask of the decoder (source_mask)"),
+)
+
+
+def are_given(mine: ModuleType, stacks: dict[str, list[Pass]], count: int, *tokens: Tensor) -> None:
+    """The first of what is READ must be what the solution gives; in a mask, the rows of padding may be anything."""
+
+    def cases(last: int, n: int, kind: Any) -> Iterator[tuple[str, Any]]:
+        known = {name: [each.given for each in stack] for name, stack in stacks.items()}
+        given = known if kind is mine.Transformer else would_be_given(kind, stacks, *tokens)
+        for name, value, what in READ[: last + 1]:
+            found = given[name][n].get(value)
+            if isinstance(found, Tensor) and found.dtype == torch.bool:
+                found = found.expand(2, 2, 12, 12) & (tokens[name == "decoder"] != 5)[:, None, :, None]
+            yield f"the {what}", found
+
+    for last, n in product(range(count), range(3)):
+        name, value, what = READ[last]
+        if stacks[name][n].given.get(value) is None:
+            seen = "tokens read what comes later" if "target" in what else "padded source tokens are read"
+            raise Wrong(f"the layers get no {what}, so {seen}: give it to each")
+        memories = [each.given[value] for each in stacks[name]] if value == "memory" else []
+        if not all(same(memory, memories[0], 0.0) for memory in memories):
+            raise Wrong("the decoder's layers get different memories: each reads what the last encoder layer returned")
+        as_solved(mine, "Transformer", partial(cases, last, n), "", 1e-4)
 
 
 def ends(model: nn.Module, decoder: list[Pass], answer: Tensor) -> None:
@@ -866,24 +828,26 @@ def ends(model: nn.Module, decoder: list[Pass], answer: Tensor) -> None:
     raise Wrong("the logits are no linear map of the norm of what the last decoder layer returns")
 
 
+def rates_are(model: nn.Module, rate: float) -> None:
+    """Every dropout must have this rate."""
+    for name, module in model.named_modules():
+        if isinstance(module, nn.Dropout) and module.p != rate:
+            raise Wrong(f"with dropout={rate}, {name} has the rate {module.p}: pass `dropout` on to each layer, too")
+
+
 def dropped(mine: ModuleType, source: Tensor, target: Tensor) -> None:
     """Half of what enters each stack must be zero in training, and the rest twice as large; nothing else is dropped."""
     torch.manual_seed(0)
     model = mine.Transformer(90, 110, 0, d_model=8, num_heads=2, d_ff=12, num_layers=2, dropout=0.5).double()
-    for name, module in model.named_modules():
-        if isinstance(module, nn.Dropout) and module.p != 0.5:
-            raise Wrong(f"with dropout=0.5, {name} has the rate {module.p}: pass `dropout` on to each layer, too")
-    stacks = {
-        "encoder": passes(model, mine.EncoderLayer, "x mask"),
-        "decoder": passes(model, mine.DecoderLayer, "x memory"),
-    }
+    rates_are(model, 0.5)
+    encoder, decoder, _ = passes(mine, model).values()
     for mode, other in ((False, "training"), (True, "evaluation")):
         answer = model.train(mode)(source, target)
         if model.training != mode:
             raise Wrong(f"forward switches the model to {other} mode; the caller sets the mode")
-    if stacks["encoder"][0].given["mask"].all():
+    if encoder[0].given["mask"].all():
         raise Wrong("where pad_id is 0, the encoder's mask hides nothing: 0 is a pad_id like any other")
-    for name, (whole, _, training, last) in stacks.items():
+    for name, (whole, _, training, last) in zip(GIVEN, (encoder, decoder)):
         x, y = (each.given["x"] for each in (training, whole))
         if not same(last.given["x"], training.made, 0.0):
             raise Wrong(f"in training, something stands between the layers of the {name}; each drops its own outputs")
@@ -895,10 +859,9 @@ def dropped(mine: ModuleType, source: Tensor, target: Tensor) -> None:
             raise Wrong(f"with dropout=0.5, {share:.0%} of what enters the {name} is dropped in training")
         if not same(x, y.where(x != 0, 0.0) * 2, 1e-5):
             raise Wrong(f"what enters the {name} is dropout(rows * sqrt(d_model) + positions): of the whole sum")
-    (*_, memory), (*_, last) = stacks.values()
-    if not same(last.given["memory"], F.layer_norm(memory.made, (8,)), 1e-4):
+    if not same(decoder[-1].given["memory"], F.layer_norm(encoder[-1].made, (8,)), 1e-4):
         raise Wrong("in training the memory is not the norm of what the encoder returns: is it dropped, or kept?")
-    ends(model, [last], answer)
+    ends(model, decoder, answer)
 
 
 @gap(7, "Transformer")
@@ -906,10 +869,9 @@ def grade_transformer(mine: ModuleType) -> None:
     """The constructor, what enters a stack, both stacks, masks and memory, the end; then some properties of `check`."""
     sizes = dict(d_model=8, num_heads=2, d_ff=12, num_layers=3)
     model = built(mine.Transformer, 90, 110, 5, **sizes, dropout=0.0)
-    for name, module in model.named_modules():
-        if isinstance(module, nn.Dropout) and module.p:
-            raise Wrong(f"with dropout=0, {name} has the rate {module.p}: pass `dropout` on to each layer, too")
-    for kind in (mine.EncoderLayer, mine.DecoderLayer):
+    rates_are(model, 0)
+    kinds: dict[str, Any] = {"encoder": mine.EncoderLayer, "decoder": mine.DecoderLayer}
+    for kind in kinds.values():
         if (count := sum(isinstance(module, kind) for module in model.modules())) != 3:
             again = " (one that stands three times, as in [layer] * 3, is one)" if count == 1 else ""
             raise Wrong(f"for num_layers=3 it has {count} {kind.__name__}s: each stack has so many, of its own{again}")
@@ -919,11 +881,9 @@ def grade_transformer(mine: ModuleType) -> None:
                 if new[name].shape != own[name].shape:
                     told = f"its {name} has shape {tuple(own[name].shape)}, not {tuple(new[name].shape)}"
                     raise Wrong(f"{kind.__name__} takes d_model, num_heads, d_ff, dropout; with d_ff=12, {told}")
-    layers = [module for module in model.modules() if isinstance(module, (mine.EncoderLayer, mine.DecoderLayer))]
-    if len({p for layer in layers for p in layer.parameters()}) < sum(len([*layer.parameters()]) for layer in layers):
+    if shared(module for module in model.modules() if isinstance(module, (*kinds.values(),))):
         raise Wrong("layers share weights, as copies by copy.copy do: make each anew")
-    encoder, normed = passes(model, mine.EncoderLayer, "x mask"), passes(model, mine.LayerNorm, "x")
-    decoder = passes(model, mine.DecoderLayer, "x memory mask memory_mask")
+    encoder, decoder, normed = (stacks := passes(mine, model)).values()
     draw = torch.Generator().manual_seed(0)
     source, target = (torch.randint(6, 90, (2, 12), generator=draw) for _ in range(2))
     source[0, 9:], target[1, 10:], source[1, 3], target[0, 4] = 5, 5, 0, 0
@@ -949,58 +909,20 @@ def grade_transformer(mine: ModuleType) -> None:
         raise Wrong("forward changes source or target: make new tensors")
     if not all(map(torch.equal, weights, model.parameters())):
         raise Wrong("forward changes weights, as by max_norm; only the optimiser does that")
-    one_stack(encoder, mine.EncoderLayer(8, 2, 12, 0.0).double(), "encoder")
     tables = [p for p in model.parameters() if p.dim() == 2 and p.size(1) == 8 and len(p) >= 90]
-    used = []
-    if tables:
-        used = [enters(mine, encoder[0].given["x"], tables, 90, source, "what enters the encoder")]
-    own, theirs = (tokens[:, None, None] != 5 for tokens in (target, source))
-    causal = torch.ones(12, 12).bool().tril()
-    not_0 = "token 0 of the {} is hidden although pad_id is 5: give padding_mask the pad_id of the model"
-    for each in encoder:
-        wrong = {
-            not_0.format("source"): source[:, None, None] != 0,
-            "the mask of the encoder is causal; the source may be read as a whole": theirs & causal,
-            "the mask of the encoder hides the tokens and shows the padding": ~theirs,
-        }
-        mask_is("mask of the encoder (source_mask)", each.given.get("mask"), source, theirs, wrong)
-    if not decoder:
-        if isinstance(answer, Tensor) and answer.size(-1) == 110:
-            raise Wrong("forward never calls the decoder's layers")
-        raise Unfinished("step 4, the decoder's half of forward (steps 1 to 3 are right)")
-    one_stack(decoder, mine.DecoderLayer(8, 2, 12, 0.0).double(), "decoder")
-    if tables:
-        used += [enters(mine, decoder[0].given["x"], tables, 110, target, "what enters the decoder")]
-    for table in used:
-        if not 0.8 < table.std().item() * 8**0.5 < 1.2 or abs(table.mean().item()) > 0.1:
-            raise Wrong(
-                f"the numbers of the {len(table)} rows of an embedding begin with standard deviation "
-                f"{table.std().item():.2g}, not 1 / sqrt(d_model), which is {8**-0.5:.2g}, and mean 0"
-            )
-    made = encoder[-1].made
-    if not all(same(each.given.get("memory"), decoder[0].given.get("memory"), 0.0) for each in decoder):
-        raise Wrong("the decoder's layers get different memories: each reads what the last encoder layer returned")
-    for each in decoder:
-        memory = {
-            "pre-norm layers: the encoder's stack ends without a norm of its own": made,
-            "cross-attention reads what enters the encoder, not the memory": encoder[0].given["x"],
-            "cross-attention reads the target, not the memory": decoder[0].given["x"],
-        }
-        what, right = "the memory, the norm of what the last encoder layer returns", F.layer_norm(made, (8,))
-        expect(what, each.given.get("memory"), right, memory, 1e-4)
-        wrong = {
-            "the mask of the target is not causal: & causal_mask(...) is missing, or | stands for &": own | causal,
-            "the mask of the target lets each token read all others: & causal_mask(...) is missing": own,
-            "the causal mask is transposed: tokens read what comes later": own & causal.T,
-            not_0.format("target"): (target[:, None, None] != 0) & causal,
-            "the target's own attention gets the mask of the source": theirs,
-        }
-        mask_is("mask of the decoder (target_mask)", each.given.get("mask"), target, own & causal, wrong)
-        wrong = {
-            "cross-attention gets the mask of the target; the memory has the source's": own & causal,
-            "cross-attention gets the mask of the target; the memory has that of the source": own,
-        }
-        mask_is("memory_mask of the decoder (source_mask)", each.given.get("memory_mask"), target, theirs, wrong)
+    for name, words, tokens, count in (("encoder", 90, source, 2), ("decoder", 110, target, len(READ))):
+        if not decoder and name == "decoder":
+            if isinstance(answer, Tensor) and answer.size(-1) == 110:
+                raise Wrong("forward never calls the decoder's layers")
+            raise Unfinished("step 4, the decoder's half of forward (steps 1 to 3 are right)")
+        one_stack(stacks[name], kinds[name](8, 2, 12, 0.0).double(), name)
+        are_given(mine, stacks, count // 2, source, target)
+        if tables:
+            table = enters(mine, stacks[name][0].given["x"], tables, words, tokens, f"what enters the {name}")
+            if not 0.8 < table.std().item() * 8**0.5 < 1.2 or abs(table.mean().item()) > 0.1:
+                told = f"{table.std().item():.2g}, not 1 / sqrt(d_model), which is {8**-0.5:.2g}, and mean 0"
+                raise Wrong(f"the numbers of the {words} rows of an embedding begin with standard deviation {told}")
+        are_given(mine, stacks, count, source, target)
     if not isinstance(answer, Tensor):
         raise Wrong(f"forward should return the logits; it returns a {type(answer).__name__}")
     if answer.shape != (2, 12, 110):
@@ -1020,12 +942,10 @@ def grade_transformer(mine: ModuleType) -> None:
         cut = source.clone()
         cut[0, n:] = 5
         what = f"one sentence of {n} tokens, with {m} of the target"
-        try:
+        advice = "a layer's own attention takes the mask of its own tokens, cross-attention that of the source"
+        with says(f"{what}: {advice} ({{}})"):
             single, padded = model(cut[:1, :n], target[:1, :m]), model(cut[:1], target[:1, :m])
             among = model(cut, target)[:1, :m], model(cut, target[:, :m])[:1]
-        except RuntimeError as error:
-            advice = "a layer's own attention takes the mask of its own tokens, cross-attention that of the source"
-            raise Wrong(f"{what}: {advice} ({one_line(error):.90})") from error
         expect(f"{what}, and with padding behind them: the answer without other sentences", padded, single, {}, 1e-6)
         for found in among:
             expect(f"{what}: the answer among other sentences", found, single, {}, 1e-6)
@@ -1037,18 +957,13 @@ def grade_transformer(mine: ModuleType) -> None:
     told = "where no sizes are given, they should be d_model=128, num_heads=4, d_ff=256, num_layers=4"
     expect(told + "; of its parameters, the sizes", first, second)
     long = source.repeat(1, 25)
-    try:
+    with says("100 tokens are too many for it: is the table of positions short, or a mask kept? ({})"):
         model(long[:, :100], long[:, :100])
-    except (RuntimeError, IndexError, ValueError) as error:
-        raise Wrong(
-            f"100 tokens are too many for it: is the table of positions short, or a mask kept? ({one_line(error):.90})"
-        ) from error
     with suppress(RuntimeError, IndexError, ValueError):  # a table that ends is a limit, and says so
         model(long, target)
         if tables:
-            enters(
-                mine, encoder[-3].given["x"], tables, 90, long, "what enters the encoder, in a sentence of 300 tokens"
-            )
+            what = "what enters the encoder, in a sentence of 300 tokens"
+            enters(mine, encoder[-3].given["x"], tables, 90, long, what)
     for place, where in ((torch.bfloat16, "in bfloat16"), ("meta", "on another device")):
         there = target.to("meta") if place == "meta" else target  # a device without numbers
         try:
@@ -1058,9 +973,9 @@ def grade_transformer(mine: ModuleType) -> None:
                 continue  # as by an assert, which asks for a number
             advice = "bring the positions to the embeddings with .to(x), and the causal mask to target.device"
             raise Wrong(f"{where} it does not run: {advice} ({one_line(error):.90})") from error
-    names = ["empty sentences", "calls leave no trace", "state dict is complete", "every dtype"]
-    names += ["gradient reaches everything"]
-    first_fault(check_transformer(lambda *ids: mine.Transformer(*ids, **sizes), training=False, only=names))
+    names = "empty sentences, calls leave no trace, state dict is complete, every dtype, gradient reaches everything"
+    only = names.split(", ")
+    first_fault(check_transformer(lambda *ids: mine.Transformer(*ids, **sizes), training=False, only=only))
 
 
 @gap(8, "make_batch")
@@ -1206,8 +1121,11 @@ def grade_training_step(mine: ModuleType) -> None:
     as_solved(mine, "training_step", cases)
 
 
-def listed(answer: Any) -> Any:
-    """What a search returns, if it is a list of numbers."""
+def searched(search: Callable[..., Any], model: Bigrams, source: Tensor, *settings: float) -> Any:
+    """What a search returns, if that is a list of numbers, and the model stays in evaluation mode."""
+    answer = search(model.eval(), source.clone(), 5, 4, *settings)
+    if any(model.modes):
+        raise Wrong("it switches the model to training mode")
     if isinstance(answer, list) and any(isinstance(token, Tensor) for token in answer):
         raise Wrong("the list that it returns holds tensors: .item() makes a number of one")
     return answer
@@ -1234,14 +1152,12 @@ def grade_greedy(mine: ModuleType) -> None:
         for seed in range(14):
             limit = 1 if seed == 12 else 15 if seed == 13 else 7
             scale = 1e-3 if seed == 11 else 1.0  # where a probability that is rounded is no longer the largest
-            model = Bigrams(seed, scale, source, limit, BEYOND).eval()
+            model = Bigrams(seed, scale, source, limit, BEYOND)
             if seed == 13:
                 model.table.data[..., 4] -= 40  # the end token is never chosen
             what = f"the translation by test model {seed}, whose weights are random,"
             torch.manual_seed(seed)
-            yield what, listed(decode(model.forward, source.clone(), 5, 4, limit))
-            if any(model.modes):
-                raise Wrong("it switches the model to training mode")
+            yield what, searched(lambda model, *given: decode(model.forward, *given), model, source, limit)
 
     as_solved(mine, "greedy", cases)
     goes_along(mine.greedy, Bigrams(0, 1.0, source, 7, ""), source)
@@ -1260,10 +1176,7 @@ def grade_beam_search(mine: ModuleType) -> None:
                 if limit == 15:
                     model.table[..., 4] -= 40  # the end token is never chosen
                 told = "that never ends" if limit == 15 else f"(beam_size {size}, length_penalty {alpha})"
-                answer = search(model.eval(), source.clone(), 5, 4, limit, size, alpha)
-                if any(model.modes):
-                    raise Wrong("it switches the model to training mode")
-                yield f"the translation by a test model {told}", listed(answer)
+                yield f"the translation by a test model {told}", searched(search, model, source, limit, size, alpha)
 
         return cases
 
@@ -1281,13 +1194,12 @@ def grade_beam_search(mine: ModuleType) -> None:
     def whole(search: Any) -> Iterator[tuple[str, Any]]:
         """And a model whose best translation begins badly, which an early stop can miss."""
         yield from random_ones(search)
-        model = Bigrams(0, 1.0, source, 6, BEYOND).requires_grad_(False).eval()
+        model = Bigrams(0, 1.0, source, 6, BEYOND).requires_grad_(False)
         chances = {5: {4: 0.5, 1: 0.2}, 1: {2: 0.94, 4: 0.02}, 2: {4: 0.94, 1: 0.02}}
         for last, row in chances.items():
             others = (1 - sum(row.values())) / (7 - len(row))
             model.table[:, last] = torch.tensor([row.get(token, others) for token in range(7)]).log()
-        found = listed(search(model, source.clone(), 5, 4, 6, 2, 1.0))
-        yield "the translation by a test model whose best one begins badly", found
+        yield "the translation by a test model whose best one begins badly", searched(search, model, source, 6, 2, 1.0)
 
     as_solved(mine, "beam_search", whole, "steps 1 and 2 are right; now step 3: ")
     goes_along(mine.beam_search, Bigrams(0, 1.0, source, 7, ""), source)
