@@ -16,11 +16,7 @@ from transformer_lib.checks.reference_model import ReferenceModel
 from transformer_lib.checks.report import NotApplicable, examine
 from transformer_lib.checks.subject import Adapted, ModelUnderTest, hugging_face
 
-LOGITS, BUILT, FIRST = (
-    "return self.output(y)",
-    "        self.reset()\n",
-    "        memory_mask, mask = ",
-)  # where changes go
+LOGITS, BUILT, FIRST = "return self.output(y)", "        self.reset()\n", "        memory_mask, mask = "  # changed
 WRITES, LOSS = "generated tokens are the most probable", "its loss is the cross entropy of its logits"
 
 
@@ -57,13 +53,7 @@ RIGHT = table("right", "models") | {
     "DataParallel": (lambda *sizes: nn.DataParallel(ReferenceModel(*sizes)), "residual"),
 }
 PLAIN = [entry for entry in PROPERTIES if ModelUnderTest(ReferenceModel).has(entry.needs)]  # the others need an adapter
-DEAR = (
-    "sizes and padding",
-    "chooses among",
-    "positions matter",
-    "heads attend",
-    "residual connections",
-)  # half of it all
+DEAR = "sizes and padding", "chooses among", "positions matter", "heads attend", "residual connections"  # half of all
 CHEAP = [entry.name for entry in PLAIN if not any(words in entry.name for words in DEAR)]
 
 

@@ -1,6 +1,7 @@
 """What a reader finds who leaves every fold shut, and what stays shut until it is wanted."""
 
 import ast
+import builtins
 import io
 import re
 import symtable
@@ -58,6 +59,18 @@ def unexplained(cells):
 @pytest.mark.parametrize("chapter", MAIN, ids=lambda path: path.stem)
 def test_visible_code_uses_no_name_that_only_a_folded_cell_explains(chapter):
     assert list(unexplained(export.read(chapter).cells)) == []
+
+
+@pytest.mark.parametrize("chapter", sorted((ROOT / "chapters").glob("*.md")), ids=lambda path: path.stem)
+def test_a_grader_finds_all_its_names_in_the_cells_of_its_page(chapter):
+    """Its module may get an import from another page, which a notebook lacks."""
+    known = {*dir(builtins)}
+    for cell in export.read(chapter).cells:
+        if cell.cell_type == "code":
+            used, made, _ = names(re.sub(r"^ *[%!].*", "", cell.source, flags=re.MULTILINE))
+            known |= made
+            if re.search(r"export-(own_file_graders|chapter_)", " ".join(cell.metadata.get("tags", []))):
+                assert used <= known, cell.source.splitlines()[0]
 
 
 ANSWERS = {  # what the library has for each part that the reader writes

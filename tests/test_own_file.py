@@ -254,11 +254,10 @@ def test_a_notebook_grades_the_file_beside_it(tmp_path, monkeypatch, capsys, nam
     assert re.match(f"0{name}: {words}", " ".join(capsys.readouterr().out.split()))
 
 
-def test_the_parts_stand_in_order_though_a_page_registered_its_own_first(monkeypatch):
-    order = [part.name for part in own_file.gaps()]
-    monkeypatch.setattr(own_file, "GAPS", {"Transformer": own_file.GAPS["Transformer"]} | own_file.GAPS)
-    assert next(iter(own_file.GAPS)) == "Transformer"
-    assert [part.name for part in own_file.gaps()] == order
+def test_a_grader_that_a_notebook_shows_does_not_judge():
+    before = own_file.gaps()
+    exec("@gap(2, 'attention')\ndef grade_attention(mine): 1 / 0", {"__name__": "__main__", "gap": grading.gap})
+    assert own_file.gaps() == before
 
 
 def test_the_command_line_starts_and_grades_it(tmp_path, monkeypatch, capsys):
@@ -374,7 +373,7 @@ def test_a_class_is_marked(tmp_path, capsys):
     files = {
         "anna/my_transformer.py": own_file.template(), "broken.py": "def attention(q",
         "complete.py": complete + "print('{}')\n", "exits.py": "import os; os._exit(0)",
-        "half.py": own_file.template(5, 17), "loops.py": "while True: pass",
+        "half.py": own_file.template(5, 17), "loops.py": "import time\nwhile True: time.sleep(9)",
         "wrong.py": complete.replace(" / math.sqrt(q.size(-1))", ""),
     }  # fmt: skip
     for name, text in files.items():

@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import check
 import execute
@@ -303,6 +304,18 @@ def test_a_chapter_is_run_byte_for_byte_alike_and_one_that_fails_keeps_its_noteb
     second.unlink()
     assert "name 'fail' is not defined" in run(project, "tools/execute.py")
     assert (first.read_bytes() == before, second.exists()) == (True, True)
+
+
+def test_a_kernel_waits_with_torchs_compiler_until_it_is_asked_for_more_than_optimizers_ask(monkeypatch):
+    monkeypatch.setitem(sys.modules, "torch._dynamo", None)
+    monkeypatch.setattr("importlib.import_module", lambda name: SimpleNamespace(__path__=f"the whole {name}"))
+    exec((ROOT / "tools/startup.py").read_text("utf-8"), names := {})
+    waiting = sys.modules["torch._dynamo"]
+    assert {*names} == {"__builtins__", "__doc__"}
+    assert (waiting.disable(len), waiting.graph_break(), hasattr(waiting, "__file__")) == (len, None, False)
+    assert sys.modules["torch._dynamo"] is waiting
+    assert waiting.__path__ == "the whole torch._dynamo"
+    assert "torch._dynamo" not in sys.modules
 
 
 def test_nbval_compares_text_numbers_and_drawings(project):

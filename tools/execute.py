@@ -34,6 +34,7 @@ REPRODUCIBLE = {
     "MKL_CBWR": "COMPATIBLE",
     "ONEDNN_MAX_CPU_ISA": "SSE41",
     "PYTHONHASHSEED": "0",
+    "PYTHONSTARTUP": str(ROOT / "tools" / "startup.py"),
     "TRANSFORMER_LIB_DATA": "",  # a page that uses data which this machine happens to have would differ elsewhere
     "XDG_CACHE_HOME": str(ROOT / "_build" / "cache"),
     "https_proxy": "http://127.0.0.1:9",  # nobody listens there: nor may it differ where there is a network

@@ -4,7 +4,7 @@
 
 import inspect
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
 from functools import cache
@@ -172,10 +172,11 @@ DETACHED = "no gradient comes through: is there a detach, or a no_grad?"
 
 
 def gap(chapter: int, name: str) -> Callable[[Callable[[ModuleType], None]], Callable[[ModuleType], None]]:
-    """Register the grader of a part."""
+    """Register the grader of a part; a notebook shows graders, and those of the package judge."""
 
     def register(grader: Callable[[ModuleType], None]) -> Callable[[ModuleType], None]:
-        GAPS[name] = Gap(chapter, name, grader)
+        if grader.__module__ != "__main__":
+            GAPS[name] = Gap(chapter, name, grader)
         return grader
 
     return register
@@ -414,6 +415,12 @@ def elsewhere(part: Callable[..., Any], *inputs: Tensor) -> None:
         here = "expected device" in str(error) or "copy out of meta" in str(error)
     if here:
         raise Wrong("a tensor is made on the CPU, so on a GPU it would not fit: make it on the device of the inputs")
+
+
+def shared(modules: Iterable[Any]) -> bool:
+    """Whether several of these modules have a parameter in common, or one of them stands here twice."""
+    every = [parameter for module in modules for parameter in module.parameters()]
+    return len({*every}) < len(every)
 
 
 def no_plain_list(model: nn.Module) -> None:

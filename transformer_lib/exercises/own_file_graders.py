@@ -3,7 +3,7 @@
 """The graders of the parts that the reader writes: what an answer should be, and which wrong one it is."""
 
 import inspect
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from copy import deepcopy
 from functools import partial
@@ -48,6 +48,7 @@ from transformer_lib.exercises.grading import (
     rows,
     same,
     says,
+    shared,
     wanted,
 )
 from transformer_lib.files import one_line
@@ -369,12 +370,6 @@ def grade_feed_forward(mine: ModuleType) -> None:
 
     behaves(built(mine.FeedForward, 4, 6), x=x)
     as_solved(mine, "FeedForward", cases)
-
-
-def shared(modules: Iterable[Any]) -> bool:
-    """Whether several of these modules have a parameter in common, or one of them stands here twice."""
-    every = [parameter for module in modules for parameter in module.parameters()]
-    return len({*every}) < len(every)
 
 
 class Call(NamedTuple):
