@@ -497,8 +497,9 @@ PLACES, TRAINS, U, ONE_LAYER = "positions matter", "training without dropout is 
     (("        return x\n", "        return F.layer_norm(x, x.shape[2:])\n"), "", "causality", "fail",
         "`layer_norm` runs over the positions"),
     (("        return x\n", "        return x.softmax(2)\n"), "", "causality", "fail", "`softmax` runs over the"),
-    (("        mask, cache = torch.ones", "        self.register_buffer('kept', tokens)\n        mask, cache = torch.ones"),
-        "", STATE, "fail", "calls add model.kept to the state dict"),
+    (("        mask, cache = torch.ones",
+        "        self.register_buffer('kept', tokens)\n        mask, cache = torch.ones"), "", STATE, "fail",
+        "calls add model.kept to the state dict"),
     (("        return x\n", "        calls = self.__dict__['calls'] = 1 + self.__dict__.get('calls', 0)\n"
         "        return x * calls**0.3 / calls**0.3\n"), "", STATE, "pass", "differ by 0"),
     (("        mask, cache = torch.ones", "        self.eval()\n        mask, cache = torch.ones"), "", TRACE, "fail",

@@ -15,7 +15,7 @@ WIDGETS.beam = ({ table: chances, max_length }) => {
   const again = () => {
     search = beamSearch(chances, size, alpha, max_length);
     at = 0;
-    step(0);
+    step(1); // a tree of one box would explain nothing
   };
 
   // The tree up to this step: of each step the candidates that are kept, and the best others, below their parents.

@@ -215,7 +215,7 @@ class Live {
 
   // The translation, and dots if it is not finished.
   written(hypothesis) {
-    const text = this.translator.text(hypothesis.tokens) || (hypothesis.finished ? "(nothing)" : "");
+    const text = this.translator.text(hypothesis.tokens) || (hypothesis.finished ? "(an empty sentence)" : "");
     return make("span", { lang: "de" }, ` ${text}${hypothesis.finished ? "" : " …"}`);
   }
 

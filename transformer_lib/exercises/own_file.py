@@ -393,13 +393,18 @@ def grade_file(
         raise InputError(f"there is no part {only}: expected one of {', '.join(names)}")
     asked = [part for part in gaps() if chapter in (None, part.chapter) and only in (None, part.name)]
     seed = variant_of(path) if variant is None else variant
-    known, found = _grade(path, asked, {}, seed), dict[int, dict[str, str]]()
+    known, found = _known(path, asked, seed), dict[int, dict[str, str]]()
     for part in asked:
         found.setdefault(part.chapter, {})[part.name] = known[part.name][0]
     return found
 
 
-_GRADED: dict[tuple[Path, bytes], Graded] = {}  # by a file and its content
+_GRADED: dict[tuple[Path, bytes, int | None], Graded] = {}  # by a file, its content, and a seed
+
+
+def _known(path: str | Path, asked: list[Gap], seed: int | None) -> Graded:
+    known = _GRADED.setdefault((Path(path).resolve(), read(path).data, seed), {})
+    return known if all(part.name in known for part in asked) else _grade(path, asked, known, seed)
 
 
 def graded(path: str | Path, chapter: int = 10) -> dict[str, str]:
@@ -408,11 +413,9 @@ def graded(path: str | Path, chapter: int = 10) -> dict[str, str]:
     Raises:
         InputError: the file cannot be read or run.
     """
-    known = _GRADED.setdefault((Path(path).resolve(), read(path).data), {})
     asked = [part for part in gaps() if part.chapter <= chapter]
-    if any(part.name not in known for part in asked):
-        with redirect_stdout(io.StringIO()):  # what it prints, it printed before
-            _grade(path, asked, known, variant_of(path))
+    with redirect_stdout(io.StringIO()):  # what it prints, it printed before
+        known = _known(path, asked, variant_of(path))
     others = variants(variant_of(path))  # the course's translator has weights of the usual parts
     return {part.name: "not attempted" if part.name in others else known[part.name][0] for part in asked}
 
@@ -443,7 +446,7 @@ def joined(path: str | Path, names: Sequence[str]) -> ModuleType:
 def yours(names: Sequence[str], asked: Sequence[str]) -> str:
     """One line that says which of some parts are the reader's, and which the course's."""
     if not (others := [name for name in asked if name not in names]):
-        return f"Yours: all {len(names)}, {', '.join(names)}."
+        return f"Yours: all {len(names)}."
     if not names:
         return f"Yours: nothing yet; the course's: {', '.join(others) if len(others) < 7 else 'all'}."
     return f"Yours: {', '.join(names)}. The course's: {', '.join(others) if len(others) < 7 else 'all others'}."

@@ -894,7 +894,9 @@ def grade_transformer(mine: ModuleType) -> None:
         except NotImplementedError:
             raise Unfinished("step 2, embed (step 1, __init__, is right)") from None
         enters(mine, found, [table], 90, source, "what embed returns")
-        raise Unfinished("step 3, the encoder's half of forward (steps 1 and 2 are right)") from None
+        raise Unfinished(
+            "step 3, the encoder's half of forward (of steps 1 and 2, what is tried so far is right)"
+        ) from None
     except RuntimeError as error:
         if "size of tensor" not in str(error):
             raise
@@ -909,7 +911,7 @@ def grade_transformer(mine: ModuleType) -> None:
         if not decoder and name == "decoder":
             if isinstance(answer, Tensor) and answer.size(-1) == 110:
                 raise Wrong("forward never calls the decoder's layers")
-            raise Unfinished("step 4, the decoder's half of forward (steps 1 to 3 are right)")
+            raise Unfinished("step 4, the decoder's half of forward (of steps 1 to 3, what is tried so far is right)")
         one_stack(stacks[name], kinds[name](8, 2, 12, 0.0).double(), name)
         are_given(mine, stacks, count // 2, source, target)
         if tables:
