@@ -88,6 +88,7 @@ def test_a_layer_may_have_its_network_written_out(tmp_path, maps, call):
     ("Transformer", ["embed", "forward"], "step 2, embed (step 1, __init__, is right)"),
     ("Transformer", ["forward"], "step 3, the encoder's half of forward (of steps 1 and 2, what is tried so far is right)"),
     ("Transformer", ["half"], "step 4, the decoder's half of forward (of steps 1 to 3, what is tried so far is right)"),
+    ("MultiHeadAttention", ["forward"], "forward (__init__ is right)"),
     ("EncoderLayer", ["forward"], "forward (__init__ is right)"),
     ("DecoderLayer", ["forward"], "forward (__init__ is right)"),
 ])  # fmt: skip
@@ -285,6 +286,12 @@ def test_the_command_line_starts_and_grades_it(tmp_path, monkeypatch, capsys):
     assert capsys.readouterr().err == (
         "error: there is no nothing.py: `python -m transformer_lib start` makes one in this folder\n"
     )
+
+
+def test_attention_without_a_mask_is_its_first_step(tmp_path):
+    text, count = re.subn(r"    if mask is None:\n    (    weights = .*\n)    else:\n.*\n.*\n", r"\1", SOLUTION)
+    text = text.replace("        weights = scores", "    weights = scores")
+    assert (count, verdict(tmp_path, text, "attention")) == (1, "not attempted: step 2, the mask (step 1 is right)")
 
 
 def test_a_search_that_never_ends_is_the_first_step_of_a_search(tmp_path):

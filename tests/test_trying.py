@@ -146,6 +146,33 @@ def test_what_is_not_there_is_named(capsys):
     assert SPOILT["positions"] in capsys.readouterr().out
 
 
+def test_an_argument_that_is_no_file_is_the_sentence(capsys):
+    own_file.start(solved_to=2)
+    assert command_line.main(["try", "A man sleeps."]) == 0
+    said = capsys.readouterr()
+    assert said.out.startswith("Yours: attention.")
+    assert "\nA man sleeps.\n  Ein Mann schläft.\n" in said.out
+    assert command_line.main(["try", "mine.py", "A man sleeps."]) == 0
+    assert capsys.readouterr().out.startswith("there is no mine.py: ")
+
+
+@pytest.mark.parametrize(("words", "here", "told"), [
+    ([], "", "my_transformer.py: `cd course` first, which has a"),
+    (["my_transformer.py"], "", "my_transformer.py: `cd course` first, which has a"),
+    (["A man sleeps."], "", "my_transformer.py: `cd course` first, which has a"),
+    (["course/my_transformer.py"], "course", "course/my_transformer.py: this folder has a"),
+])  # fmt: skip
+def test_a_file_that_lies_in_another_folder_is_named(capsys, monkeypatch, words, here, told):
+    own_file.start("course")
+    monkeypatch.chdir(Path(here))
+    for command in ("try", "grade"):
+        if command == "grade" and words == ["A man sleeps."]:
+            continue
+        capsys.readouterr()
+        assert command_line.main([command, *words]) == 2
+        assert capsys.readouterr().err == f"error: there is no {told} my_transformer.py\n"
+
+
 def test_with_parts_joins_both(capsys):
     Path("my_transformer.py").write_text(own_file.template(5), "utf-8")
     module = own_file.with_parts()

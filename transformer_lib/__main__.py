@@ -653,6 +653,8 @@ def _try(file: str, sentence: str | None, **options: Any) -> None:
     """Translate with the parts of my_transformer.py, or of FILE, in the translator that comes with the course."""
     from transformer_lib.exercises import try_parts
 
+    if sentence is None and not file.endswith(".py") and not os.path.exists(file):
+        file, sentence = NAME, file
     try_parts(sentence, file=file if file != NAME else None, **options)
 
 

@@ -63,13 +63,22 @@ def read(path: str | Path) -> Source:
         line = data.count(b"\n", 0, error.start) + 1
         raise InputError(f"{path}, line {line}: not in {error.encoding}; save the file as UTF-8") from error
     except FileNotFoundError as error:
-        raise InputError(f"there is no {path}: `python -m transformer_lib start` makes one in this folder") from error
+        told = elsewhere(path) or f"there is no {path}: `python -m transformer_lib start` makes one in this folder"
+        raise InputError(told) from error
     except IsADirectoryError as error:
         raise InputError(f"{path} is a folder: name a file in it") from error
     except InputError:
         raise
     except (OSError, ValueError, RecursionError, MemoryError) as error:
         raise InputError(f"cannot read {path} ({one_line(error)}): name a file that `start` wrote") from error
+
+
+def elsewhere(path: str | Path) -> str:
+    """Where the file of the exercises lies that is missing at a path: here or one folder below; "" if nowhere there."""
+    if Path(path).name != NAME or not (found := [*Path().glob(NAME), *sorted(Path().glob(f"*/{NAME}"))]):
+        return ""
+    there = "this folder has" if found[0].parent == Path() else f"`cd {found[0].parent}` first, which has"
+    return f"there is no {path}: {there} a {NAME}"
 
 
 def _is_notebook(path: str | Path, data: bytes) -> bool:

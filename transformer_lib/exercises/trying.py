@@ -24,7 +24,7 @@ from transformer_lib.exercises import own_file
 from transformer_lib.exercises.grading import changed, same
 from transformer_lib.files import InputError, one_line
 from transformer_lib.layers import FeedForward
-from transformer_lib.loading import NAME
+from transformer_lib.loading import NAME, elsewhere
 from transformer_lib.model import Transformer, evaluation
 from transformer_lib.multi_head import MultiHeadAttention
 from transformer_lib.own_model import Architecture
@@ -855,7 +855,7 @@ def try_parts(
         What was printed and found.
 
     Raises:
-        InputError: there is no such chapter or mistake, or the sentence is blank.
+        InputError: there is no such chapter or mistake, the sentence is blank, or the file is elsewhere.
     """
     if chapter is not None and chapter not in range(2, 11):
         raise InputError(f"there is nothing to try in chapter {chapter}: expected one from 2 to 10")
@@ -865,6 +865,8 @@ def try_parts(
         raise InputError("there is nothing to translate: expected a sentence; got a blank one")
     mistake = None if without is None else BREAKS[without]
     path, tried = Path(file or NAME), Tried()
+    if not path.exists() and (told := elsewhere(path)):
+        raise InputError(told)
     shown = mistake.chapter if mistake else chapter or 7
     upto = chapter or max(7, shown)
     sentence = sentence or (mistake.sentence if mistake else OWN_SENTENCES.get(shown, SENTENCE))
