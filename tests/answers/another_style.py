@@ -50,7 +50,7 @@ def padding_mask(tokens, pad_id):
 
 def causal_mask(length):
     places = torch.arange(length)
-    return places[None, :] <= places[:, None]
+    return (places[None, :] <= places[:, None])[None, None]
 
 
 class LayerNorm(nn.Module):

@@ -47,7 +47,7 @@ def padding_mask(tokens, pad_id):
 
 
 def causal_mask(length):
-    return torch.tril(torch.ones(length, length)).bool()
+    return torch.tril(torch.ones(1, 1, length, length)).bool()
 
 
 class LayerNorm(nn.Module):
