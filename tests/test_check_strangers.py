@@ -154,6 +154,8 @@ WRONG = table("wrong", "models") | {  # the factory, the properties that fail, w
     "made without dtype=": (adapted(lambda m, s, t: m(s, t) @ torch.eye(m.output.out_features)), "every dtype", HERE),
     "handed on without dtype=": (adapted(lambda m, s, t: m(s, t, torch.eye(m.output.out_features)), patched(*TIMES)),
         "every dtype", "it hands torch.float32 to a model in another dtype"),
+    "handed on, and rightly": (adapted(lambda m, s, t: m(s, t, torch.ones(1, device=s.device)),
+        patched(*TIMES[:2], *behind("y @ torch.eye(29, device=y.device) * matrix.bool()"))), "every dtype", "-"),
     "made on the CPU": (adapted(lambda m, s, t: m(s, t) + torch.zeros(t.size(1), 1)), "buffers move along", HERE),
 }  # fmt: skip
 
@@ -242,6 +244,8 @@ def test_what_follows_from_a_fault_is_found_with_it(factory, family, whole):
         *behind("y * (1 + (y.dtype == torch.float16))")), ["every dtype", "buffers move along"]),
     (patched(*more("self.unused = nn.Linear(2, 2)"), FIRST, f"        source = source[:, :8]\n{FIRST}"),
         ["source sensitivity", "gradient reaches everything"]),
+    (patched(*more("self.old, self.source_table = self.source_table, self.target_table"), "y, x, mask, memory_mask)",
+        "y, x, mask, memory_mask | True)"), ["sizes and padding are those asked for", "source padding on the right"]),
 ])  # fmt: skip
 def test_an_independent_fault_is_not_swallowed(factory, both):
     """Of those that it could follow from."""
@@ -290,10 +294,8 @@ def test_only_contiguous_tensors_are_handed_to_a_model(whole):
 
 FLOAT32 = "x.new_zeros(*x.shape[:2], self.max_len, x.size(3))", (
     "torch.from_numpy(__import__('numpy').zeros((*x.shape[:2], 64, x.size(3)), 'float32')).to(x.device)")  # fmt: skip
-LEAST_FIRST = (
-    "        for _ in range(steps):\n            new = logits[:, -1:].argmax(-1)",
-    ("        for step in range(steps):\n            new = (-logits if step == 0 else logits)[:, -1:].argmax(-1)"),
-)
+LEAST_FIRST = ("        for _ in range(steps):\n            new = logits[:, -1:].argmax(-1)",
+    "        for n in range(steps):\n            new = (-logits if n == 0 else logits)[:, -1:].argmax(-1)")  # fmt: skip
 
 
 @pytest.mark.parametrize("kind", ["raises", "casts"])
@@ -402,8 +404,7 @@ KEPT = (  # each call writes its keys into a tensor, with their graph
     "nn.Linear(self.width, vocab)\n        self.kept = [{'keys': torch.zeros(100, 4, 64, 4)}]\n",
     "        if cache is not None:\n            k, v = self.store(cache, number, k, v)\n",
     "        keys = self.kept[0]['keys'] = self.kept[0]['keys'].to(k)\n        keys[: len(k), :, : k.size(2)] = k\n"
-    "        k = keys[: len(k), :, : k.size(2)]\n",
-)
+    "        k = keys[: len(k), :, : k.size(2)]\n")  # fmt: skip
 
 
 @pytest.mark.parametrize("trained", [True, False])
@@ -436,10 +437,8 @@ def refuses(condition, more=""):
 
 
 WHOLE, CACHED = ["a prefix is enough", "batch independence"], ["cache one by one", "two caches in turns"]
-SEVERAL, EXTEND = (
-    ["cache in chunks", "cache after a prefill"],
-    "    cache = model.empty() if cache is None else cache\n",
-)
+SEVERAL = ["cache in chunks", "cache after a prefill"]
+EXTEND = "    cache = model.empty() if cache is None else cache\n"
 NO_CALL = "not tokens.is_meta and (tokens == self.pad).all(1).any()"
 
 
@@ -467,9 +466,8 @@ def test_a_refusal_is_no_failure(factory, refused, passes, words, whole):
 
 def beside(dropped):
     """Changes: tokens are looked up as usual, and for nothing some of the vectors are dropped."""
-    return "x, allowed = self.embed(tokens, positions), ", (
-        f"x = self.embed(tokens, positions)\n        x = x + 0 * {dropped}\n        allowed = "
-    )
+    new = f"x = self.embed(tokens, positions)\n        x = x + 0 * {dropped}\n        allowed = "
+    return "x, allowed = self.embed(tokens, positions), ", new
 
 
 def with_part(part):
@@ -504,6 +502,8 @@ PLACES, TRAINS, U, ONE_LAYER = "positions matter", "training without dropout is 
         "        return x * calls**0.3 / calls**0.3\n"), "", STATE, "pass", "differ by 0"),
     (("        mask, cache = torch.ones", "        self.eval()\n        mask, cache = torch.ones"), "", TRACE, "fail",
         "after `generate` a model in training mode is in evaluation mode"),
+    (("        mask, cache =", "        self.eval()\n        mask, cache =", "s loss", "s"), "", TRACE, "pass", "?"),
+    (("steps, width=3", "steps, width=1"), "", "beams are as probable as they say", "pass", "begin alike?"),
     (("steps, mask=None):\n        mask", "steps, mask=None, kept=[]):\n        kept.append(0)\n        mask",
         "        return tokens\n",
         "        return torch.cat([tokens[:, :-steps], (tokens[:, -steps:] + len(kept)) % 29], 1)\n"), "",
@@ -513,8 +513,7 @@ PLACES, TRAINS, U, ONE_LAYER = "positions matter", "training without dropout is 
         "loading changes what it"),
     (("self.places(positions)", "self.places(positions) + (positions > 2)[..., None] * (self.__dict__"
         ".setdefault('old', self.table.weight[3].detach().clone()) - self.table.weight[3]) * (tokens.size(1) == 1)"),
-        "", STATE, "fail",
-        "after loading, logits with a cache differ"),
+        "", STATE, "fail", "after loading, logits with a cache differ"),
     (("        if positions is None:\n", "        if positions is None and mask is not None and not past:\n"
         "            positions = self.counted(mask)\n        if positions is None:\n"), "",
         "cache with padding in front", "fail", "from token 9 of 40"),
@@ -532,9 +531,7 @@ def test_what_a_decoder_is_asked_or_told(changes, base, name, verdict, words):
     assert words in finding.evidence + finding.cause
 
 
-@pytest.mark.parametrize(
-    ("shift", "words"), [("0", "do you shift them before you call it?"), ("1", "of the next token, the")]
-)
+@pytest.mark.parametrize(("shift", "words"), [("0", "do you shift them before you call"), ("1", "of the next token, ")])
 def test_a_loss_says_how_it_reads_labels(shift, words):
     finding = decoder_findings(decoder("shift=1", f"shift={shift}"), LOSS)[LOSS]
     assert finding.verdict == "pass"

@@ -100,7 +100,8 @@ def test_our_caches_change_nothing(kind, whole):
 
 
 def written(model, source, tokens, steps, *, hide=True, own=True, of_all=True):
-    """Greedy search, and the log-probabilities of its answers; perhaps with a mistake."""
+    """Greedy search from one token on, and the log-probabilities of its answers; perhaps with a mistake."""
+    assert tokens.size(1) == 1
     memory, score = model.encode(source), 0.0
     if not hide:
         memory = memory._replace(mask=torch.ones_like(memory.mask))
@@ -121,8 +122,9 @@ def test_a_translator_generates_with_padding_in_its_sources(mistake, failing):
         ({"generate": lambda *given: write(*given)[0]}, "generated in a batch as alone"),
         ({"beams": write}, "beams are as probable as they say"),
     ):
-        (finding,) = check(lambda *sizes: Adapted(ours(*sizes), call, **part), only=[asked]).findings  # noqa: B023
-        assert finding.verdict == ("fail" if asked.split()[0] in failing else "pass"), finding
+        only = [asked, "generated tokens are the most probable"]
+        report = check(lambda *sizes: Adapted(ours(*sizes), call, **part), only=only)  # noqa: B023
+        assert report.failed == [asked] * (asked.split()[0] in failing), report
 
 
 @pytest.mark.parametrize("tie", [pytest.param("none", marks=pytest.mark.long), "all"])
@@ -221,11 +223,8 @@ def test_padding_that_cannot_be_changed_gets_no_verdict(side):
 def test_a_table_of_positions_is_not_taken_for_one_of_words():
     """As many positions as words, and the padding's number is a position as well."""
     words = patched(
-        "        self.reset()\n",
-        "        self.reset()\n        self.more = nn.Embedding(*[target_vocab_size] * 2)\n",
-        "return self.output(y)",
-        "return self.output(y) + self.more(torch.arange(target.size(1), device=target.device).expand_as(target))",
-    )
+        "self.reset()", "self.reset()\n        self.more = nn.Embedding(*[target_vocab_size] * 2)", "self.output(y)",
+        "self.output(y) + self.more(torch.arange(target.size(1), device=target.device).expand_as(target))")  # fmt: skip
     only = [name for name in BY_NAME if "padding" in name or "gradient" in name or "positions" in name]
     assert_transformer(words, pad_id=5, training=False, only=only)
 
@@ -351,6 +350,9 @@ def test_what_a_model_itself_refuses_is_a_failure():
     (finding,) = check_transformer(refuses_gradients, only=["gradient is the derivative"]).findings
     assert finding.verdict == "fail"
     assert "no gradient on a CPU for me" in finding.evidence
+    spoilt = lambda *sizes: Adapted(ReferenceModel(*sizes), lambda model, *x: model(*x).sigmoid().mul_(2))  # noqa: E731
+    (names,) = check(spoilt, only=NEED_GRADIENTS).faults.values()  # what all of them raise is told once
+    assert names == ", ".join(NEED_GRADIENTS[1:])
 
 
 # --- reports -----------------------------------------------------------------------------------------------------
@@ -407,21 +409,19 @@ def test_a_report_as_text_json_and_table():
 
 
 def test_what_a_model_prints_is_shown_once(capsys):
-    def talks(*sizes):
-        print("number of parameters: 1")
+    def talks(*sizes, at=[0]):  # noqa: B006
+        print(f"00:0{len(at)} number of parameters: 1", *at.append(0) or ())
         print("\rbuilt", end="", file=sys.stderr)
         return ReferenceModel(*sizes)
 
     check(talks, only=["causality", "state dict is complete"])
-    assert capsys.readouterr() == ("number of parameters: 1\n", "\rbuilt\r")
+    assert capsys.readouterr() == ("00:01 number of parameters: 1\n", "\rbuilt\r")
 
 
 def test_only_some_properties_and_each_is_named_before_it_is_tried():
     told = []
     only = ["positions matter", "causality"]
-    report = check(
-        ReferenceModel, only=only, on_start=told.append, on_finding=lambda finding: told.append(finding.verdict)
-    )
+    report = check(ReferenceModel, only=only, on_start=told.append, on_finding=lambda found: told.append(found.verdict))
     assert [finding.name for finding in report.findings] == ["causality", "positions matter"]
     assert told == ["causality", "pass", "positions matter", "pass"]
     with pytest.raises(ValueError, match="got casuality"):

@@ -263,6 +263,63 @@ def devjhawar(source, target, pad):
     return Adapted(Transformer(source, target, 32, 4, 2, 64, 64), call)
 
 
+def elith(source, target, pad):
+    from llm_from_scratch.transformer.transformer import Transformer
+
+    def call(model, source, target):  # True = hidden, for all queries
+        hidden, unseen = (~mask for mask in both_masks(source, target, pad))
+        n, m = source.size(1), target.size(1)
+        return model(source, target, hidden.expand(-1, n, -1), unseen, hidden.expand(-1, m, -1))
+
+    def generate(model, source, target, steps):  # one sentence at a time, from one token on, twenty more
+        each = (model.inference(x[x != pad][None], y[0].item(), -1) for x, y in zip(source, target))
+        return torch.cat([*each])[:, : steps + 1]
+
+    return Adapted(Transformer(source, target, 64, 32, 2, 4, 8, 8, 64), call, generate=generate)
+
+
+def conceptofmind(source, target, pad, masked=False):
+    from t5_pytorch.t5_pytorch import T5
+
+    both = {"num_tokens": (source, target), "depth": (2, 2), "heads": (4, 4), "dim_head": (8, 8), "mlp_mult": (2, 2)}
+    sizes = {f"{side}_{name}": each for name, pair in both.items() for side, each in zip(("enc", "dec"), pair)}
+    with_mask = lambda model, source, target: model(source, target, context_mask=source != pad)  # noqa: E731
+    model = T5(dim=32, dropout=0.1, **sizes)
+    return Adapted(model, with_mask) if masked else model
+
+
+conceptofmind_masked = partial(conceptofmind, masked=True)
+
+
+def henok(source, target, pad):
+    from transformer.components.decoding import beam_search, greedy_search
+    from transformer.config import DataConfig, ModelConfig
+    from transformer.transformer import Transformer
+
+    sizes = {"src_vocab_size": source, "tgt_vocab_size": target, "d_model": 32, "num_heads": 4, "d_ff": 64}
+    sizes |= {"num_encoder_layers": 2, "num_decoder_layers": 2, "dropout": 0.1, "src_max_len": 64, "tgt_max_len": 64}
+    data = dict.fromkeys(("dataset_name", "subset", "lang_src", "lang_tgt"), "") | {"validation_fraction": 0.1}
+
+    def call(model, source, target):
+        mask, seen = (mask[:, None] for mask in both_masks(source, target, pad))
+        return model(source, target, mask, seen, mask)
+
+    def search(how, model, source, target, steps):  # one sentence at a time, from one token on, without an end
+        found = []
+        for x, y in zip(source, target):
+            words = SimpleNamespace(token_to_id={"[SOS]": y[0].item(), "[EOS]": -1}.get)
+            found += how(model, x[None], (x != pad)[None, None, None], words, steps + 1)
+        return torch.tensor(found)
+
+    def beams(model, source, target, steps):
+        tokens = search(beam_search, model, source, target, steps)
+        log_p = call(model, source, tokens[:, :-1]).log_softmax(-1)
+        return tokens, log_p.gather(2, tokens[:, 1:, None]).sum((1, 2))
+
+    model = Transformer(ModelConfig(**sizes), DataConfig(**data, tokenization_strategy="separate"))
+    return Adapted(model, call, generate=partial(search, greedy_search), beams=beams)
+
+
 # --- decoders --------------------------------------------------------------------------------------------------------
 
 
@@ -612,6 +669,65 @@ def mjub(vocab, pad):
     return Adapted(model, lambda model, tokens: model(tokens), generate=generate, loss=loss)
 
 
+def austin207(vocab, pad):
+    from src.models.llama import MiniLlamaModel
+
+    sizes = {"vocab_size": vocab, "d_model": 32, "n_heads": 4, "n_layers": 2, "d_ff": 64, "max_seq_len": 64}
+    return MiniLlamaModel(sizes)  # called without a mask, as by train.py and inference.py
+
+
+def qwen3(vocab, pad, turned="neox"):
+    from qwen3_from_scratch.factory.config import ModelConfig
+    from qwen3_from_scratch.inference.context import ModelContext, set_forward_context
+    from qwen3_from_scratch.inference.kv_cache import SimpleKVCache
+    from qwen3_from_scratch.models import attn, feedback, norm, rope, self_attn, transformer_block  # noqa: F401
+    from qwen3_from_scratch.models.qwen3 import Qwen3
+
+    def extend(model, new, cache=None, **told):
+        kept, start = cache or (SimpleKVCache(), 0)
+        end = start + new.size(1)
+        places = torch.arange(start, end, device=new.device)[None]
+        told = told or {"use_cache": True, "kv_cache": kept, "cache_position": start}
+        set_forward_context(ModelContext(position_ids=places, **told))
+        return model(new), (kept, end)
+
+    sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2}
+    sizes |= {"head_dim": 8, "intermediate_size": 64, "max_position_embeddings": 64}
+    sizes["pos_embed_params"] = {"rope_theta": 10000.0, "rope_type": turned}
+    call = lambda model, tokens: extend(model, tokens, use_cache=False)[0]  # noqa: E731
+    return Adapted(Qwen3(ModelConfig(vocab, **sizes)), call, extend=extend)
+
+
+qwen3_normal = partial(qwen3, turned="normal")
+
+
+def mrshibly(vocab, pad):
+    from src.model.config import MiniGPTConfig
+    from src.model.gpt import MiniGPT
+
+    sizes = MiniGPTConfig.tiny()
+    vars(sizes).update(vocab_size=vocab, d_model=32, n_heads=4, n_layers=2, seq_len=64, dropout=0.1)
+    loss = lambda model, tokens, labels: model(tokens, labels)[1]  # noqa: E731
+    return Adapted(MiniGPT(sizes), first, generate=sampled_of_one, loss=loss)
+
+
+def h0rvex(vocab, pad):
+    from transformer.models.gpt import GPTModel
+
+    def extend(model, new, cache=None):
+        start = cache[0][0].size(2) if cache else 0
+        return model(new, past_kv_layers=cache, use_cache=True, position_offset=start)
+
+    def reorder(model, cache, rows):
+        return [(keys[rows], values[rows]) for keys, values in cache]
+
+    def crop(model, cache, length):
+        return [(keys[:, :, :length], values[:, :, :length]) for keys, values in cache]
+
+    parts = {"extend": extend, "reorder": reorder, "crop": crop, "generate": sampled_of_one}
+    return Adapted(GPTModel(vocab, 32, 4, 64, 2, 64), lambda model, tokens: model(tokens), **parts)
+
+
 # --- encoders --------------------------------------------------------------------------------------------------------
 
 
@@ -664,3 +780,19 @@ def zolda93(vocab, pad):
     from model import BERT
 
     return Adapted(BERT(vocab, 64, 4, 32, 2), lambda model, x: model(x, torch.ones_like(x))[0])
+
+
+def manyfacedgod(vocab, pad):
+    from BERT.model.TrainableBERT import TrainableBERT
+
+    sizes = {"vocab_size": vocab, "hidden_size": 32, "n_heads": 4, "num_layers": 2, "bottleneck_size": 64}
+    sizes |= {"dropout_rate": 0.1, "attention_dropout_rate": 0.1, "eps_value": 1e-12, "max_sentence_length": 64}
+    model = TrainableBERT(sizes | {"positional_learnt": True})
+    for head in (model.nsp_l1, model.bert.pooler):  # for the next sentence
+        head.requires_grad_(False)
+
+    def call(model, x):
+        mask = (x != pad).to(next(model.parameters()))
+        return model({"sentences": x, "sentence_mask": mask})["lm_predictions"]
+
+    return Adapted(model, call)

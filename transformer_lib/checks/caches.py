@@ -353,13 +353,13 @@ def _varied(model: ModelUnderTest, lengths: Iterable[tuple[int, int]], steps: in
 
 @register_property(CACHES, "", "cache-steps", needs="generate")
 def generated_tokens_are_the_most_probable(model: ModelUnderTest) -> Outcome:
-    """Eight tokens by `generate` are the argmax of a full recomputation, for prompts of one, five and nine tokens.
+    """Eight tokens by `generate` are a recomputation's argmax, for prompts, or sources, of one, five and nine tokens.
 
     Proves: so for prompts whose continuations are not one token again and again. Cannot: judge sampling.
     """
     generate, wrong, kinds, cause = model.part("generate"), 0, [], ""
     early, elsewhere, state = list[bool](), list[float](), torch.get_rng_state()
-    with _varied(model, [(7, 1), (7, 5), (7, 9)]) as prompts:
+    with _varied(model, [(n, 1) if model.has("both") else (7, n) for n in (1, 5, 9)]) as prompts:
         for inputs, wanted in prompts:
             with _first_logits(model, inputs) as apart:
                 found = generate(*inputs, 8)
@@ -372,6 +372,7 @@ def generated_tokens_are_the_most_probable(model: ModelUnderTest) -> Outcome:
             kinds.append(len(set(wanted[0, length:].tolist())))
             if found.shape != wanted.shape:
                 cause = f"it returns tokens {tuple(found.shape)}, not {tuple(wanted.shape)}, the prompt's and 8 more"
+                cause += ": does it stop at an end token?" * (length < found.size(1) < wanted.size(1))
             elif not torch.equal(found, wanted) and not torch.equal(found, generate(*inputs, 8)):
                 why = KEPT if torch.equal(torch.get_rng_state(), state) else "it draws tokens, or dropout is active"
                 cause = f"two calls of `generate` differ: {why}"
@@ -407,8 +408,7 @@ def _first_logits(model: ModelUnderTest, inputs: list[Tensor]) -> Iterator[list[
         yield apart
     if calls and torch.equal(calls[0][0], prompt[:, : calls[0][0].size(1)]):
         with if_it_runs():
-            wanted = model(*inputs[:-1], calls[0][0])[:, -1]
-            apart.append(max_difference(calls[0][1][:, -1], wanted))
+            apart.append(max_difference(calls[0][1][:, -1], model(*inputs[:-1], calls[0][0])[:, -1]))
 
 
 @register_property(CACHES, "", "cache-batch", needs="generate", refusable=True)
@@ -460,4 +460,6 @@ def beams_are_as_probable_as_they_say(model: ModelUnderTest) -> Outcome:
         logits = model(*(each[rows] for each in inputs[:-1]), tokens[rows, :-1])[:, inputs[-1].size(1) - 1 :]
     wanted = logits.log_softmax(dim=-1).gather(2, tokens[rows, inputs[-1].size(1) :, None]).sum(dim=(1, 2))
     moved = (scores[rows] / wanted - 1).abs().max().item()
-    return model.at_most_rounding(moved, "a score differs from the log-probability of the answer, as a part of it, by")
+    holds, told = model.at_most_rounding(moved, "a score is off the log-probability of the answer, as a part of it, by")
+    greedy = holds and torch.equal(tokens, _greedy(model, inputs, 8))
+    return holds, told + "; all answers are those of greedy search: do all beams begin alike?" * greedy

@@ -138,17 +138,13 @@ def _configuration(name: str) -> tuple[Any, dict[str, Any]]:
     if not path.parent.is_dir():
         kind = getattr(library, name, None)
         if not (isclass(kind) and issubclass(kind, library.PreTrainedConfig)):
-            raise InputError(
-                f"expected a configuration of transformers, such as LlamaConfig, or a directory; got {name}"
-            )
+            raise InputError(f"expected a configuration, such as LlamaConfig, or a directory; got {name}")
         return kind, {}
     try:
         said = json.loads(path.read_text(encoding="utf-8"))
         model_type = said.get("model_type")
     except (OSError, ValueError, AttributeError) as error:
-        raise InputError(
-            f"cannot read {path} ({one_line(error)}): name a directory with a model's config.json"
-        ) from error
+        raise InputError(f"cannot read {path} ({one_line(error)}): name a model's directory") from error
     if "auto_map" in said:
         raise InputError(f"{path} names code of its own (auto_map), which is not run: write a factory, and check that")
     if model_type not in library.CONFIG_MAPPING:
@@ -178,8 +174,7 @@ def _small(kind: Any, special: dict[str, int], said: dict[str, Any], extra: dict
     parts = {name: part for name, part in kind.sub_configs.items() if getattr(part, "model_type", "") and depth < 3}
     given = {name: value for name, value in wanted.items() if value is not None and name not in parts}
     for name, part in parts.items():
-        inside = said.get(name)
-        inside = inside if isinstance(inside, dict) else {}
+        inside = found if isinstance(found := said.get(name), dict) else {}
         given[name] = _small(part, special, inside, wanted.get(name) or {}, depth + 1).to_dict()
     return kind(**given)
 
@@ -214,9 +209,8 @@ def adapted(model: Any, pad_id: int, family: str) -> Adapted:
         return {"input_ids": inputs[0], "attention_mask": (inputs[0] != pad_id).long(), "decoder_input_ids": inputs[1]}
 
     def call(model: Any, *inputs: Tensor, **options: Any) -> Tensor:
-        masked = {"decoder_attention_mask": (inputs[1] != pad_id).long()} if both else {}
-        masked = {name: value for name, value in masked.items() if name in names}
-        return model(**named(inputs, options), **masked, **cache_off).logits
+        more = {name: (inputs[1] != pad_id).long() for name in {"decoder_attention_mask"} & {*names} if both}
+        return model(**named(inputs, options), **more, **cache_off).logits
 
     def extend(model: Any, *inputs: Tensor, cache: Any = None, **options: Any) -> tuple[Tensor, Any]:
         layers = getattr(cache, "layers", ())

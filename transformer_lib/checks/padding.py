@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -89,15 +90,15 @@ def _pad_tables(model: ModelUnderTest, inputs: tuple[Tensor, ...]) -> list[Tenso
 
 
 def _moved_by_padding(
-    model: ModelUnderTest, inputs: tuple[Tensor, ...], real: slice, word: int | None = None,
-    old: tuple[Tensor, ...] = (),
-) -> float:  # fmt: skip
+    model: ModelUnderTest, inputs: tuple[Tensor, ...], real: slice, word: int | None = None, old: Any = ()
+) -> float:
     """How far the logits at real positions of the padded side move when the padding token has another vector.
 
     If a word and other inputs are given, it is that word's vector, and the move is from the logits for those inputs.
     """
     tables = [table.data for table in _pad_tables(model, inputs)]
-    saved, before = [table[model.pad_id].clone() for table in tables], model(*(old or inputs))
+    kept = torch.arange(model.sides[-1].vocab_size) != model.pad_id  # tied, its own logit moves, and so does a softmax
+    saved, known = [table[model.pad_id].clone() for table in tables], model(*(old or inputs))
     drawn = [3 * torch.randn(row.shape, generator=model.generator, dtype=torch.float64).to(row) for row in saved]
     new = drawn if word is None else [table[word].clone() for table in tables]
 
@@ -105,17 +106,15 @@ def _moved_by_padding(
         try:
             for table, vector in zip(tables, new):
                 table[model.pad_id] = vector
-            return model(*inputs)
+            return model(*inputs)[..., kept].log_softmax(-1)
         finally:
             for table, vector in zip(tables, saved):
                 table[model.pad_id] = vector
 
     model.again[after := call()] = model.module, call, inputs
-    kept = [token for token in range(model.sides[-1].vocab_size) if token != model.pad_id]  # tied: its own logit moves
+    model.again[before := known[..., kept].log_softmax(-1)] = model.again[known]
     at = real if (inputs[-1] == model.pad_id).any() else slice(None)
-    if old:  # then a move is no fault
-        return max_difference(after[:, at, kept], before[:, at, kept])
-    return model.apart(after, before, at, source=real, kept=kept)
+    return max_difference(after[:, at], before[:, at]) if old else model.apart(after, before, at, source=real)
 
 
 def _positions_count_it(model: ModelUnderTest, tokens: Tensor) -> Outcome | None:

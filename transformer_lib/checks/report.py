@@ -162,9 +162,8 @@ class Report:
         blocks, rows = "", ""
         notes = {finding: "" for finding in self.findings if finding.verdict == "note"}
         for fault, after in (self.faults | notes).items():
-            name, evidence, place, cause, names = map(
-                html.escape, (fault.name, fault.evidence, fault.place, fault.cause, after)
-            )
+            told = fault.name, fault.evidence, fault.place, fault.cause, after
+            name, evidence, place, cause, names = map(html.escape, told)
             gallery = f' (gallery: <a href="{fault.page}">{fault.case}</a>)' if fault.page else ""
             lines = [f"<strong>{fault.verdict.upper()}: {name}</strong>", evidence]
             lines += [f"<em>At:</em> {place}"] if place not in evidence else []
@@ -216,7 +215,8 @@ def examine(
         """The failure that may be why: of the same place and cause, or of the same module or line if it knows one."""
         if finding.verdict != "fail":
             return ""
-        alike = (f for f in failed.values() if f.place == finding.place and (f.place or f.cause))
+        said = finding.evidence if finding.traceback and not finding.place else ""  # then the same error tells it
+        alike = (f for f in failed.values() if f.place == finding.place and said in ("", f.evidence))
         same = [f for f in alike if finding.traceback or f.cause == finding.cause != ""]
         same.sort(key=lambda f: bool(f.traceback))  # one that says more than that it raised
         if same and same[0] is not finding:
@@ -323,8 +323,8 @@ class _Once:
         """Write the lines that are new, each when it ends."""
         *lines, self.line = re.split(r"(?<=[\n\r])", self.line + text)
         for line in lines:
-            if line.strip() not in self.seen:
-                self.seen.add(line.strip())
+            if (words := re.sub(r"\d", "", line).strip()) not in self.seen:  # not the time of a log
+                self.seen.add(words)
                 self.stream.write(line)
         return len(text)
 

@@ -343,7 +343,7 @@ def _heads_said(module: nn.Module, part: nn.Module) -> int:
     said = 0
     for owner in module.modules():  # from the outside to the inside
         if part in owner.modules():
-            keys = [key for key in dir(owner) if key.endswith(("heads", "nhead", "n_head", "num_head"))]
+            keys = [key for key in dir(owner) if key.endswith(("heads", "nhead", "n_head", "num_head", "heads_count"))]
             said = max((n for key in keys if isinstance(n := getattr(owner, key, None), int)), default=0) or said
     return said
 

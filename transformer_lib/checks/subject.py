@@ -25,7 +25,7 @@ from torch.nn.modules.module import register_module_forward_hook
 from torch.nn.parameter import UninitializedParameter
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
+from torch.utils._pytree import tree_leaves, tree_map_only
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from transformer_lib.checks.report import (
@@ -495,11 +495,14 @@ class ModelUnderTest(UnderTest):
         for (frame, line), (inner, _) in pairwise(calls):
             part, *given = (inner.f_locals.get(name) for name in ("self", "args", "kwargs"))
             if frame.f_code is code and isinstance(part, nn.Module) and "type" in str(error):
-                usual = {p.dtype for p in part.parameters()}
+                own = {p.dtype for p in part.parameters()}
                 dtypes = {x.dtype for x in tree_leaves(given) if isinstance(x, Tensor) and x.is_floating_point()}
-                if other := [str(dtype) for dtype in dtypes - usual]:
-                    place = in_words(code.co_filename, line, code.co_name)
-                    return f"in your adapter, at {place}: it hands {other[0]} to a model in another dtype"
+                if other := [str(dtype) for dtype in dtypes - own]:
+                    with suppress(Exception):  # in its own dtype the model may raise as well
+                        fit = tree_map_only(Tensor, lambda x: x.to(*own) if x.is_floating_point() else x, given)  # noqa: B023
+                        part(*fit[0], **fit[1])
+                        place = in_words(code.co_filename, line, code.co_name)
+                        return f"in your adapter, at {place}: it hands {other[0]} to a model in another dtype"
         return ""
 
     @property
@@ -810,16 +813,15 @@ class ModelUnderTest(UnderTest):
         return ""
 
     def apart(
-        self, new: Tensor, old: Tensor, at: slice = ALL, old_at: slice | None = None, *,
-        old_rows: Any = ALL, source: slice = ALL, kept: Any = ALL,
-    ) -> float:  # fmt: skip
+        self, new: Tensor, old: Tensor, at: slice = ALL, old_at: Any = None, *, old_rows: Any = ALL, source: slice = ALL
+    ) -> float:
         """How far the logits of two calls are apart; the first module that is so is noted, for the finding.
 
-        What should agree are the positions `at` of the last side, in the old call `old_at` of its `old_rows`, of each
-        the logits `kept`, and on the first side of two the positions `source`.
+        What should agree are the positions `at` of the last side, in the old call `old_at` of its `old_rows`, and on
+        the first side of two the positions `source`.
         """
         old_at = at if old_at is None else old_at
-        moved = max_difference(new[:, at, kept], old[old_rows][:, old_at, kept])
+        moved = max_difference(new[:, at], old[old_rows][:, old_at])
         if moved > self.tolerance and not self.located:
             one, other = (self.recorded(call, module) for module, call, _ in (self.again[new], self.again[old]))
             self.recent = [self.again[logits][2] for logits in (old, new)]

@@ -44,7 +44,7 @@ MORE = """
     #     return model(INPUTS, use_cache=True), "kept"  # anything but None
     #
     # def generate(model, INPUTS, steps):  # the tokens and so many more, each the most probable one
-    #     return model.generate(INPUTS, steps, top_k=1)  # top_k=50 is too much: there are 29 tokens
+    #     return model.generate(INPUTS, steps, top_k=1)  # 50 is too much of 29 tokens; it must not stop at an end token
     #
     # def reorder(model, cache, rows):  # the cache of these rows of the batch, as a beam search picks them
     #     return [(k[rows], v[rows]) for k, v in cache]  # with one_cache: change the model's own, return "kept"
