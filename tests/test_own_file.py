@@ -306,7 +306,7 @@ FEWER = {  # of two pages the label of their lines, and what makes them shorter
         "eos, 40": "eos, 3",
     },
     ("17_multi30k", "sec-multi30k-twenty"): {
-        "least = 5, 50": "least = 2, 2", "(50, 100)": "(2,)", "else 20": "else 1",
+        "step < 200": "step < 2", "(50, 100)": "(2,)", "else 20": "else 1",
         "eos, 50": "eos, 3", "numbers(data.train)": "numbers(data.train)[::99]",
         "numbers(data.val)": "numbers(data.val)[:9]",
     },
