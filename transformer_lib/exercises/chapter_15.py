@@ -7,10 +7,11 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import FlopCounterMode
 
 from transformer_lib.checks import Adapted, check_transformer
-from transformer_lib.exercises.grading import Answer, Wrong, claim, expect, no_plain_list, random, same
+from transformer_lib.exercises.grading import Answer, Wrong, claim, expect, no_plain_list, random, same, says
 
 
 def grade_15_1(answer: Answer) -> None:
@@ -22,6 +23,9 @@ def grade_15_1(answer: Answer) -> None:
     def build(vocab_size: int, pad_id: int) -> nn.Module:
         return Adapted(answer(vocab_size), lambda model, tokens: model(tokens)[0], extend=extend if cached else None)
 
+    def sizes(cache: Any) -> int:
+        return sum(x.numel() for x in tree_leaves(cache) if isinstance(x, torch.Tensor))
+
     model, tokens = answer(29), torch.arange(20)[None]
     if not isinstance(model, nn.Module):
         raise TypeError(f"expected a module; got {type(model).__name__}")
@@ -32,11 +36,18 @@ def grade_15_1(answer: Answer) -> None:
     claim("it returns two things, the logits and a cache", isinstance(answered, tuple | list) and len(answered) == 2)
     shape = "the logits have shape (batch, new, vocabulary): one row for each new token"
     claim(shape, isinstance(answered[0], torch.Tensor) and answered[0].shape == (1, 20, 29))
-    cached = answered[1] is not None
+    cached = any(x is not None for x in tree_leaves(answered[1]))
+    if cached:
+        kept = model(tokens[:, :5])[1]
+        before, kept = sizes(kept), model(tokens[:, 5:6], kept)[1]
+        claim("the cache grows: it holds the old keys and values and the new ones", sizes(kept) >= before)
     for fault in check_transformer(build, family="decoder", training=False).faults:
         raise Wrong(f"`check`: *{fault.name}* fails{fault.cause and '; likely, '}{fault.cause} ({fault.evidence})")
     if not cached:
         raise Wrong("steps 1 and 2 are right; only the cache is missing: it is None until step 3")
+    cache, piece = model(tokens[:, :-2])[1], "the mask of a piece has a row for each new token and a column for each"
+    with says(f"{piece} token so far; with 2 new tokens after 18: {{}}"):
+        model(tokens[:, -2:], cache)
     cache = model(tokens[:, :-1])[1]
     with FlopCounterMode(display=False) as whole:
         model(tokens)
