@@ -865,8 +865,8 @@ def try_parts(
         raise InputError("there is nothing to translate: expected a sentence; got a blank one")
     mistake = None if without is None else BREAKS[without]
     path, tried = Path(file or NAME), Tried()
-    if not path.exists() and (told := elsewhere(path)):
-        raise InputError(told)
+    if not path.exists() and (place := elsewhere(path)):
+        raise InputError(place)
     shown = mistake.chapter if mistake else chapter or 7
     upto = chapter or max(7, shown)
     sentence = sentence or (mistake.sentence if mistake else OWN_SENTENCES.get(shown, SENTENCE))
