@@ -294,7 +294,7 @@ def test_check_judges_a_model_whose_file_switches_gradients_off(capsys):
 
 
 GAP, DEF = '    raise NotImplementedError("chapter 5: write causal_mask")\n', "def causal_mask(length):\n"
-RIGHT = "    return torch.ones(length, length, dtype=torch.bool).tril()\n"
+RIGHT = "    return torch.ones(1, 1, length, length, dtype=torch.bool).tril()\n"
 STILL = "failed: line 4 still raises NotImplementedError"
 GAPS = {  # a file with one gap: what is said of it
     f"{DEF}{RIGHT}": "passed", f"{DEF}    'a gap'\n{GAP}": "not attempted",

@@ -189,7 +189,8 @@ def test_a_widget_takes_the_place_of_its_table_and_answers_to_the_keyboard(opene
     assert tab.evaluate("document.documentElement.scrollWidth") == 360
     tab.keyboard.press("Tab")
     kind = tab.evaluate("document.activeElement.type")
-    tab.keyboard.press({"number": "7", "button": "Enter"}.get(kind, "End"))  # a slider or a choice goes to its end
+    other_end = "Home" if name == "learning" else "End"
+    tab.keyboard.press({"number": "7", "button": "Enter"}.get(kind, other_end))  # a slider or a choice goes there
     tab.wait_for_function("before => document.querySelector('[role=status]').innerText !== before", arg=before)
 
 

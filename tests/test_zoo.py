@@ -89,7 +89,7 @@ def test_what_a_directory_may_not_say(said, words, tmp_path, capsys):
 
 
 def test_refusals_say_what_to_do(monkeypatch):
-    with pytest.raises(InputError, match="a configuration of transformers, such as LlamaConfig, or a directory; got x"):
+    with pytest.raises(InputError, match="a configuration, such as LlamaConfig, or a directory; got x"):
         configured("x")
     with pytest.raises(InputError, match="no encoder for LlamaConfig; it has decoder"):
         configured("LlamaConfig", "encoder")

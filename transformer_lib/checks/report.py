@@ -323,7 +323,7 @@ class _Once:
         """Write the lines that are new, each when it ends."""
         *lines, self.line = re.split(r"(?<=[\n\r])", self.line + text)
         for line in lines:
-            if (words := re.sub(r"\d", "", line).strip()) not in self.seen:  # not the time of a log
+            if (words := re.sub(r"\d+[-:.,\d]*[-:.,]\d+", "", line).strip()) not in self.seen:  # not the time of a log
                 self.seen.add(words)
                 self.stream.write(line)
         return len(text)
