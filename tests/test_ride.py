@@ -72,8 +72,10 @@ def test_the_ride_shows_the_numbers_of_the_box_that_one_clicks_and_writes_the_se
     def touch(name):
         """A box of the map, of which a phone shows the rows around the lit box, in letters that one can read."""
         x, y = next((int(x) + 20, int(y) + 10) for x, y, text in boxes if text == name)
-        settled()
-        part, window = plan.bounding_box(), page.locator(".ride-map").bounding_box()
+        part = None
+        while part != (part := plan.bounding_box()):  # until nothing moves any more
+            settled()
+        window = page.locator(".ride-map").bounding_box()
         assert 12 * part["width"] / 392 > 9
         assert window["x"] <= part["x"] < part["x"] + part["width"] <= window["x"] + window["width"]
         assert window["y"] < part["y"] + y / 596 * part["height"] < window["y"] + window["height"], name
