@@ -285,6 +285,14 @@ def test_functions_of_a_file_find_what_it_has_prepared():
     assert own_file.grade_file(NAME, 5)[5]["causal_mask"] == "passed"
 
 
+def test_a_file_is_graded_anew_when_one_that_it_imports_has_changed():
+    write(NAME, text="from helper import causal_mask\n")
+    for end, said in ((".tril()", "passed"), ("", "failed: it hides nothing")):
+        mask = f"    return torch.ones(1, 1, length, length, dtype=torch.bool){end}\n"
+        write("helper.py", text=f"import torch\n\n\n{DEF}{mask}")
+        assert own_file.grade_file(NAME, 5)[5]["causal_mask"] == said
+
+
 def test_check_judges_a_model_whose_file_switches_gradients_off(capsys):
     text = own_file.solution().replace("import torch\n", "import torch\ntorch.set_grad_enabled(False)\n", 1)
     small = "source_vocab_size, target_vocab_size, pad_id, 16, 2, 32, 1)\n\n\n# ---- Chapter 8"

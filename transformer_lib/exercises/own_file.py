@@ -399,11 +399,13 @@ def grade_file(
     return found
 
 
-_GRADED: dict[tuple[Path, bytes, int | None], Graded] = {}  # by a file, its content, and a seed
+_GRADED: dict[tuple[Any, ...], Graded] = {}  # by a file, its content, when those beside it were changed, and a seed
 
 
 def _known(path: str | Path, asked: list[Gap], seed: int | None) -> Graded:
-    known = _GRADED.setdefault((Path(path).resolve(), read(path).data, seed), {})
+    place, text = Path(path).resolve(), read(path).data
+    beside = tuple((each, each.stat().st_mtime_ns) for each in sorted(place.parent.glob("*.py")) if each != place)
+    known = _GRADED.setdefault((place, text, beside, seed), {})
     return known if all(part.name in known for part in asked) else _grade(path, asked, known, seed)
 
 
