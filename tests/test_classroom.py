@@ -290,6 +290,7 @@ def test_a_file_is_graded_anew_when_one_that_it_imports_has_changed():
     for end, said in ((".tril()", "passed"), ("", "failed: it hides nothing")):
         mask = f"    return torch.ones(1, 1, length, length, dtype=torch.bool){end}\n"
         write("helper.py", text=f"import torch\n\n\n{DEF}{mask}")
+        os.utime("helper.py", (1e9, 1e9))  # some disks do not tell two changes within a second apart
         assert own_file.grade_file(NAME, 5)[5]["causal_mask"] == said
 
 

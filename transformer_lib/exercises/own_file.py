@@ -399,12 +399,12 @@ def grade_file(
     return found
 
 
-_GRADED: dict[tuple[Any, ...], Graded] = {}  # by a file, its content, when those beside it were changed, and a seed
+_GRADED: dict[tuple[Any, ...], Graded] = {}  # by a file, its content and that of those beside it, and a seed
 
 
 def _known(path: str | Path, asked: list[Gap], seed: int | None) -> Graded:
     place, text = Path(path).resolve(), read(path).data
-    beside = tuple((each, each.stat().st_mtime_ns) for each in sorted(place.parent.glob("*.py")) if each != place)
+    beside = tuple((each, each.read_bytes()) for each in sorted(place.parent.glob("*.py")) if each.is_file())
     known = _GRADED.setdefault((place, text, beside, seed), {})
     return known if all(part.name in known for part in asked) else _grade(path, asked, known, seed)
 
