@@ -35,46 +35,36 @@ def run(project, *arguments):
     return done.stderr
 
 
-def test_pages_are_written_and_every_change_and_every_row_without_a_section_or_a_column_is_found(project):
+def test_pages_are_written_and_every_row_without_a_section_or_a_column_is_found(project):
     assert "book/gallery.md differs from its table: run `python tools/pages.py`" in run(project, "--check")
     assert run(project) == run(project, "--check") == ""
-    stored = json.loads((project / "records/equivalence.json").read_text(encoding="utf-8"))
-    stored["components"]["attention"]["ours"]["float64 output"] = 1e-3
-    (project / "records/equivalence.json").write_text(json.dumps(stored), encoding="utf-8")
-    assert "book/equivalence.md differs" in run(project, "--check")
     page = (project / "book/gallery.md").read_text(encoding="utf-8")
     assert "| A mask | Blindness | 0.0 | influence | {ref}`sec-masks-wrong` |" in page
-    for name, rows in {
+    for name, row in {
         "gallery": "blind\ta mask\t\t0.0\troom-of-nobody\tinfluence\n",
-        "topics": "1\tMasks at sea\t05\tsec-masks-at-sea\n2\tMemory\t12\tsec-cost-memory\n",
+        "topics": "1\tMasks at sea\t05\tsec-masks-at-sea\n",
     }.items():
         with (project / f"book/{name}.tsv").open("a", encoding="utf-8") as table:
-            table.write(rows)
+            table.write(row)
     complaints = run(project, "--check")
     for complaint in (
         "blind is there twice", "no chapter has (room-of-nobody)=", "blind: a column is empty",
-        "book/gallery.md differs", "chapter 12 has no section (sec-cost-memory)= for topic 2, 'Memory'",
-        "topic 1 is there twice",
-        "chapter 05 has no section (sec-masks-at-sea)= for topic 1, 'Masks at sea'",
+        "topic 1 is there twice", "chapter 05 has no section (sec-masks-at-sea)= for topic 1, 'Masks at sea'",
     ):  # fmt: skip
         assert complaint in complaints
 
 
-def test_a_record_of_speed_is_shown_as_it_is_and_that_of_a_gpu_beside_it(project):
-    assert run(project) == run(project, "--check") == ""
+def test_the_record_of_a_gpu_is_shown_beside_that_of_the_cpu(project):
     stored = json.loads((project / "records/bench.json").read_text(encoding="utf-8"))
-    stored["device"] = "A GPU"
     row = {"system": "ours", "median_seconds": 0.0123, "ratio": 1.0, "rounds": 5, "target_tokens": 1230}
     row |= {"flops": 2e9, "ceiling_flops_per_second": 1e12}
-    stored["groups"] = [{"name": "steps", "threads": 2, "settings": {}, "rows": [row]}]
+    stored |= {"device": "A GPU", "groups": [{"name": "steps", "threads": 2, "settings": {}, "rows": [row]}]}
     (project / "records/bench-cuda.json").write_text(json.dumps(stored), encoding="utf-8")
     assert "book/bench.md differs" in run(project, "--check")
     assert run(project) == run(project, "--check") == ""
     before, _, page = (project / "book/bench.md").read_text(encoding="utf-8").partition("## A GPU\n")
     assert "## CPU" in before
     assert "| ours | 12.3 ms | 1.00 | 5 | 100,000 | 16.3% |" in page
-    assert before.count("so no sentence ends") == before.count("### Decoding") > 0
-    assert "so no sentence ends" not in page
 
 
 def test_a_ratio_is_taken_within_each_round_and_the_slow_round_of_everybody_changes_nothing(monkeypatch):

@@ -7,7 +7,6 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 
 import check
 import execute
@@ -102,13 +101,12 @@ def change_cell(project, number, **values):
     notebook = nbformat.read(project / NOTEBOOK, as_version=4)
     cell = [each for each in notebook.cells if each.cell_type == "code"][number]
     for key, value in values.items():
-        {"text": cell.outputs[0], "tags": cell.metadata, "rtol": cell.metadata}.get(key, cell)[key] = value
+        {"text": cell.outputs[0], "rtol": cell.metadata}.get(key, cell)[key] = value
     nbformat.write(notebook, project / NOTEBOOK)
 
 
 DRIFT = {
     "module edited": (lambda at: edit(at / MODULE, "a + b", "a * b"), f"{MODULE} differs .* `make sync`"),
-    "module not in the lock": (lambda at: lock.update(at, {MODULE: "0"}), f"another {MODULE}: run `make export`"),
     "cell not formatted": (lambda at: edit(at / SOURCE, "a + b", "a+b"), "not as ruff formats it, from `def add"),
     "module renamed": (lambda at: (at / MODULE).rename(at / "transformer_lib/x.py"), "missing(?s:.*)x.py is written"),
     "code": (lambda at: edit(at / SOURCE, "print(", "print(1, "), f"execute.py {SOURCE}"),
@@ -116,18 +114,17 @@ DRIFT = {
     "data": (lambda at: edit(at / "book/numbers.json", "3", "4"), f"execute.py {SOURCE}"),
     "style": (lambda at: edit(at / "book/matplotlibrc", "font.size: 10", "font.size: 11"), f"execute.py {SOURCE}"),
     "not run": (lambda at: change_cell(at, 2, execution_count=None), "not run in order"),
-    "output deleted": (lambda at: change_cell(at, 2, outputs=[]), "altered or deleted"),
     "output altered": (lambda at: change_cell(at, 2, text="sum: 6\n"), "altered or deleted"),
     "cell altered": (lambda at: change_cell(at, 2, source="print(5)"), "other cells"),
-    "tag added": (lambda at: change_cell(at, 2, tags=["nbval-skip"]), "other cells"),
     "notebook renamed": (lambda at: (at / NOTEBOOK).rename(at / "book/x.ipynb"), "missing(?s:.*)x.ipynb belongs to no"),
 }
 
 
 @pytest.mark.parametrize(("old", "new", "reached"), [
-    ("total", "whole", False),  # a name that only the function knows
-    ("total = ", "whole = ", True),  # but now another one is returned
-    ("a + b", "a - b", True), ("OTHER = 1", "OTHER = 2", False), ("STEP = 1", "STEP = 2", True),  # by way of _helper
+    ("more", "rest", False),  # a name that only the function knows
+    ("total, more", "whole, more", True),  # but now another one is returned
+    ("return total + STEP", "return more + STEP", True),  # two names of a function stay two
+    ("OTHER = 1", "OTHER = 2", False), ("STEP = 1", "STEP = 2", True),  # by way of _helper
     ("entries.append", "entries.remove", True),  # a decorator of ours runs when the module is loaded
     ("def entered(): return 1", "def entered(): return 2", True),
 ])  # fmt: skip
@@ -143,7 +140,7 @@ def entered(): return 1
 @cache
 def not_used(): return OTHER
 def _helper(a, b):
-    total = a + b
+    total, more = a + b, b
     return total + STEP
 def add(a, b): return _helper(a, b)
 """
@@ -161,19 +158,6 @@ def add(a, b): return _helper(a, b)
     assert (fingerprint(changed) != fingerprint(code)) == reached
 
 
-def test_names_that_differ_are_not_taken_for_one_another():
-    """Numbered by their order, two names of a function stay two, and a name of an exception is none of them."""
-    for one, other in (
-        ("def f(a):\n x = a\n y = 2\n return x", "def f(a):\n x = a\n y = 2\n return y"),
-        ("def f():\n x = 1\n try: g()\n except E as e: h(e)", "def f():\n x = 1\n try: g()\n except E as e: h(x)"),
-        ("def f():\n global x\n x = 1", "def f():\n x = 1"),
-    ):
-        trees = [ast.parse(text).body[0] for text in (one, other)]
-        for tree in trees:
-            reach._rename(tree)
-        assert ast.dump(trees[0]) != ast.dump(trees[1])
-
-
 @pytest.mark.parametrize("drift", DRIFT)
 def test_drift_is_found(project, drift):
     spoil, complaint = DRIFT[drift]
@@ -183,28 +167,13 @@ def test_drift_is_found(project, drift):
 
 @pytest.mark.parametrize(("old", "new", "complaint"), [
     (":tags: [export]", ":tags: [export-nowhere]", "export-nowhere"), ("    return a + b", "    return a +", MODULE),
-    ("public: [add]", "public: [ad]", "`public:` names ad, which no exported cell defines"),
+    ("public: [add]", "public: [ad]", "`public:` names ad"),
     ("book/numbers.json", "book/figures.json", "`reads:` names book/figures.json"),
 ])  # fmt: skip
 def test_what_cannot_be_exported_or_run_is_named(project, old, new, complaint):
     edit(project / SOURCE, old, new)
     with pytest.raises(SystemExit, match=complaint):
         check.problems()
-
-
-def test_an_annotated_constant_can_be_public(project):
-    edit(project / SOURCE, "public: [add]", "public: [LIMIT]")
-    edit(project / SOURCE, "def add(", "LIMIT: int = 3\n\n\ndef add(")
-    assert "from transformer_lib.adding import LIMIT" in export.package()["transformer_lib/__init__.py"]
-
-
-def test_several_chapters_write_a_module_together(project):
-    second = (project / SOURCE).read_text(encoding="utf-8").replace("add", "sub").replace("[sub]", "[]")
-    second = second.replace("subing.py", "adding.py").replace("def sub", "import math\n\n\ndef sub")
-    (project / "chapters/02_b.md").write_text(second, encoding="utf-8")
-    text = export.package()[MODULE]
-    assert text.startswith(f"# Generated from {SOURCE} and chapters/02_b.md: ")
-    assert text.index("import math") < text.index("def add") < text.index("def sub")
 
 
 def test_an_edit_in_a_module_travels_into_its_chapter(project, capsys):
@@ -247,37 +216,13 @@ def test_two_edits_of_one_module_are_refused(project):
     assert ((project / MODULE).read_bytes(), (project / SOURCE).read_bytes()) == kept
 
 
-def test_a_lock_with_a_conflict_is_read_as_far_as_it_goes(project):
-    edit(project / lock.NAME, "book/", "<<<<<<< ours\nbook/")
-    assert check.problems() == []
-
-
 def test_a_page_with_the_same_outputs_keeps_its_notebook(project):
-    """What it imports has changed, so it is run, and only its line in the lock is another."""
-    edit(project / SOURCE, "return a + b", "return b + a")
-    export.main([])
-    cells = execute.read_chapter(project / SOURCE).cells
-    stored = nbformat.read(project / NOTEBOOK, as_version=4)
-    for cell, new in zip(stored.cells, cells, strict=True):
-        cell.source, cell.id = new.source, new.id
-    (project / NOTEBOOK).write_text(nbformat.writes(stored) + "\n", encoding="utf-8")
-    before = (project / NOTEBOOK).stat().st_mtime_ns, lock.read(project)
+    """What it reads has changed, so it is run, and only its line in the lock is another."""
+    edit(project / "book/numbers.json", "[2, 3]", "[2,3]")
+    before, lines = (project / NOTEBOOK).stat().st_mtime_ns, lock.read(project)
     assert run(project, "tools/execute.py") == "executing 01_adding.md\n"
-    assert (project / NOTEBOOK).stat().st_mtime_ns == before[0]
-    assert {name for name, value in lock.read(project).items() if before[1][name] != value} == {NOTEBOOK}
-
-
-@pytest.mark.parametrize(("loss", "kept"), [("1.191", True), ("1.192", False)])
-def test_the_times_of_a_progress_bar_change_no_notebook(loss, kept):
-    bar = "train: 100%|██| 240/240 [{}, loss {}, {} tokens/s, {} min left]\n"
-    stored, notebook = nbformat.v4.new_notebook(), nbformat.v4.new_notebook()
-    for each, said in (
-        (stored, bar.format("01:13<00:00,  3.26step/s", "1.191", "3,105", 0)),
-        (notebook, bar.format("11:02<10:00, 12.5step/s", loss, "987", 12)),
-    ):
-        each.cells = [nbformat.v4.new_code_cell("train()", outputs=[nbformat.v4.new_output("stream", text=said)])]
-    execute.keep_times(notebook, stored)
-    assert (notebook.cells[0].outputs == stored.cells[0].outputs) == kept
+    assert (project / NOTEBOOK).stat().st_mtime_ns == before
+    assert {name for name, value in lock.read(project).items() if lines[name] != value} == {NOTEBOOK}
 
 
 @pytest.mark.parametrize("old", ["have a sum", "not their product", "of two numbers", "export]"])
@@ -304,18 +249,6 @@ def test_a_chapter_is_run_byte_for_byte_alike_and_one_that_fails_keeps_its_noteb
     second.unlink()
     assert "name 'fail' is not defined" in run(project, "tools/execute.py")
     assert (first.read_bytes() == before, second.exists()) == (True, True)
-
-
-def test_a_kernel_waits_with_torchs_compiler_until_it_is_asked_for_more_than_optimizers_ask(monkeypatch):
-    monkeypatch.setitem(sys.modules, "torch._dynamo", None)
-    monkeypatch.setattr("importlib.import_module", lambda name: SimpleNamespace(__path__=f"the whole {name}"))
-    exec((ROOT / "tools/startup.py").read_text("utf-8"), names := {})
-    waiting = sys.modules["torch._dynamo"]
-    assert {*names} == {"__builtins__", "__doc__"}
-    assert (waiting.disable(len), waiting.graph_break(), hasattr(waiting, "__file__")) == (len, None, False)
-    assert sys.modules["torch._dynamo"] is waiting
-    assert waiting.__path__ == "the whole torch._dynamo"
-    assert "torch._dynamo" not in sys.modules
 
 
 def test_nbval_compares_text_numbers_and_drawings(project):
