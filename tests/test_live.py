@@ -17,7 +17,7 @@ from small import node
 from test_record import FOLDER, TEST, data, with_data
 
 from transformer_lib.decoding import beam_search
-from transformer_lib.model import Memory, Transformer, evaluation
+from transformer_lib.model import evaluation
 from transformer_lib.notebook import every_attention
 
 STATIC = live.ROOT / "book" / "_static"
@@ -120,17 +120,13 @@ def unscaled(model):
             module.in_projection.bias[: module.d_model] *= math.sqrt(module.d_k)
 
 
-def without_positions(model):
-    model.positions.table.zero_()
-
-
 def without_a_head(model):
     layer = model.decoder.layers[1].cross_attention
     layer.out_projection.weight[:, 2 * layer.d_k : 3 * layer.d_k] = 0
 
 
 @pytest.mark.parametrize(("settings", "change"), [
-    ({"scale": False}, unscaled), ({"positions": False}, without_positions),
+    ({"scale": False}, unscaled), ({"positions": False}, lambda model: model.positions.table.zero_()),
     ({"off": ["decoder.layers.1.cross_attention.2"]}, without_a_head),
 ], ids=["scale", "positions", "head"])  # fmt: skip
 def test_what_is_broken_is_broken_in_the_same_way(weights, settings, change):
@@ -147,43 +143,15 @@ def test_what_is_broken_is_broken_in_the_same_way(weights, settings, change):
     assert (logits - intact).abs().max() > 0.01
 
 
-class Unmasked(Transformer):
-    """Every target token sees all others."""
-
-    def decode(self, target_tokens, memory, **_):
-        x = self.embed(target_tokens, self.target_embedding)
-        return self.decoder(x, memory.states, memory_mask=memory.mask)
-
-
-def test_without_a_causal_mask_earlier_tokens_see_later_ones(weights):
-    translator = rounded_translator(Unmasked)
-    model = translator.model.double()
-    tokens = translator.tokenizer.encode("Ein Mann spielt auf der Straße Gitarre.")
-    ((logits, _),) = follow(weights, [(TEN[0], tokens)], {"causal": False})
-    with evaluation(model):
-        memory = model.encode(torch.tensor([translator.tokenizer.encode(TEN[0])]))
-        for length, row in enumerate(logits, start=1):
-            hidden = model.decode(torch.tensor([[1, *tokens][:length]]), memory)
-            assert_near(row, model.output_projection(hidden[0, -1]))
-
-
-def test_padding_is_seen_only_if_the_mask_is_forgotten(weights):
-    translator, model = python(), python().model
-    source, tokens = translator.tokenizer.encode(TEN[0]), translator.tokenizer.encode("Ein Mann spielt.")
+def test_padding_changes_nothing_behind_its_mask(weights):
+    tokens = python().tokenizer.encode("Ein Mann spielt.")
     ((intact, looked),) = follow(weights, [(TEN[0], tokens)])
     ((masked, other),) = follow(weights, [(TEN[0], tokens)], {"padding": 7})
     assert torch.equal(masked, intact)
     assert torch.equal(other, looked)
-    ((logits, attention),) = follow(weights, [(TEN[0], tokens)], {"padding": 7, "sourceMask": False})
-    with evaluation(model):
-        x = model.embed(torch.tensor([source + [0] * 7]), model.source_embedding)
-        memory = Memory(model.encoder(x), torch.ones(1, 1, 1, x.size(1), dtype=torch.bool))
-        hidden = model.decode(torch.tensor([[1, *tokens]]), memory)
-        assert_near(logits, model.output_projection(hidden)[0])
-    assert attention.size(-1) == len(source) + 7
 
 
-@pytest.mark.parametrize(("beam_size", "length_penalty"), [(5, 1.0), (2, 0.0), (3, 2.0)])
+@pytest.mark.parametrize(("beam_size", "length_penalty"), [(5, 1.0), (3, 2.0)])
 def test_the_search_finds_the_same_hypotheses(weights, beam_size, length_penalty):
     translator, texts = python(), TEN[4:6]
     options = {"beamSize": beam_size, "lengthPenalty": length_penalty}
@@ -200,30 +168,18 @@ def test_the_search_finds_the_same_hypotheses(weights, beam_size, length_penalty
 
 
 def test_a_forced_beginning_is_kept_and_paid_for(weights):
-    tokenizer = python().tokenizer
-    *beginning, _ = tokenizer.encode("Ein Mann spielt Gitarre")
-    text, choices = "A man plays the guitar on the street.", ([], beginning, [*beginning, 2])
-    requests = [{"what": "search", "text": text, "options": {"force": tokens}} for tokens in choices]
-    free, forced, ended = (steps[-1] for steps in ask(requests, weights["rounded"]))
+    *beginning, _ = python().tokenizer.encode("Ein Mann spielt Gitarre")
+    text = "A man plays the guitar on the street."
+    requests = [{"what": "search", "text": text, "options": {"force": tokens}} for tokens in ([], beginning)]
+    free, forced = (steps[-1] for steps in ask(requests, weights["rounded"]))
     assert all(one["tokens"][: len(beginning)] == beginning for one in forced)
-    assert tokenizer.decode(forced[0]["tokens"]) == "Ein Mann spielt Gitarre auf der Straße."
     (same,) = (one for one in free if one["tokens"] == forced[0]["tokens"])
     assert same["score"] == forced[0]["score"] < free[0]["score"]
-    assert [one["tokens"] for one in ended] == [[*beginning, 2]]
-
-
-def test_a_search_that_meets_the_limit_ends_there(weights):
-    tokens = [10] * 12  # twice the two tokens of the source and ten: 14 at most
-    (steps,) = ask([{"what": "search", "text": "A", "options": {"force": tokens * 2}}], weights["rounded"])
-    assert len(steps) == 14
-    assert not steps[-1][0]["finished"]
 
 
 def test_unusual_text_and_a_long_one_are_translated_as_the_library_does(weights):
     texts = [*UNUSUAL, " ".join(["a man and a dog run past a house ,"] * 5)]
-    got = translations(texts, weights["rounded"], beamSize=1)
-    assert got == python().translate(texts, beam_size=1)
-    assert got[:2] == ["", ""]
+    assert translations(texts, weights["rounded"], beamSize=1) == python().translate(texts, beam_size=1)
 
 
 @with_data
@@ -256,14 +212,13 @@ def test_the_record_is_that_of_the_shipped_weights_and_no_text_becomes_markup(we
 
 def test_each_mistake_shows_in_its_example(weights):
     (offered,) = ask([{"what": "offered"}], weights["rounded"])
-    mistakes = {mistake["name"]: mistake for mistake in offered["MISTAKES"]}
-    said = {}
-    for name, mistake in mistakes.items():
-        texts, options = [mistake["example"]], mistake["settings"]
-        said[name] = translations(texts, weights["rounded"]) + translations(texts, weights["rounded"], settings=options)
-        assert said[name][0] != said[name][1], name
-    scale, positions, causal, mask = said.values()
-    assert "change places" in mistakes["no positions"]["shows"]
+    requests = [
+        {"what": "translate", "text": mistake["example"], "options": {"settings": settings}}
+        for mistake in offered["MISTAKES"]
+        for settings in ({}, mistake["settings"])
+    ]
+    said = [answer["translation"] for answer in ask(requests, weights["rounded"])]
+    scale, positions, causal, mask = (said[i : i + 2] for i in range(0, 8, 2))
     assert positions == ["Ein weißer Hund jagt einen schwarzen Hund.", "Ein schwarzer Hund jagt einen weißen Hund."]
     assert (scale[0].count("roten"), scale[1].count("roten roten") > 1) == (1, True)
     assert (causal[0].count("Hund"), causal[1].count("Hund")) == (2, 1)
@@ -285,16 +240,10 @@ def test_the_page_knows_by_the_score_when_the_model_guesses(weights):
 
 def test_what_is_said_of_the_score_is_what_was_measured():
     record, text = json.loads(RECORD.read_text("utf-8")), (STATIC / "translator_ui.js").read_text("utf-8")
-    said = re.search(r"GUESSING = -([\d.]+)", text)[1]
-    guessed, others = record["guessed captions"], record["guessed other sentences"]
-    assert said == str(-record["guessing below"])
-    assert f"{guessed} of the 1,000 test captions" in text
+    assert f"GUESSING = {record['guessing below']}" in text
     scores = record["bleu of guessed captions"], record["bleu of the others"]
-    assert "BLEU of {:.0f} where the others have {:.0f}".format(*scores) in text
-    said = " ".join(text.replace("//", "").split())
-    assert f"{others} of {record['other sentences']} sentences that are no captions" in said
-    (page,) = re.findall(r"book/(\w+)[.]html", text)
-    assert (live.ROOT / "chapters" / f"{page}.md").is_file()
+    said = "{} of the 1,000 test captions are, with a BLEU of {:.0f} where the others have {:.0f}"
+    assert said.format(record["guessed captions"], *scores) in text
 
 
 def test_the_still_example_of_the_front_page_is_what_the_program_finds(weights):

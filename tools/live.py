@@ -7,7 +7,7 @@ import json
 import subprocess
 import sys
 from base64 import b64encode
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,6 @@ import torch
 from numpy.typing import NDArray
 from safetensors.numpy import load_file
 
-from transformer_lib.model import Transformer, TransformerConfig
 from transformer_lib.translation import Translator
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -75,9 +74,9 @@ def write(script: Path, folder: Path = RUN, *, exact: bool = False) -> None:
     part.replace(script)
 
 
-def rounded_translator(build: Callable[[TransformerConfig], Transformer] = Transformer) -> Translator:
+def rounded_translator() -> Translator:
     """The library's translator, with the rounded weights of the page."""
-    translator = Translator.from_pretrained(RUN, build=build)
+    translator = Translator.from_pretrained(RUN)
     for parameter in translator.model.parameters():
         if parameter.dim() == 2:
             rows, scales = quantise(parameter.detach().numpy())
