@@ -2,7 +2,6 @@
 
 import errno
 import os
-import socket
 import stat
 import subprocess
 import sys
@@ -17,9 +16,9 @@ from safetensors.torch import load_file, save_file
 from small import ENVIRONMENT, refused
 from torch import nn
 
-from transformer_lib.files import InputError, atomic_path, atomic_write, folder_lock
+from transformer_lib.files import atomic_path, atomic_write, folder_lock
 from transformer_lib.model import Transformer
-from transformer_lib.training.state import load_recent, load_state, save_recent, save_state, weights_of
+from transformer_lib.training.state import load_recent, load_state, save_recent, save_state
 from transformer_lib.weights import load_weights, save_weights
 
 
@@ -34,25 +33,6 @@ def failure(number):
 
 def content(folder):
     return {path.name: path.read_bytes() for path in folder.iterdir()}
-
-
-@pytest.mark.parametrize("error", [None, KeyError("x"), KeyboardInterrupt(), InputError("x")])
-def test_nobody_sees_a_half_written_file(tmp_path, error):
-    """While the block runs, the old content stands; an exception passes unchanged, and leaves it."""
-    atomic_write(tmp_path / "a", "old")
-    seen = None
-    try:
-        with atomic_path(tmp_path / "a") as part:
-            part.write_text("new, ha")
-            assert (tmp_path / "a").read_text() == "old"
-            assert part.parent == tmp_path
-            if error is not None:
-                raise error
-            part.write_text("new, whole")
-    except BaseException as caught:
-        seen = caught
-    assert seen is error
-    assert content(tmp_path) == {"a": b"new, whole" if error is None else b"old"}
 
 
 def test_it_is_on_the_disk_before_it_gets_its_name(tmp_path, monkeypatch):
@@ -72,9 +52,8 @@ def test_it_is_on_the_disk_before_it_gets_its_name(tmp_path, monkeypatch):
     assert content(tmp_path) == {"a": b"x"}
 
 
-@pytest.mark.parametrize("mode", [0o600, 0o640, 0o444])
+@pytest.mark.parametrize("mode", [0o600, 0o444])
 def test_a_file_keeps_its_permissions(tmp_path, mode):
-    """A private file stays private, and one that can only be read is replaced by such a one."""
     atomic_write(tmp_path / "a", "old")
     (tmp_path / "a").chmod(mode)
     atomic_write(tmp_path / "a", "new")
@@ -94,67 +73,42 @@ def test_writers_of_one_file_do_not_meet(tmp_path):
     assert content(tmp_path) == {"a": b"the outer one"}
 
 
-@pytest.mark.parametrize("places", [["link"], ["link", "again"]])
-def test_what_a_link_leads_to_is_replaced_and_the_link_stays(tmp_path, places):
+def test_what_a_link_leads_to_is_replaced_and_the_link_stays(tmp_path):
     """Also a link to a link, and one to a file that is not there yet."""
     (tmp_path / "files").mkdir()
-    target = Path("files", "a")
-    for place in places:
-        (tmp_path / place).symlink_to(target)
-        target = Path(place)
-    for data in ("new", "newer"):
-        atomic_write(tmp_path / places[-1], data)
-        assert (tmp_path / "files" / "a").read_text() == data
-        assert content(tmp_path / "files").keys() == {"a"}
-    assert all((tmp_path / place).is_symlink() for place in places)
+    (tmp_path / "link").symlink_to(Path("files", "a"))
+    (tmp_path / "again").symlink_to("link")
+    for place in ("link", "again"):
+        atomic_write(tmp_path / place, place)
+        assert content(tmp_path / "files") == {"a": place.encode()}
+        assert (tmp_path / place).is_symlink()
     (tmp_path / "ring").symlink_to("ring")
     refused(["cannot write", tmp_path / "ring", os.strerror(errno.ELOOP)], atomic_write, tmp_path / "ring", "x")
 
 
-def test_a_pipe_is_written_into_and_stays(tmp_path):
-    """Nobody waits for a reader that is not there; one that has enough is no error."""
-    os.mkfifo(pipe := tmp_path / "pipe")
-    refused(["nobody reads the pipe", pipe], atomic_write, pipe, "lost")
-    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
-    atomic_write(pipe, "some")
-    assert os.read(reader, 100) == b"some"
-    os.close(reader)
-    with subprocess.Popen(["head", "-c", "3", pipe], stdout=subprocess.PIPE) as head:
-        descriptor = os.open(pipe, os.O_WRONLY)  # waits for the reader
-        atomic_write(pipe, b"abc" + bytes(2**20))  # more than a pipe holds
-        os.close(descriptor)
-        assert head.stdout.read() == b"abc"
-    assert pipe.is_fifo()
-    assert os.listdir(tmp_path) == ["pipe"]
-
-
-def test_what_is_open_is_written_into_where_it_stands(tmp_path):
-    """Such as /dev/stdout and what a shell makes of >(…); of a file what was there before stays."""
-    with (tmp_path / "a").open("wb", buffering=0) as file:
-        file.write(b"before, ")
-        atomic_write(f"/dev/fd/{file.fileno()}", "here, ")
-        file.write(b"after")
-    assert content(tmp_path) == {"a": b"before, here, after"}
-    ours, theirs = socket.socketpair()
-    with ours, theirs:
-        atomic_write(f"/dev/fd/{theirs.fileno()}", "x")
-        assert ours.recv(9) == b"x"
-    refused(["cannot write /dev/fd/", os.strerror(errno.EBADF)], atomic_write, f"/dev/fd/{theirs.fileno() + 99}", "x")
-
-
-def test_a_device_stays_a_device_and_a_full_one_is_said_to_be_full(tmp_path, monkeypatch):
-    """A rename onto it would be the end of it; so nothing at all is renamed."""
+def test_a_device_or_a_pipe_is_written_into_and_stays(tmp_path, monkeypatch):
+    """A rename onto it would be the end of it; so nothing at all is renamed. Nobody waits for a pipe's reader."""
     monkeypatch.setattr(Path, "replace", failure(errno.EPERM))
-    atomic_write("/dev/null", "x")
     (tmp_path / "null").symlink_to("/dev/null")
-    atomic_write(tmp_path / "null", "x")
+    for place in ("/dev/null", tmp_path / "null"):
+        atomic_write(place, "x")
     if Path("/dev/full").exists():  # not on a Mac
         full = ["cannot write /dev/full", os.strerror(errno.ENOSPC), "free some space"]
         refused(full, atomic_write, "/dev/full", "x")
-    with socket.socket(socket.AF_UNIX) as ours:
-        ours.bind(str(tmp_path / "socket"))
-        refused(["cannot write", tmp_path / "socket", "choose another"], atomic_write, tmp_path / "socket", "x")
-    assert sorted(os.listdir(tmp_path)) == ["null", "socket"]
+    os.mkfifo(pipe := tmp_path / "pipe")
+    refused(["nobody reads the pipe", pipe], atomic_write, pipe, "lost")
+    with subprocess.Popen(["head", "-c", "3", pipe], stdout=subprocess.PIPE) as head:
+        descriptor = os.open(pipe, os.O_WRONLY)  # waits for the reader
+        atomic_write(pipe, b"abc" + bytes(2**20))  # more than a pipe holds, and than it wants
+        os.close(descriptor)
+        assert head.stdout.read() == b"abc"
+    with (tmp_path / "a").open("wb", buffering=0) as file:  # as /dev/stdout, and what a shell makes of >(…)
+        file.write(b"before, ")
+        atomic_write(f"/dev/fd/{file.fileno()}", "here, ")
+        file.write(b"after")
+    assert (tmp_path / "a").read_bytes() == b"before, here, after"
+    assert pipe.is_fifo()
+    assert sorted(os.listdir(tmp_path)) == ["a", "null", "pipe"]
 
 
 @pytest.mark.parametrize(("owner", "name", "number"), [
@@ -175,9 +129,7 @@ def test_a_file_where_a_folder_should_be_and_the_other_way_round(tmp_path):
     refused(["cannot write", tmp_path / "file" / "a"], atomic_write, tmp_path / "file" / "a", "new")
     refused([tmp_path / "folder", "is a directory; expected a file"], atomic_write, tmp_path / "folder", "new")
     refused(["cannot write", tmp_path / "file"], take, tmp_path / "file")
-    refused(["cannot write", tmp_path / "file"], save_weights, tmp_path / "file" / "m", nn.Linear(2, 2))
     assert (tmp_path / "file").read_text() == "old"
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "folder"]
     assert content(tmp_path / "folder") == {}
 
 
@@ -187,31 +139,22 @@ def take(folder):
 
 
 def test_a_lock_is_for_one_at_a_time_and_leaves_nothing(tmp_path, monkeypatch):
-    """Under any name of the folder; other folders are free. What killed writers left in it is removed.
-
-    One that may not be taken, as that of another user, is refused.
-    """
+    """Under any name of the folder. What killed writers left in it is removed, and no other file."""
     monkeypatch.chdir(tmp_path)
     kept = {"a": b"x", "c.part": b"x", ".d": b"x", ".download.iso.part": b"x"}
     for name in [*kept, ".a.1.part", ".b.22.part"]:
         atomic_write(f"run/{name}", "x")
     with folder_lock("run"):
-        before = content(tmp_path / "run")
         refused([f"another process is writing into {tmp_path / 'run'}: "], take, tmp_path / "run")
-        assert content(tmp_path / "run") == before
-        take(tmp_path / "new" / "run")
-    take("run")
     assert content(tmp_path / "run") == kept
-    assert content(tmp_path / "new" / "run") == {}
-    monkeypatch.setattr("filelock.FileLock.acquire", failure(errno.EACCES))
+    monkeypatch.setattr("filelock.FileLock.acquire", failure(errno.EACCES))  # as of another user's
     refused(["cannot write", tmp_path / "run" / ".lock"], take, tmp_path / "run")
 
 
-@pytest.mark.parametrize("wait", [False, True])
 @pytest.mark.filterwarnings("ignore:flock not supported")
-def test_a_file_system_without_locks_is_no_obstacle(tmp_path, monkeypatch, wait):
+def test_a_file_system_without_locks_is_no_obstacle(tmp_path, monkeypatch):
     monkeypatch.setattr("fcntl.flock", failure(errno.ENOSYS))
-    for _ in range(2):
+    for wait in (False, True):
         with folder_lock(tmp_path, wait=wait):
             atomic_write(tmp_path / "a", "x")
         assert content(tmp_path) == {"a": b"x"}
@@ -249,57 +192,47 @@ def test_weights_come_back_bit_for_bit(tmp_path, dtype):
 
 
 @pytest.mark.parametrize("views", [
-    lambda base: (base[:4], base[2:]), lambda base: (base, base.view(2, 3)), lambda base: (base[:3], base),
-    lambda base: (base, base.view(2, 3).T), lambda base: (base[::2], base[1::2]), lambda base: (base[:0], base[:0]),
+    lambda base: (base[:4], base[2:]), lambda base: (base, base.view(2, 3).T), lambda base: (base[::2], base[1::2]),
 ])  # fmt: skip
-@pytest.mark.parametrize("kind", [nn.Buffer, nn.Parameter])
-def test_views_of_one_memory_are_stored_each_by_itself(tmp_path, views, kind):
+def test_views_of_one_memory_are_stored_each_by_itself(tmp_path, views):
     """As weights, as the last weights of a run, and in its state."""
 
     def made(numbers):
         model = nn.Module()
-        model.one, model.other = map(kind, views(numbers))
+        model.one, model.other = map(nn.Parameter, views(numbers))
         return model
 
-    model, loaded = made(torch.arange(6.0)), made(torch.zeros(6))
+    model, loaded, again = made(torch.arange(6.0)), made(torch.zeros(6)), made(torch.zeros(6))
     save_weights(tmp_path / "m", model)
     load_weights(tmp_path / "m", loaded)
-    recent = load_recent(tmp_path / "r", save_recent(tmp_path / "r", weights := dict(model.state_dict())))
+    save_state(tmp_path / "s", model, torch.optim.AdamW(model.parameters()), {})
+    load_state(tmp_path / "s", again, torch.optim.AdamW(again.parameters()))
+    checksum = save_recent(tmp_path / "r", dict(model.state_dict()))
+    recent = load_recent(tmp_path / "r", checksum)
     for name, value in model.state_dict().items():
-        assert torch.equal(loaded.state_dict()[name], value)
-        assert torch.equal(recent[name], weights[name])
-    if kind is nn.Parameter:
-        again, adam = made(torch.zeros(6)), torch.optim.AdamW(model.parameters())
-        save_state(tmp_path / "s", model, adam, {})
-        load_state(tmp_path / "s", again, torch.optim.AdamW(again.parameters()))
-        assert all(torch.equal(a, b) for a, b in zip(again.parameters(), model.parameters(), strict=True))
+        assert all(torch.equal(found[name], value) for found in (loaded.state_dict(), again.state_dict(), recent))
+    refused(["r is damaged, or from another run"], load_recent, tmp_path / "r", checksum + 1)
 
 
 def test_a_buffer_that_nothing_can_fill_is_named(tmp_path):
     model = nn.Linear(2, 2)
     model.register_buffer("ones", torch.ones(1).expand(3))
     save_weights(tmp_path / "m", model)
-    before = model.weight.clone()
     nn.init.zeros_(model.weight)
     refused(["ones", "clone()"], load_weights, tmp_path / "m", model)
     assert (model.weight == 0).all()
-    model.register_buffer("ones", model.ones.clone())
-    load_weights(tmp_path / "m", model)
-    assert torch.equal(model.weight, before)
 
 
 def test_what_the_shapes_do_not_tell(tmp_path):
     """Other heads fit all shapes; what the weights do not depend on may change; a file that does not say fits."""
-    model = Transformer(small_config(num_heads=4))
+    model, other = Transformer(small_config(num_heads=4)), Transformer(small_config(num_heads=3))
     save_weights(tmp_path / "m", model)
-    words = [tmp_path / "m", "another configuration", "num_heads is 4, not 3"]
-    refused(words, load_weights, tmp_path / "m", Transformer(small_config(num_heads=3)))
-    others = small_config(num_heads=4, dropout=0.5, attention_dropout=0.5, max_len=99)
-    loaded = Transformer(others)
+    refused([tmp_path / "m", "another configuration", "num_heads is 4, not 3"], load_weights, tmp_path / "m", other)
+    loaded = Transformer(small_config(num_heads=4, dropout=0.5, attention_dropout=0.5, max_len=99))
     load_weights(tmp_path / "m", loaded)
     assert torch.equal(loaded.output_projection.weight, model.output_projection.weight)
     save_file(load_file(tmp_path / "m"), tmp_path / "m")
-    load_weights(tmp_path / "m", Transformer(small_config(num_heads=3)))
+    load_weights(tmp_path / "m", other)
 
 
 def test_what_is_no_file_of_weights_changes_nothing(tmp_path):
@@ -308,10 +241,10 @@ def test_what_is_no_file_of_weights_changes_nothing(tmp_path):
     save_weights(tmp_path / "m", model)
     data = (tmp_path / "m").read_bytes()
     before = [parameter.clone() for parameter in model.parameters()]
-    for damaged in (data[:4], data[:8], data[:60], data[: len(data) // 2], data[:-1], b"text\n" * 40, b"\xff" * 200):
+    for damaged in (data[:4], data[:60], data[:-1], b"text\n" * 40):
         (tmp_path / "m").write_bytes(damaged)
         refused([tmp_path / "m", "damaged or cut short"], load_weights, tmp_path / "m", model)
-    for words in ("", "[]", "{", "[" * 10**5, "9" * 5000):
+    for words in ("", "[]", "[" * 10**5):
         save_file(model.state_dict(), tmp_path / "m", metadata={"config": words})
         refused([tmp_path / "m", "damaged"], load_weights, tmp_path / "m", model)
     refused([tmp_path / "n", "no file"], load_weights, tmp_path / "n", model)
@@ -320,8 +253,7 @@ def test_what_is_no_file_of_weights_changes_nothing(tmp_path):
 
 def test_weights_of_another_configuration(tmp_path):
     """Refused in both directions, and the model is not half filled."""
-    for change in ({"num_encoder_layers": 1}, {"d_ff": 8}, {"norm_first": True}, {"source_vocab_size": 14},
-                   {"tie_embeddings": "target"}, {"tie_embeddings": "all"}):  # fmt: skip
+    for change in ({"num_encoder_layers": 1}, {"norm_first": True}, {"tie_embeddings": "all"}):
         models = [Transformer(config) for config in (small_config(), replace(small_config(), **change))]
         for stored, wanted in (models, reversed(models)):
             save_weights(tmp_path / "m", stored)
@@ -330,14 +262,13 @@ def test_weights_of_another_configuration(tmp_path):
             assert all(torch.equal(value, before[name]) for name, value in wanted.state_dict().items())
 
 
-@pytest.mark.parametrize("dtype", [torch.int8, torch.uint8, torch.int64, torch.bool])
-def test_whole_numbers_are_no_weights(tmp_path, dtype):
+def test_whole_numbers_are_no_weights(tmp_path):
     """A counter among the buffers may be one."""
     model = nn.BatchNorm1d(3)
     save_weights(tmp_path / "m", model)
     load_weights(tmp_path / "m", nn.BatchNorm1d(3))
     tensors = load_file(tmp_path / "m")
-    save_file(tensors | {"weight": tensors["weight"].to(dtype)}, tmp_path / "m")
+    save_file(tensors | {"weight": tensors["weight"].to(torch.int8)}, tmp_path / "m")
     refused([tmp_path / "m", "weight is (3,) in whole numbers"], load_weights, tmp_path / "m", model)
 
 
@@ -355,65 +286,45 @@ print(toy_corpus("test", size=30))
 """
 
 
-def test_the_same_weights_give_the_same_bytes_and_the_toy_corpus_is_the_same(tmp_path, monkeypatch, capsys):
+def test_the_same_weights_give_the_same_bytes_and_the_toy_corpus_is_the_same(tmp_path):
     """With many names for a matrix, each time and whatever the hash seed."""
-    names = [str(tmp_path / str(number)) for number in range(12)]
-    environment = ENVIRONMENT | {"PYTHONHASHSEED": "1" if os.environ.get("PYTHONHASHSEED") != "1" else "2"}
-    program = [sys.executable, "-c", SAVES, *names[:8]]
-    done = subprocess.run(program, env=environment, capture_output=True, text=True, check=True)
-    monkeypatch.setattr(sys, "argv", ["", *names[8:]])
-    exec(SAVES, {})
-    assert done.stdout == capsys.readouterr().out
+    said = set()
+    for seed in "12":
+        program = [sys.executable, "-c", SAVES, *(str(tmp_path / f"{seed}{number}") for number in range(6))]
+        environment = ENVIRONMENT | {"PYTHONHASHSEED": seed}
+        said.add(subprocess.run(program, env=environment, capture_output=True, text=True, check=True).stdout)
+    assert len(said) == 1
     assert len(content(tmp_path)) == 12
     assert len(set(content(tmp_path).values())) == 1
 
 
 # --- the state of a run ------------------------------------------------------------------------------------------
-def stepped(kind, **options):
+def stepped():
     """A model and its optimiser after one step."""
     model = nn.Linear(2, 2)
-    optimizer = kind(model.parameters(), lr=0.1, **options)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.1)
     model(torch.ones(1, 2)).sum().backward()
     optimizer.step()
     return model, optimizer
 
 
 def test_a_state_that_does_not_fit_changes_nothing(tmp_path):
-    """Of another optimiser, of another model, cut short, with one bit or the text changed, or not there."""
-    model, adam = stepped(torch.optim.AdamW)
+    """Of another model, cut short, with one bit or the text changed, or not there; of SGD, page B has it."""
+    model, adam = stepped()
     before = repr(model.state_dict()), repr(adam.state_dict())
-    save_state(tmp_path / "s", *stepped(torch.optim.SGD, momentum=0.9), {})
-    refused([tmp_path / "s", "another model or optimiser"], load_state, tmp_path / "s", model, adam)
     wider = nn.Linear(2, 3)
     save_state(tmp_path / "s", wider, torch.optim.AdamW(wider.parameters()), {})
     refused([tmp_path / "s", "another model or optimiser"], load_state, tmp_path / "s", model, adam)
-    save_state(tmp_path / "s", *stepped(torch.optim.AdamW), {"step": 1})
+    save_state(tmp_path / "s", *stepped(), {"step": 1})
     data = (tmp_path / "s").read_bytes()
     place = data.replace(b'step\\": 1', b'step\\": 0')
-    for damaged in (b"", data[: len(data) // 2], data[:-1], b"text" * 99, data[:-1] + bytes([data[-1] ^ 1]), place):
+    for damaged in (b"", data[:-1], b"text" * 99, data[:-1] + bytes([data[-1] ^ 1]), place):
         assert damaged != data
         (tmp_path / "s").write_bytes(damaged)
         refused([tmp_path / "s", "damaged"], load_state, tmp_path / "s", model, adam)
-    for metadata in ({}, {"state": "{"}, {"state": "[1]"}, {"progress": "{}"}):
+    for metadata in ({}, {"state": "{"}, {"state": "[1]"}):
         (tmp_path / "s").write_bytes(data)
         save_file(load_file(tmp_path / "s"), tmp_path / "s", metadata=metadata)
         refused([tmp_path / "s", "damaged"], load_state, tmp_path / "s", model, adam)
     refused(["there is no file", tmp_path / "t"], load_state, tmp_path / "t", model, adam)
     assert (repr(model.state_dict()), repr(adam.state_dict())) == before
-
-
-def test_a_state_comes_back(tmp_path):
-    model, adam = stepped(torch.optim.AdamW)
-    model.weight.data = model.weight.data.T.contiguous().T  # lies in memory column by column
-    save_state(tmp_path / "s", model, adam, {"step": 1})
-    loaded, other = stepped(torch.optim.AdamW)
-    assert load_state(tmp_path / "s", loaded, other) == {"step": 1}
-    checksum = save_recent(tmp_path / "r", weights_of(model))
-    recent = load_recent(tmp_path / "r", checksum)
-    refused(["r is damaged, or from another run"], load_recent, tmp_path / "r", checksum + 1)
-    for ours, theirs in zip(adam.state.values(), other.state.values(), strict=True):
-        assert ours.keys() == theirs.keys()
-        assert all(torch.equal(ours[name], theirs[name]) for name in ours)
-    for name, value in model.named_parameters():
-        assert torch.equal(dict(loaded.named_parameters())[name], value)
-        assert torch.equal(recent[name], value)

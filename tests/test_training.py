@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 import torch.nn.functional as F
-from reference import PAD, equal, randomise, small_config, small_model
+from reference import PAD, equal, small_config, small_model
 from safetensors import safe_open
 from safetensors.torch import load_file
 from small import files_below, refused
@@ -20,10 +20,9 @@ from torch.nn.utils import clip_grad_norm_
 from torch.nn.utils.rnn import pad_sequence
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
-from transformer_lib import weights
 from transformer_lib.data import Batch, token_batches
 from transformer_lib.files import InputError
-from transformer_lib.model import Transformer, TransformerConfig
+from transformer_lib.model import Transformer
 from transformer_lib.training import TrainingConfig, inverse_sqrt_schedule, train, translation_loss
 from transformer_lib.training import loop as training
 from transformer_lib.training.config import adamw
@@ -84,18 +83,12 @@ def in_step(number, act):
     return watched_steps(lambda _: steps.append(1) or (len(steps) == number and act()))
 
 
-# --- the schedule ---
-@pytest.mark.parametrize(("step", "warmup"), [(0, 4), (-1, 4), (1, 0)])
-def test_schedule_counts_from_one(step, warmup):
-    with pytest.raises(ValueError, match=f"from 1; got step {step} and warmup {warmup}"):
-        inverse_sqrt_schedule(step, peak=1.0, warmup=warmup)
-
-
 # --- the loss ---
-@pytest.mark.parametrize("options", [{}, {"tie_embeddings": "all", "norm_first": True}], ids=str)
-@pytest.mark.parametrize(("smoothing", "copies"), [(0.0, 1), (0.1, 40)])  # 40 copies: more rows than it visits at once
-@pytest.mark.parametrize("reduction", ["mean", "sum"])
-@pytest.mark.parametrize("bias", [False, True])  # with one, the loss is not taken 256 rows at a time
+@pytest.mark.parametrize(("smoothing", "copies", "reduction", "bias", "options"), [
+    (0.0, 1, "mean", False, {}), (0.1, 40, "sum", False, {"tie_embeddings": "all", "norm_first": True}),
+    (0.1, 40, "mean", False, {}),  # 40 copies: more rows than it visits at once
+    (0.1, 40, "mean", True, {"tie_embeddings": "all", "norm_first": True}), (0.0, 1, "sum", True, {}),  # all at once
+])  # fmt: skip
 def test_loss_is_torchs_cross_entropy_of_the_whole_model(options, smoothing, copies, reduction, bias):
     """`forward` combines the causal with the padding mask and computes all positions; the gradients agree as well."""
     source, target = (side.repeat(copies, 1) for side in batch())
@@ -117,26 +110,14 @@ def test_loss_is_torchs_cross_entropy_of_the_whole_model(options, smoothing, cop
 
 
 def test_what_is_trained_is_the_model_as_it_is_called():
-    """Hooks on its parts run, and those on the whole where the loss lets it make the logits; so does its compiler."""
-    compiled, called = [], []
-
-    def compiler(graph, _):
-        compiled.append(graph)
-        return graph.forward
-
-    model = fresh_model()
+    """Hooks on its parts run, and those on the whole where the loss lets it make the logits."""
+    model, called = fresh_model(), []
     for module in (model, model.encoder, model.decoder):
         module.register_forward_hook(lambda module, *_: called.append(type(module).__name__))
-    one = replace(CONFIG, steps=1)
-    train(model, PAIRS, one)
-    assert called == ["Encoder", "Decoder"]
-    called.clear()
+    train(model, PAIRS, replace(CONFIG, steps=1))
     model.output_projection.bias = nn.Parameter(torch.zeros(VOCABULARY))  # as on a GPU, the logits are made at once
-    train(model, PAIRS, one)
-    assert called == ["Encoder", "Decoder", "Transformer"]
-    model.compile(backend=compiler)
-    train(model, PAIRS, one)
-    assert compiled
+    train(model, PAIRS, replace(CONFIG, steps=1))
+    assert called == ["Encoder", "Decoder", "Encoder", "Decoder", "Transformer"]
 
 
 def test_the_loss_has_a_mean_or_a_sum_and_no_second_derivative_and_says_so():
@@ -162,31 +143,25 @@ def test_loss_is_taken_in_float32_under_autocast():
 
 # --- the configuration ---
 BAD = {
-    "batch_tokens": (0, 2.5, "5"), "accumulate": (0, 2.5), "peak_lr": (0, -1, math.inf, math.nan, "0.1"),
-    "warmup_steps": (0, 2.5), "schedule": ("cosine",), "adam_betas": ((0.9, 1.0), (-0.1, 0.9), (0.9, math.nan), (0.9,)),
-    "label_smoothing": (1.0, -0.1, math.nan, None), "weight_decay": (-0.1, math.nan, math.inf),
-    "clip_norm": (0, math.nan, True), "recompute": ("no", 0), "steps": (0, 2.5, True), "minutes": (0, math.inf, "5"),
-    "evaluate_every": (0, 2.5), "average": (0, 2.5), "patience": (0, 2.5), "seed": (1.5, "7"),
-    "cooldown_steps": (-1, 2.5, 6), "precision": ("half", 16), "compile": (0,),
+    "batch_tokens": (0, 2.5, "5"), "accumulate": (0,), "peak_lr": (0, -1, math.inf, math.nan), "warmup_steps": (0,),
+    "schedule": ("cosine",), "adam_betas": ((0.9, 1.0), (-0.1, 0.9), (0.9, math.nan), (0.9,)), "average": (0,),
+    "label_smoothing": (1.0, -0.1, None), "weight_decay": (-0.1, math.inf), "clip_norm": (0, True),
+    "recompute": ("no", 0), "steps": (0, True), "minutes": (0, "5"), "evaluate_every": (0,), "patience": (0,),
+    "seed": (1.5, "7"), "cooldown_steps": (-1, 6), "precision": ("half", 16), "compile": (0,),
 }  # fmt: skip
 
 
 def test_a_setting_of_another_type_or_out_of_its_range_is_refused_and_so_is_a_run_without_an_end():
-    TrainingConfig(minutes=0.5)
+    config = TrainingConfig(minutes=0.5)  # the rate and warm-up of Vaswani et al. 2017, section 5.3
+    assert (config.warmup_steps, config.peak_lr) == (4000, pytest.approx((512 * 4000) ** -0.5, rel=0.01))
     with pytest.raises(ValueError, match="give steps, minutes or both"):
         TrainingConfig()
     assert BAD.keys() == asdict(CONFIG).keys()
-    for name, values in BAD.items():
-        for value in values:
-            with pytest.raises(ValueError, match=f"{name} must .*; got .*{re.escape(repr(value))}"):
-                TrainingConfig(**({"steps": 5} | {name: value}))
-
-
-def test_the_default_rate_and_warmup_are_those_of_the_default_model():
-    """Vaswani et al. 2017, section 5.3."""
-    config, model = TrainingConfig(steps=1), TransformerConfig(100, 100, 0)
-    assert config.warmup_steps == 4000
-    assert config.peak_lr == pytest.approx((model.d_model * config.warmup_steps) ** -0.5, rel=0.01)
+    for name, value in ((name, value) for name, values in BAD.items() for value in values):
+        with pytest.raises(ValueError, match=f"{name} must .*; got .*{re.escape(repr(value))}"):
+            TrainingConfig(**({"steps": 5} | {name: value}))
+    with pytest.raises(ValueError, match="from 1; got step 0 and warmup 4"):
+        inverse_sqrt_schedule(0, peak=1.0, warmup=4)
 
 
 # --- a run ---
@@ -235,28 +210,17 @@ def test_a_run_is_the_textbooks_loop(clip_norm, options):
         equal(a, b, atol=1e-8)
 
 
-def test_the_seed_decides():
+def test_the_seed_decides_and_the_global_random_numbers_are_left_alone():
     runs = []
     for seed in (7, 7, 8):
-        torch.manual_seed(seed + len(runs))  # what others did with the global generator does not matter
-        model = randomise(fresh_model(dropout=0.2))
-        torch.manual_seed(len(runs))
-        torch.rand(3)
+        model = fresh_model(dropout=0.2)
+        torch.manual_seed(len(runs))  # what others did with the global generator does not matter
         log = train(model, PAIRS, replace(CONFIG, seed=seed), val_pairs=VAL_PAIRS)
         runs.append((tensors_of(model), [{**row, "seconds": 0} for row in log]))
+        assert torch.rand(()) == torch.rand((), generator=torch.Generator().manual_seed(len(runs) - 1))
     assert same(runs[0][0], runs[1][0])
     assert runs[0][1] == runs[1][1]
     assert not same(runs[0][0], runs[2][0])
-
-
-def test_a_run_leaves_the_global_random_numbers_alone():
-    draws = []
-    for steps in (0, 3):
-        model = fresh_model(dropout=0.2)  # seeds the generator
-        if steps:
-            train(model, PAIRS, replace(CONFIG, steps=steps))
-        draws.append(torch.rand(4))
-    assert torch.equal(*draws)
 
 
 def test_after_a_gradient_that_is_not_finite_nothing_moves_until_the_loop_looks(monkeypatch, tmp_path):
@@ -309,8 +273,7 @@ def test_the_log_and_the_files(tmp_path, monkeypatch):
         steps = range(start, row["step"])
         mean = sum(rows[n]["train_loss"] * tokens[n] for n in steps) / sum(tokens[n] for n in steps)
         assert row["train_loss"] == pytest.approx(mean, rel=1e-9)
-        for name in ("tokens", "learning_rate"):
-            assert row[name] == rows[row["step"] - 1][name]
+        assert row["tokens"] == rows[row["step"] - 1]["tokens"]
 
 
 @pytest.mark.parametrize(("average", "cuts"), [(2, [4, 7]), (9, [])])
@@ -331,21 +294,6 @@ def test_the_mean_of_the_last_checkpoints_is_validated_and_kept(average, cuts, t
     load_weights(tmp_path / "model.safetensors", kept)
     for name, value in tensors_of(kept).items():
         torch.testing.assert_close(value, mean.state_dict()[name], rtol=0, atol=1e-6)
-
-
-def test_a_validation_writes_five_times_the_weights(tmp_path, monkeypatch):
-    """The best weights, those for later means, each once, and the state: weights and two moments."""
-    written, save_file = [], weights.save_file
-
-    def counted(tensors, path, **options):
-        written.append(sum(value.nbytes for value in tensors.values()))
-        save_file(tensors, path, **options)
-
-    monkeypatch.setattr(weights, "save_file", counted)
-    size = sum(parameter.nbytes for parameter in fresh_model().parameters())
-    train(fresh_model(), PAIRS, replace(CONFIG, steps=9, average=9), out=tmp_path)
-    assert sum(written[1:]) <= 3 * 5.02 * size  # after three validations; the moments have a few numbers besides
-    assert len(written) == 1 + 3 * 3
 
 
 LOSSES = [5.0, 4.0, 4.5, 3.0, 3.5, 3.0, 3.2, 1.0, 1.0]  # as good as the best is not better
@@ -415,6 +363,7 @@ def test_an_interrupted_run_is_bitwise_the_uninterrupted(pairs, options, tmp_pat
     config, cut = replace(CONFIG, **options), tmp_path / "cut"
     plain, model = (fresh_model(**OPTIONS) for _ in range(2))
     train(plain, PAIRS, CONFIG)
+    model.encoder.norm.requires_grad_(False)
     whole_log = train(model, pairs, config, out=tmp_path / "whole")
     assert not same(tensors_of(model), tensors_of(plain))  # the option does something
     for seed, steps in enumerate([EPOCH + 2, 10, 10]):
@@ -422,9 +371,11 @@ def test_an_interrupted_run_is_bitwise_the_uninterrupted(pairs, options, tmp_pat
         now = replace(config, steps=steps, cooldown_steps=config.cooldown_steps * (steps == 10))
         before, stored = files_below(cut), json.loads(json.dumps(PAIRS))  # what JSON gives back is the same pairs
         model = fresh_model(seed=seed, **OPTIONS)  # the state replaces whatever is in it
+        model.encoder.norm.requires_grad_(False)
         log = train(model, stored if pairs is PAIRS else pairs, now, out=cut, resume=True)
     assert files_below(cut) == before
     compare_states(tmp_path / "whole", cut)
+    assert (model.encoder.norm.weight == 1).all()  # what is frozen stays as it is
     for name in ("step", "epoch", "tokens", "learning_rate"):
         assert [row[name] for row in log] == [row[name] for row in whole_log]
 
@@ -448,40 +399,19 @@ def test_another_setting_is_no_resumption_unless_it_is_free(tmp_path):
     for name, value in CHANGES.items():
         not_resumed(tmp_path, f"another {name},", replace(CONFIG, **{name: value}))
     not_resumed(tmp_path, "another set of pairs, set of pairs for validation:", pairs=PAIRS[1:])
-    for options in ({"d_ff": 24}, {"num_encoder_layers": 1}, {"norm_first": True}, {"tie_embeddings": "all"}):
-        not_resumed(tmp_path, "another model", **options)
-    changed = replace(CONFIG, steps=8, evaluate_every=4, recompute=True, average=3, patience=100, minutes=50.0)
+    not_resumed(tmp_path, "another model", d_ff=24)
+    same_rates = partial(inverse_sqrt_schedule)  # a new function is no other schedule if it gives the same rates
+    changed = replace(CONFIG, steps=8, evaluate_every=4, recompute=True, average=3, patience=100, schedule=same_rates)
     log = train(fresh_model(), PAIRS, changed, val_pairs=VAL_PAIRS, out=tmp_path, resume=True)
     assert [row["step"] for row in log] == [3, 4, 8]
-
-
-def test_another_schedule_sets_the_rate(tmp_path):
-    """It is anything that can be called, and may be a new one if it gives the same rates."""
-
-    def falling(last, **options):
-        rate = partial(lambda step, last, *, peak, warmup: peak * warmup / (last + step), last=last)
-        return replace(CONFIG, schedule=rate, **options)
-
-    train(fresh_model(), PAIRS, falling(3, steps=5), out=tmp_path)
-    log = train(fresh_model(), PAIRS, falling(3), out=tmp_path, resume=True)
+    falling = replace(CONFIG, schedule=lambda step, *, peak, warmup: peak * warmup / (3 + step))  # any function will do
+    log = train(fresh_model(), PAIRS, falling)
     assert [row["learning_rate"] for row in log] == [5e-3 * 4 / (3 + row["step"]) for row in log]
-    not_resumed(tmp_path, "another schedule:", falling(4))
 
 
-def test_a_run_with_a_frozen_parameter_goes_on(tmp_path):
-    log = []
-    for steps in (3, 6):
-        model = fresh_model()
-        model.source_embedding.weight.requires_grad_(False)
-        log = train(model, PAIRS, replace(CONFIG, steps=steps), out=tmp_path, resume=True)
-    assert [row["step"] for row in log] == [3, 6]
-    assert torch.equal(model.source_embedding.weight, fresh_model().source_embedding.weight)
-
-
-@pytest.mark.parametrize("change", [{"patience": 1}, {"step": None}], ids=["newer", "older"])
-def test_a_state_of_another_version_is_one_clear_line(change, tmp_path):
+def test_a_state_of_another_version_is_one_clear_line(tmp_path):
     model = fresh_model()
-    state = {name: value for name, value in (asdict(training.TrainingState()) | change).items() if value is not None}
+    state = asdict(training.TrainingState()) | {"patience": 1}
     save_state(tmp_path / "state.safetensors", model, adamw(model, CONFIG), {"state": state, "settings": {}})
     not_resumed(tmp_path, "another version of this library: use another directory")
 
@@ -523,17 +453,10 @@ def test_memory_that_is_too_small_halves_the_batches_and_takes_the_same_steps(mo
     refused(["memory of the device is too small: lower batch_tokens"], train, models[1], PAIRS, CONFIG)
 
 
-PLACES = {  # of an error in the first step, and whether to take the batch in parts can help
-    "forward": (LossModule, "forward", True),
-    "backward": (torch.Tensor, "backward", True),
-    "unscaling": (torch.amp.GradScaler, "unscale_", False),
-    "the norm": (nn.utils, "clip_grad_norm_", False),
-    "the step": (torch.optim.AdamW, "step", False),
-    "the scale": (torch.amp.GradScaler, "update", False),
-}
-
-
-@pytest.mark.parametrize(("owner", "name", "helps"), PLACES.values(), ids=PLACES)
+@pytest.mark.parametrize(("owner", "name", "helps"), [
+    (LossModule, "forward", True), (torch.Tensor, "backward", True),
+    (torch.amp.GradScaler, "unscale_", False), (torch.optim.AdamW, "step", False),
+])  # fmt: skip
 def test_too_little_memory_is_tried_again_in_forward_and_backward_only(owner, name, helps, monkeypatch):
     """A second step would unscale again what is unscaled, and find half of the moments."""
     plain, calls, config = getattr(owner, name), [], replace(CONFIG, precision="fp16", steps=2)
@@ -543,11 +466,10 @@ def test_too_little_memory_is_tried_again_in_forward_and_backward_only(owner, na
     def fail_once(*arguments, **options):
         calls.append(arguments)
         if len(calls) == 1:
-            raise error
+            raise torch.OutOfMemoryError("CUDA out of memory")
         return plain(*arguments, **options)
 
     monkeypatch.setattr(owner, name, fail_once)
-    error = torch.OutOfMemoryError("CUDA out of memory")
     if helps:
         train(model, PAIRS, config)
         for a, b in zip(model.parameters(), expected.parameters(), strict=True):
@@ -556,11 +478,6 @@ def test_too_little_memory_is_tried_again_in_forward_and_backward_only(owner, na
         words = ["memory of the device is too small for the optimiser", "smaller model"]
         refused(words, train, model, PAIRS, config)
         assert len(calls) == 1
-    calls.clear()
-    error = RuntimeError("something else")
-    with pytest.raises(RuntimeError, match=r"^something else$"):
-        train(fresh_model(), PAIRS, config)
-    assert len(calls) == 1
 
 
 def test_an_overflow_in_float16_costs_one_step_and_half_of_the_scale_also_if_a_run_is_resumed(tmp_path, monkeypatch):
@@ -606,31 +523,30 @@ def test_a_compiled_loss_is_the_same_training():
     (10, [], "training loss is (nan|inf) at step 2 .*peak_lr"), (1, VAL_PAIRS, "validation loss is .* at step 1"),
 ])  # fmt: skip
 def test_a_loss_that_is_not_finite_names_the_step(steps, val_pairs, words, tmp_path):
-    """The first step's loss is fine, and its change ruins the weights."""
+    """The first step's loss is fine, and its change ruins the weights; the state is as it was before."""
     config = replace(CONFIG, peak_lr=1e30, evaluate_every=100, steps=steps)
     with pytest.raises(InputError, match=words):
         train(fresh_model(), PAIRS, config, val_pairs=val_pairs, out=tmp_path)
-    assert state_of(tmp_path)[1]["state"]["step"] == 0  # as it was before
+    assert state_of(tmp_path)[1]["state"]["step"] == 0
     assert not (tmp_path / "model.safetensors").exists()
 
 
-def test_what_cannot_be_trained_on_is_found_before_the_first_step(monkeypatch, tmp_path):
+def test_what_cannot_be_trained_on_is_found_before_the_first_step(monkeypatch):
     monkeypatch.setattr(training, "train_step", lambda *_: pytest.fail("it trained first"))
     for pair, words in (
-        (([3] * 33, [BOS, EOS]), "max_len = 32; got 33 and 2"), (([3], [BOS] * 34), "max_len = 32; got 1 and 34"),
-        (([3] * 20, [BOS, EOS]), "batch_tokens = 19 .*got 20 and 2"), (([3], [BOS]), "2 tokens or more"),
+        (([3] * 33, [BOS, EOS]), "max_len = 32; got 33 and 2"), (([3] * 20, [BOS, EOS]), "batch_tokens = 19 .*got 20"),
+        (([3], [BOS]), "2 tokens or more"),
     ):  # fmt: skip
         config = replace(CONFIG, batch_tokens=19 if "19" in words else 60)
         for pairs, val_pairs in (([*PAIRS, pair], VAL_PAIRS), (PAIRS, [*VAL_PAIRS, pair])):
             with pytest.raises(InputError, match=words):
                 train(fresh_model(), pairs, config, val_pairs=val_pairs)
-    (tmp_path / "file").write_text("")
-    for pairs, options, out, words in (
-        ([], {}, None, "at least one pair"), (PAIRS, {}, tmp_path / "file", "cannot write"),
-        (PAIRS, {"patience": 1}, None, "val_pairs"), (PAIRS, {"average": 2}, None, "mean of 2 checkpoints.*give out"),
+    for pairs, options, words in (
+        ([], {}, "at least one pair"), (PAIRS, {"patience": 1}, "val_pairs"),
+        (PAIRS, {"average": 2}, "mean of 2 checkpoints.*give out"),
     ):  # fmt: skip
         with pytest.raises(ValueError, match=words):
-            train(fresh_model(), pairs, replace(CONFIG, **options), out=out)
+            train(fresh_model(), pairs, replace(CONFIG, **options))
 
 
 def test_each_epoch_is_asked_for_once_and_may_not_be_empty():
@@ -653,15 +569,10 @@ def test_minutes_include_the_last_validation(tmp_path, monkeypatch):
             return original(*arguments)
 
         monkeypatch.setattr(training, original.__name__, slow)
-    config = replace(CONFIG, steps=None, minutes=2.0, evaluate_every=5)
-    log = train(fresh_model(), PAIRS, config, val_pairs=VAL_PAIRS, out=tmp_path)
-    assert clock.now - 1000.0 <= 120.0
-    assert [row["step"] for row in log] == [5, 8]
-    assert log[-1]["seconds"] == 120.0
-    assert state_of(tmp_path)[1]["state"]["step"] == 8
-    # Each call has its own two minutes. Here step 15 ends at 110 s, too late for a step and a validation more.
-    before = clock.now
-    log = train(fresh_model(), PAIRS, config, val_pairs=VAL_PAIRS, out=tmp_path, resume=True)
-    assert clock.now - before == 110.0
-    assert [row["step"] for row in log] == [5, 8, 10, 15]
-    assert log[-1]["seconds"] == 230.0
+    config, found = replace(CONFIG, steps=None, minutes=2.0, evaluate_every=5), []
+    for _ in range(2):  # each call has its own two minutes
+        log = train(fresh_model(), PAIRS, config, val_pairs=VAL_PAIRS, out=tmp_path, resume=True)
+        found.append((clock.now - 1000.0, log[-1]["seconds"], [row["step"] for row in log]))
+        assert state_of(tmp_path)[1]["state"]["step"] == log[-1]["step"]
+    # Step 15 ends at 110 s of the second, too late for a step and a validation more.
+    assert found == [(120.0, 120.0, [5, 8]), (230.0, 230.0, [5, 8, 10, 15])]
