@@ -36,8 +36,7 @@ PAD, BOS, EOS = 0, 1, 2
 
 # The grammar
 OTHER = [
-    "", "The dog", "The dog sleeps", "the dog sleeps.", "The  dog sleeps.", "The dog sleeps. ", "A old dog sleeps.",
-    "The dog sleeps. The dog sleeps.", "The unicorn sleeps.", "The dog sleeps the cat.", "Der Hund schläft.",
+    "", "The dog", "the dog sleeps.", "The  dog sleeps.", "A old dog sleeps.", "The dog sleeps. The dog sleeps.",
     "The dog calls the cat that laughs.",  # it would tear "ruft … an" apart
     "A cat sees a dog that sleeps, and the man laughs because the dog sleeps.",  # a reason of a second main clause
     "The dog says that " + "the dog says that " * 2000 + "the dog sleeps.",
@@ -65,6 +64,7 @@ def test_unknown_splits_sizes_and_sides():
     refused(["'dev'", "train, val, test, long"], toy_corpus, "dev")
     refused(["-1"], toy_corpus, "train", size=-1)
     refused(["2 source and 1 target"], ParallelCorpus, ["a", "b"], ["c"])
+    refused(["unknown part of multi30k", "test_2016_flickr de"], load_multi30k, "../val", source="de", target="de")
 
 
 # Reading files
@@ -105,25 +105,16 @@ def multi30k(tmp_path, monkeypatch):
 VAL = ParallelCorpus(["A dog.", "A cat."], ["Ein Hund.", "Eine Katze."])
 
 
-def test_downloads_once_into_the_cache(multi30k):
+def test_downloads_once_into_the_cache_and_the_data_folder_comes_first(multi30k, monkeypatch):
     assert corpora_module.find_multi30k("val", "de") is None
     assert load_multi30k("val") == VAL
     cached = multi30k / "cache" / "transformer_lib" / "multi30k"
-    assert corpora_module.find_multi30k("val", "de") == cached / "val.de.gz"
     assert sorted(path.name for path in cached.iterdir()) == ["val.de.gz", "val.en.gz"]
-    for file in (multi30k / "remote").iterdir():
-        file.unlink()
-    assert load_multi30k("val") == VAL
-    assert load_multi30k("val", source="de", target="en") == ParallelCorpus(VAL.target, VAL.source)
-
-
-def test_the_data_folder_comes_first_and_the_cache_second(multi30k, monkeypatch):
-    load_multi30k("val")
     mine = multi30k / "mine" / "multi30k"
     mine.mkdir(parents=True)
     monkeypatch.setenv("TRANSFORMER_LIB_DATA", str(multi30k / "mine"))
     monkeypatch.setattr(corpora_module, "MULTI30K_URL", (multi30k / "nowhere").as_uri())
-    assert load_multi30k("val") == VAL  # not in the folder, but in the cache
+    assert load_multi30k("val", source="de", target="en") == ParallelCorpus(VAL.target, VAL.source)  # from the cache
     (mine / "val.en.gz").write_bytes(b"broken")
     assert corpora_module.find_multi30k("val", "en") == mine / "val.en.gz"
     refused([mine / "val.en.gz"], load_multi30k, "val")
@@ -136,8 +127,6 @@ def test_with_a_home_directory_and_without(multi30k, monkeypatch):
     assert load_multi30k("val") == VAL
     monkeypatch.setattr(os.path, "expanduser", lambda path: path)  # as it does where nobody says what home is
     monkeypatch.delenv("XDG_CACHE_HOME")
-    monkeypatch.setenv("TRANSFORMER_LIB_DATA", str(multi30k))
-    assert load_multi30k("val") == VAL
     monkeypatch.delenv("TRANSFORMER_LIB_DATA")
     refused(["there is no home directory ", ": set XDG_CACHE_HOME"], load_multi30k, "val")
 
@@ -153,11 +142,6 @@ def test_a_wrong_or_failed_download_and_a_cache_that_cannot_be_written_leave_not
     remote.unlink()
     refused(["cannot download file:", "val.en.gz", "TRANSFORMER_LIB_DATA"], load_multi30k, "val")
     assert not (multi30k / "cache").exists()
-
-
-def test_unknown_parts_are_refused_before_anything_is_read(multi30k):
-    for split in ("test", "../val"):
-        refused(["unknown part of multi30k", "test_2016_flickr de"], load_multi30k, split, source="de", target="de")
 
 
 # The tokenizer
@@ -183,14 +167,11 @@ def test_every_text_comes_back_and_special_tokens_in_it_are_text(tokenizer, text
     assert tokenizer.decode(ids) == unicodedata.normalize("NFC", text)
 
 
-def test_special_tokens_are_text_in_training_and_for_a_copy(tokenizer):
+def test_special_tokens_are_text_in_training():
     text = "<eos> <pad><bos>"
     greedy = Tokenizer.train([text] * 100, vocab_size=300)
     assert not {PAD, BOS, EOS} & set(greedy.encode(text)[:-1])
     assert greedy.decode(greedy.encode(text)) == text
-    for again in (pickle.loads(pickle.dumps(tokenizer)), copy.copy(tokenizer), copy.deepcopy(tokenizer)):
-        assert again.encode("<eos> x") == tokenizer.encode("<eos> x")
-        assert again.to_json() == tokenizer.to_json()
 
 
 @pytest.mark.bad_input
@@ -210,30 +191,21 @@ def test_decoding_stops_at_the_end_and_leaves_out_the_rest(tokenizer):
             tokenizer.decode([*ids, wrong, 5])
 
 
-def test_a_tokenizer_trained_again_or_stored_also_by_an_older_library_is_the_same(tokenizer, tmp_path):
-    """There, merges were strings with a blank in the middle, and there were fewer settings."""
+def test_a_tokenizer_trained_again_or_stored_is_the_same(tokenizer, tmp_path):
     tokenizer.save(tmp_path / "t.json")
     loaded = Tokenizer.load(tmp_path / "t.json")
     assert train_tokenizer().to_json() == tokenizer.to_json()
     assert (tmp_path / "t.json").read_text("utf-8") == tokenizer.to_json() == loaded.to_json()
     assert loaded.vocab_size == tokenizer.vocab_size == 400
-    for text in ("The old dog.", "<eos> Bär 🦘"):
-        assert loaded.encode(text) == tokenizer.encode(text)
-        assert loaded.decode(loaded.encode(text)) == text
-    stored = json.loads(tokenizer.to_json())
-    stored["model"]["merges"] = [" ".join(pair) for pair in stored["model"]["merges"]]
-    del stored["model"]["ignore_merges"], stored["version"], stored["pre_tokenizer"]["use_regex"]
-    (tmp_path / "t.json").write_text(json.dumps(stored))
-    assert Tokenizer.load(tmp_path / "t.json").to_json() == tokenizer.to_json()
+    for again in (loaded, pickle.loads(pickle.dumps(tokenizer)), copy.copy(tokenizer), copy.deepcopy(tokenizer)):
+        assert again.encode("<eos> Bär 🦘") == tokenizer.encode("<eos> Bär 🦘")
+        assert again.to_json() == tokenizer.to_json()
 
 
 OTHER_KINDS = [
     lambda stored: stored.update(normalizer={"type": "NFD"}), lambda stored: stored.update(normalizer=None),
-    lambda stored: stored["normalizer"].update(lowercase=True),
     lambda stored: stored["pre_tokenizer"].update(add_prefix_space=True),
-    lambda stored: stored["pre_tokenizer"].update(use_regex=False),
     lambda stored: stored["model"]["vocab"].update({"a": 10**6}), lambda stored: stored["model"]["vocab"].pop("a"),
-    lambda stored: stored["model"]["merges"].pop(), lambda stored: stored["model"].update(vocab={}, merges=[]),
     lambda stored: stored["model"]["merges"].append(["a", "b", "c"]),
 ]  # fmt: skip
 

@@ -20,7 +20,6 @@ from transformer_lib.decoding import beam_search, greedy_decode, sample_decode
 from transformer_lib.engine import load
 from transformer_lib.model import Transformer, TransformerConfig
 from transformer_lib.multi_head import MultiHeadAttention
-from transformer_lib.notebook import Sentences, plan
 from transformer_lib.precision import chosen_dtype, loss_scaler, mixed_precision
 from transformer_lib.recipes import PRESETS, preset_for, train_translator
 from transformer_lib.training import TrainingConfig, loop, train
@@ -77,8 +76,7 @@ def both(gpu, model):
 def test_devices_do_not_mix_but_for_a_single_number_and_waits_are_counted(gpu):
     x = torch.ones(3, 3, device=gpu.device)
     for mistake in (
-        lambda: x @ torch.ones(3, 3), lambda: x.masked_fill(torch.tensor([True, False, True]), 0.0),
-        lambda: F.embedding(torch.tensor([0, 2]), x), lambda: torch.rand(3, generator=gpu.generator(0)),
+        lambda: x @ torch.ones(3, 3), lambda: F.embedding(torch.tensor([0, 2]), x),
         lambda: torch.rand(3, device=x.device, generator=torch.Generator()),
     ):  # fmt: skip
         with pytest.raises(RuntimeError, match="device"):
@@ -86,13 +84,12 @@ def test_devices_do_not_mix_but_for_a_single_number_and_waits_are_counted(gpu):
     gpu.reads.clear()
     gpu.writes.clear()
     x = torch.arange(3.0).to(gpu.device) * torch.tensor(2.0)
-    assert (gpu.reads.total(), gpu.writes.total()) == (0, 1)
     assert (x.sum().item(), bool(x[1] == 2), x.tolist(), len(x[x > 0])) == (6, True, [0, 2, 4], 2)
     assert (gpu.reads.total(), gpu.writes.total()) == (4, 1)
 
 
 # --- the Transformer ----------------------------------------------------------------------------------------------
-@pytest.mark.parametrize("options", [{}, {"accumulate": 2, "recompute": True}, {"average": 2}], ids=str)
+@pytest.mark.parametrize("options", [{}, {"accumulate": 2, "recompute": True, "average": 2}], ids=str)
 def test_a_run_on_a_gpu_and_its_resumption_are_a_run_on_the_cpu(gpu, options, tmp_path):
     """In float64, which autocast leaves alone; with validation."""
     here, there, resumed = (small_model(**SHALLOW, tie_embeddings="all") for _ in range(3))
@@ -109,8 +106,7 @@ def test_a_run_on_a_gpu_and_its_resumption_are_a_run_on_the_cpu(gpu, options, tm
         equal(b.cpu(), a, 1e-8)
 
 
-@pytest.mark.parametrize("use_cache", [True, False])
-@pytest.mark.parametrize("norm_first", [True, False])
+@pytest.mark.parametrize(("use_cache", "norm_first"), [(True, True), (False, False)])
 def test_translations_are_those_of_the_cpu(gpu, use_cache, norm_first):
     """Of many sentences, one of which is nothing but padding."""
     here, there = both(gpu, small_model(norm_first=norm_first))
@@ -274,28 +270,21 @@ def test_a_gpu_computes_in_what_it_is_fast_at(capability, dtype, gpu, monkeypatc
         assert block.fast_dtype == dtype or not block._enabled
 
 
-@pytest.mark.parametrize(
-    ("precision", "capability"), [("bf16", None), ("fp16", None), ("bf16", (7, 5)), ("fp16", (6, 1))]
-)
+@pytest.mark.parametrize(("precision", "capability"), [("bf16", None), ("bf16", (7, 5)), ("fp16", (6, 1))])
 def test_who_asks_for_numbers_that_a_processor_emulates_is_told(precision, capability, gpu, monkeypatch, caplog):
-    def asked_with(fast):
-        device, answer = ("cpu", fast) if capability is None else (gpu.device, (9, 0) if fast else capability)
-        monkeypatch.setattr(torch.cuda, "get_device_capability", lambda *_: answer)
+    device = gpu.device if capability else "cpu"
+    for fast in (True, False):
+        monkeypatch.setattr(torch.cuda, "get_device_capability", lambda *_, fast=fast: (9, 0) if fast else capability)
         for name in ("bf16", "fp16"):
-            monkeypatch.setattr(torch.ops.mkldnn, f"_is_mkldnn_{name}_supported", lambda: answer)
-        caplog.clear()
-        model, tokenizer = untrained()
-        train(model, PAIRS, TrainingConfig(batch_tokens=16, steps=1, precision=precision), device=device)
-        Translator(model, tokenizer, device=device, precision=precision)
-        said = [record.getMessage() for record in caplog.records]
-        train(model, PAIRS, TrainingConfig(batch_tokens=16, steps=1), device=device)
-        Translator(model, tokenizer, device=device)
-        assert len(caplog.records) == len(said)  # what the library chooses is fast
-        return said
-
-    assert asked_with(True) == []
-    assert len(said := asked_with(False)) == 2
-    assert all(f"no instructions for {precision} and emulates them" in line for line in said)
+            monkeypatch.setattr(torch.ops.mkldnn, f"_is_mkldnn_{name}_supported", lambda fast=fast: fast)
+        for asked in ("auto", precision):  # what the library chooses is fast
+            caplog.clear()
+            model, tokenizer = untrained()
+            train(model, PAIRS, TrainingConfig(batch_tokens=16, steps=1, precision=asked), device=device)
+            Translator(model, tokenizer, device=device, precision=asked)
+            said = [record.getMessage() for record in caplog.records]
+            assert len(said) == (0 if fast or asked == "auto" else 2)
+            assert all(f"no instructions for {precision} and emulates them" in line for line in said)
 
 
 # --- other devices ------------------------------------------------------------------------------------------------
@@ -314,11 +303,10 @@ ENTRANCES = {  # of a device, and a folder with a translator in it
 @pytest.mark.parametrize("entrance", ENTRANCES.values(), ids=ENTRANCES)
 def test_other_devices_and_a_gpu_that_is_not_there_are_refused_in_one_sentence(entrance, tmp_path, monkeypatch):
     Translator(*untrained()).save(tmp_path / "model")
-    for device in ("mps:0", "xpu", "CPU", "", torch.device("mps"), None):
+    for device in ("mps:0", "CPU", torch.device("mps"), None):
         refused([f"got the device {device}; expected cpu or cuda"], entrance, device, tmp_path)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    for device in ("cuda", "cuda:1"):
-        refused([f"got the device {device}, but torch finds no GPU"], entrance, device, tmp_path)
+    refused(["got the device cuda:1, but torch finds no GPU"], entrance, "cuda:1", tmp_path)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     refused(["got the device cuda:2, but torch finds 2 GPUs"], entrance, "cuda:2", tmp_path)
@@ -341,14 +329,12 @@ def test_on_the_cpu_nothing_is_copied_while_nobody_waits(monkeypatch):
     assert not any(asked)
 
 
-def test_cudnn_does_not_plan_attention_anew_for_each_shape(gpu, monkeypatch, tmp_path):
+def test_cudnn_does_not_plan_attention_anew_for_each_shape(gpu, monkeypatch):
     switch = torch.backends.cuda.enable_cudnn_sdp
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda *_: "T4")
-    monkeypatch.chdir(tmp_path)
-    corpus = ParallelCorpus(["a"], ["b"])
     for begin in (
         lambda: actions(gpu)["a step"](1), lambda: Translator(*untrained(), device=gpu.device),
-        lambda: plan(Sentences("multi30k", corpus, corpus, corpus)), lambda: _device(None, None, "auto"),
+        lambda: _device(None, None, "auto"),
     ):  # fmt: skip
         switch(True)
         try:
@@ -363,15 +349,12 @@ def test_cudnn_does_not_plan_attention_anew_for_each_shape(gpu, monkeypatch, tmp
 def test_on_a_gpu_a_step_of_the_preset_is_one_batch_of_as_many_tokens():
     plain = PRESETS["small"]["training"]
     assert (plain["batch_tokens"], plain["accumulate"]) == (4096, 2)
-    for device in ("cuda", "cuda:1", torch.device("cuda")):
+    for device in ("cuda:1", torch.device("cuda")):
         assert preset_for("small", device)["training"] == plain | {"batch_tokens": 8192, "accumulate": 1}
         for own in ({"batch_tokens": 2048}, {"accumulate": 4}):
             assert preset_for("small", device, **own)["training"] == plain | own
-    for name, preset in PRESETS.items():
-        assert preset_for(name, "cpu") == preset
-        assert preset_for(name, "cpu", seed=3)["training"] == preset["training"] | {"seed": 3}
-        assert preset_for(name, "cuda") == preset or name == "small"
-    assert plain == PRESETS["small"]["training"]
+    assert preset_for("small", "cpu", seed=3)["training"] == plain | {"seed": 3}
+    assert preset_for("tiny", "cuda") == PRESETS["tiny"]
 
 
 @pytest.mark.parametrize("precision", ["bf16", "fp16"])
