@@ -19,7 +19,7 @@ SOURCES = {  # what the tables of a kind change, and the name of what it makes
 def lines(kind):
     """Of all tables of a kind, by name: the table, what the line tells, and its changes behind those of its base."""
     found = {"": ("", [], [])}
-    for side, columns in (("right", 2 + (kind == "models")), ("wrong", 4), ("unusual", 4)):
+    for side, columns in (("right", 2 + (kind == "models")), ("wrong", 4), ("unusual", 5)):
         if (file := HERE / f"{side}_{kind}.tsv").exists():
             for name, base, *more in rows(str(file)):
                 assert name not in found, name
@@ -52,3 +52,8 @@ def table(side, kind):
 
 decoder = partial(patched, kind="decoders")
 RIGHT_DECODERS, WRONG_DECODERS = table("right", "decoders"), table("wrong", "decoders")
+
+
+def family(name):
+    """That of a decoder or encoder of the tables."""
+    return "encoder" if name.startswith("encoder") else "decoder"
