@@ -551,7 +551,7 @@ class ModelUnderTest(UnderTest):
 
     def part(self, name: str, adapter: nn.Module | None = None) -> Callable[..., Any]:
         """A function of an adapter, with its model in the first place; not applicable if the adapter has none."""
-        adapter = adapter or self.module
+        adapter = self.module if adapter is None else adapter  # a compiled one has no truth value
         function = getattr(adapter, name) if isinstance(adapter, Adapted) else None
         if function is None:
             raise NotApplicable(f"the adapter has no `{name}`")
@@ -830,7 +830,8 @@ class ModelUnderTest(UnderTest):
 
     def recorded(self, call: Callable[[], Any], module: nn.Module | None = None) -> Any:
         """What a call returns, and with it what modules put out that may have a vector for each token."""
-        names = {part: name for name, part in (module or self.module).named_modules()}
+        module = self.module if module is None else module
+        names = {part: name for name, part in module.named_modules()}
         found: dict[tuple[str, int], Seen] = {}
 
         def keep(number: int, part: nn.Module, output: Tensor, given: Tensor | None) -> None:
