@@ -32,7 +32,7 @@ from torch.utils import _device
 from transformer_lib.files import InputError, one_line
 
 NAME = "my_transformer.py"  # the file of the exercises
-_FOLDERS: dict[str, frozenset[str]] = {}  # those of the files that were loaded, each with the modules there were before
+_FOLDERS: dict[str, frozenset[str]] = {}  # those of loaded files, each with what was imported from it before
 
 
 class Source(NamedTuple):
@@ -134,11 +134,12 @@ def _look_in(folder: Path) -> None:
     first, last = ([place for place in sys.path if (place in mine) == own] for own in (False, True))
     sys.path[:] = [*first, str(folder), *(place for place in last if place != str(folder))]
     importlib.invalidate_caches()
-    before = _FOLDERS.setdefault(str(folder), frozenset(sys.modules))
     never = {"__main__", __name__.partition(".")[0]}
-    for top in ({path.stem for path in folder.iterdir()} & sys.modules.keys()) - never:
-        shared = top in before and _lies_in(folder, top, getattr(sys.modules[top], "__spec__", None))
-        if not shared and _lies_in(folder, top, PathFinder.find_spec(top)):
+    tops = ({path.stem for path in folder.iterdir()} & sys.modules.keys()) - never
+    of_it = {top for top in tops if _lies_in(folder, top, getattr(sys.modules[top], "__spec__", None))}
+    shared = _FOLDERS.setdefault(str(folder), frozenset(of_it)) & of_it
+    for top in tops - shared:
+        if _lies_in(folder, top, PathFinder.find_spec(top)):
             for name in [name for name in sys.modules if f"{name}.".startswith(f"{top}.")]:
                 del sys.modules[name]
 
