@@ -2,9 +2,6 @@
 
 import json
 import re
-from fractions import Fraction
-from importlib import import_module
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,7 +9,6 @@ import torch
 from IPython.core.formatters import DisplayFormatter
 from small import ROOT, stored_cells
 
-import transformer_lib.exercises
 from transformer_lib.__main__ import main
 from transformer_lib.exercises import grade, own_file
 from transformer_lib.exercises.grading import Wrong, expect
@@ -78,44 +74,27 @@ def test_garbage_fails_and_never_raises(name, capsys):
         assert all(len(line) <= 110 or " " not in line.strip() for line in lines), "wrapped"
 
 
-def test_there_is_a_grader_for_each_exercise_and_no_other():
-    graders = [
-        (path.stem.removeprefix("chapter_"), name)
-        for path in sorted(Path(transformer_lib.exercises.__file__).parent.glob("chapter_*.py"))
-        for name in vars(import_module(f"transformer_lib.exercises.{path.stem}"))
-        if name.startswith("grade_")
-    ]
-    assert sorted(name for _, name in graders) == sorted(
-        f"grade_{name.replace('-', '_')}" for name in ["00-0", *EXERCISES]
-    )
-    assert all(name.startswith(f"grade_{chapter}") for chapter, name in graders)
-
-
 def test_the_zero_of_a_number_may_be_left_out_and_an_unknown_exercise_is_named(capsys):
     for name in ("2-2", "02-2"):
         grade(name, lambda *_: NotImplemented)
         assert capsys.readouterr().out == "02-2: not attempted\n"
-    for name in ("99-1", "02-9", "two", "", "02", "../02-1"):
+    for name in ("99-1", "02-9", "two", "", "../02-1"):
         grade(name, lambda: None)
         assert capsys.readouterr().out == f"{name}: there is no such exercise\n"
 
 
-def test_first_failure_is_told_with_its_case(capsys):
+def test_the_first_failure_is_told_with_its_case_and_the_verdict_holds_it(capsys):
+    """A notebook shows it once."""
     grade("00-0", lambda x: x + 2 if x < 3 else 2 * x)
-    failure = "the answer should be 0; called with (0), it returned 2"
-    assert capsys.readouterr().out == f"00-0: failed: {failure}\n"
-    grade("00-0", lambda x: 1 / x)
+    assert capsys.readouterr().out == "00-0: failed: the answer should be 0; called with (0), it returned 2\n"
+    raised = grade("00-0", lambda x: 1 / x)
     assert "called with (0), it raised; ZeroDivisionError: division by zero" in capsys.readouterr().out
-
-
-def test_the_verdict_holds_the_failing_case_and_a_notebook_shows_it_once(capsys):
+    assert (raised.args, raised.options, raised.result) == ((0,), {}, None)
     verdict = grade("03-2", lambda W_O, b_V, b_O: b_V + b_O)  # without W_O in between
     assert " ".join(capsys.readouterr().out.split()) == f"03-2: {verdict.text}"
     W_O, b_V, b_O = verdict.args
     assert torch.equal(verdict.result, b_V + b_O)
     assert not torch.allclose(verdict.result, b_V @ W_O + b_O, rtol=0, atol=0.01)
-    raised = grade("00-0", lambda x: 1 / x)
-    assert (raised.args, raised.options, raised.result) == ((0,), {}, None)
     assert DisplayFormatter().format(verdict) == ({}, {})
 
 
@@ -145,7 +124,7 @@ def test_progress_counts_every_exercise_of_the_book_once():
     assert set(done.values()) == {"not attempted"}
 
 
-UNREADABLE = ['{"cells": 3}', "", "[1]", '{"cells": [3]}', "\ufeff{}", "[" * 99_999]
+UNREADABLE = ['{"cells": 3}', "", '{"cells": [3]}', "[" * 99_999]
 
 
 def test_a_notebook_that_cannot_be_read_is_a_line_beside_the_others(tmp_path, capsys):
@@ -181,12 +160,9 @@ TYPE = "the values are right, the type is wrong: got "
     ("07-2", lambda s, t, i, pad: ([x != pad for x in s], [j < i for j in range(len(t))]), "a residual connection"),
     ("09-2", lambda target: (target, target.roll(-1, dims=1)), "asked for the start token"),
     ("17a-1", lambda c, r, bins: sum(abs(a - b) for a, b in zip(r, c)) / len(r), "compared with its own outcome"),
-    ("00-0", lambda x: Fraction(2 * x), TYPE + "fractions.Fraction, expected int"),
     ("00-0", lambda x: np.float32(2 * x), TYPE + "numpy.float32, expected int"),
-    ("00-1", lambda x: x.mean(dim=0).numpy(), TYPE + "numpy.ndarray, expected tensor of float64"),
     ("00-1", lambda x: x.mean(dim=0).tolist(), TYPE + "list of float, expected tensor of float64"),
     ("08b-1", lambda n, *_: torch.arange(n), TYPE + "tensor of int64, expected list"),
-    ("08b-1", lambda n, *_: tuple(range(n)), TYPE + "tuple, expected list"),
 ])  # fmt: skip
 def test_a_wrong_answer_is_told_what_is_wrong(name, answer, told):
     said, _, case = grade(name, answer).text.partition("; called with (")

@@ -37,18 +37,6 @@ def replace_sublayers(layer, constant):
 
 
 @both_orders
-@both_layers
-def test_a_constant_token_has_a_norm(kind, norm_first):
-    """Without ε in a norm, a token whose channels are all alike would be divided by 0."""
-    layer, x = make(kind, norm_first), torch.ones(2, 5, 12, dtype=torch.float64, requires_grad=True)
-    replace_sublayers(layer, None)
-    output = call(layer, x, tokens(2, 4, 12))
-    output.sum().backward()
-    assert output.isfinite().all()
-    assert x.grad.isfinite().all()
-
-
-@both_orders
 @pytest.mark.parametrize(("kind", "sublayer"), [(kind, name) for kind in SUBLAYERS for name in SUBLAYERS[kind]])
 def test_dropout_falls_on_what_a_sublayer_adds_before_the_addition(kind, sublayer, norm_first):
     """A sub-layer that answers 1 everywhere adds 0 or 4/3 at p = 1/4, to a stream that is never dropped."""

@@ -1,7 +1,6 @@
 """A file of somebody's is loaded as Python would load it, and hides nothing from others."""
 
 import inspect
-import os
 import pickle
 import random
 import subprocess
@@ -80,13 +79,6 @@ def test_each_file_has_the_siblings_of_its_own_folder(tmp_path, text):
 def test_a_sibling_hides_neither_a_standard_module_nor_a_package(tmp_path):
     write(tmp_path, mine="import glob, tokenizers, filelock", glob="1 / 0", tokenizers="1 / 0", filelock="1 / 0")
     assert load("mine.py").tokenizers.Tokenizer
-
-
-def test_a_file_that_is_edited_within_a_second_is_read_anew(tmp_path):
-    for value in "12":
-        write(tmp_path, mine=f"VALUE = {value}")
-        os.utime("mine.py", (1, 1))
-        assert load("mine.py").VALUE == int(value)
 
 
 def test_a_file_in_a_package_imports_relatively(tmp_path):

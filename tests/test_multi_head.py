@@ -104,11 +104,6 @@ def test_with_a_cache_a_mask_covers_the_cached_keys_and_one_token_needs_none(nee
         layer(x[:, :1], x[:, :1], x[:, :1], mask=mask[:, :, :1, :6], cache=cache)
 
 
-def test_one_channel_is_wide_enough():
-    layer, x = attention(1, 1, bias=False), torch.randn(3, 1, 1, dtype=torch.float64)  # a single key: its value
-    equal(layer(x, x, x)[0], x * layer.in_projection.weight[2] * layer.out_projection.weight[0])
-
-
 @pytest.mark.parametrize(("d_model", "heads"), [(10, 3), (4, 8), (0, 1), (8, 0), (-8, 2), (8, -2)])
 def test_widths_that_do_not_divide_are_refused(d_model, heads):
     with pytest.raises(ValueError, match=f"got {d_model} and {heads}"):
@@ -121,10 +116,8 @@ def test_what_does_not_fit_is_refused_by_name(need_weights):
     """Unequal lengths unchecked, torch's fused kernel on the CPU uses some of the longer side, or reads beyond it."""
     layer, x = attention(), tokens(2, 5, 12)
     causal, alone = {"is_causal": True}, "is_causal=True goes neither with a mask nor with a cache"
-    rows = []
-    for dtype in (torch.float32, torch.int64):
-        rows.append((TypeError, f"boolean.*{dtype}", {"mask": torch.ones(1, 1, 5, 5, dtype=dtype)}))
-    for shape in ((5, 5), (2, 5, 5), (1, 1, 5, 6), (3, 1, 5, 5), (1, 2, 5, 5)):
+    rows = [(TypeError, "boolean.*float32", {"mask": torch.ones(1, 1, 5, 5)})]
+    for shape in ((5, 5), (1, 1, 5, 6), (3, 1, 5, 5), (1, 2, 5, 5)):
         words = re.escape(f"(2, 3, 5, 5) cannot have shape {shape}")
         rows.append((ValueError, words, {"mask": torch.ones(shape).bool()}))
     rows += [(ValueError, alone, causal | {"mask": causal_mask(5)})]

@@ -313,6 +313,7 @@ def test_a_file_of_ones_own_is_trained_and_translates(tmp_path, monkeypatch, cap
     train = "train --source a --target b --preset tiny --vocab-size 280 --out run --architecture mine.py:build"
     assert command_line.main([*train.split(), *"--learning-rate 0.01 --warmup 10 --steps 40".split()]) == 0
     translate = ["translate", "--model", "run", "a dog"]
+    capsys.readouterr()
     assert command_line.main([*translate, "--architecture", "mine.py:build"]) == 0
     said = capsys.readouterr()
     assert "this model has no cache" in said.err

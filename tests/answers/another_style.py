@@ -71,11 +71,8 @@ class FeedForward(nn.Sequential):
 class EncoderLayer(nn.Module):  # post-norm
     def __init__(self, d_model, num_heads, d_ff, dropout=0.1):
         super().__init__()
-        self.mha, self.ff, self.drop = (
-            MultiHeadAttention(d_model, num_heads),
-            FeedForward(d_model, d_ff),
-            nn.Dropout(dropout),
-        )
+        self.mha, self.ff = MultiHeadAttention(d_model, num_heads), FeedForward(d_model, d_ff)
+        self.drop = nn.Dropout(dropout)
         self.norms = nn.ModuleList([LayerNorm(d_model), LayerNorm(d_model)])
 
     def forward(self, x, mask=None):
@@ -98,16 +95,9 @@ class DecoderLayer(nn.Module):  # post-norm
 
 class Transformer(nn.Module):
     def __init__(
-        self,
-        source_vocab_size,
-        target_vocab_size,
-        pad_id,
-        d_model=128,
-        num_heads=4,
-        d_ff=256,
-        num_layers=4,
+        self, source_vocab_size, target_vocab_size, pad_id, d_model=128, num_heads=4, d_ff=256, num_layers=4,
         dropout=0.1,
-    ):
+    ):  # fmt: skip
         super().__init__()
         self.pad, self.d = pad_id, d_model
         self.src, self.tgt = nn.Embedding(source_vocab_size, d_model), nn.Embedding(target_vocab_size, d_model)
@@ -120,9 +110,8 @@ class Transformer(nn.Module):
 
     def forward(self, source, target):
         mask = padding_mask(source, self.pad)
-        x, y = (
-            self.drop(e(t) * self.d**0.5 + self.table[: t.size(1)]) for e, t in ((self.src, source), (self.tgt, target))
-        )
+        sides = (self.src, source), (self.tgt, target)
+        x, y = (self.drop(embed(t) * self.d**0.5 + self.table[: t.size(1)]) for embed, t in sides)
         for layer in self.enc:
             x = layer(x, mask)
         own = causal_mask(target.size(1)).to(target.device) & padding_mask(target, self.pad)
