@@ -162,7 +162,7 @@ types: $(INSTALLED_TEST)
 check: $(INSTALLED_TEST)
 	$(PY) tools/check.py
 
-# Lint, types and the library's own tests, which together name everything that is public: at most 90 seconds on two cores.
+# Lint, types and the library's own tests: at most 90 seconds on two cores.
 LIBRARY = attention cost data decoding engine files layers masks model multi_head package positions properties shapes store training translation variants
 quick: $(INSTALLED_TEST)
 	$(MAKE) --jobs 2 lint types library
