@@ -162,12 +162,10 @@ def test_a_script_that_cannot_be_run_twice_is_told_why(tmp_path):
 
 @pytest.mark.skipif(multiprocessing.get_start_method() != "fork", reason="the other process would not see the change")
 @pytest.mark.parametrize(("end", "words"), [
-    pytest.param(lambda: os._exit(3), "it ended itself, with status 3", id="exit"),
-    pytest.param(sys.exit, "it ended itself, with status 0", id="sys.exit"),
-    pytest.param(lambda: os.kill(os.getpid(), signal.SIGSEGV), r"it crashed \(SIGSEGV\)", id="crash"),
-    pytest.param(lambda: os.kill(os.getpid(), signal.SIGKILL),
-        "it needs more than 600 seconds of processor time or 8 GiB", id="kill"),
-])  # fmt: skip
+    (lambda: os._exit(3), "it ended itself, with status 3"),
+    (lambda: os.kill(os.getpid(), signal.SIGSEGV), r"it crashed \(SIGSEGV\)"),
+    (lambda: os.kill(os.getpid(), signal.SIGKILL), "it needs more than 600 seconds of processor time or 8 GiB"),
+], ids=["exit", "crash", "kill"])  # fmt: skip
 def test_a_process_that_ends_says_how(monkeypatch, end, words):
     monkeypatch.setattr(hf, "configured", lambda *_: end())
     with pytest.raises(InputError, match=f"^hf:LlamaConfig was ended when the model was built: {words}"):

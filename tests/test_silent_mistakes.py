@@ -2,7 +2,6 @@
 
 import random
 import unicodedata
-from functools import partial
 from types import SimpleNamespace
 
 import numpy as np
@@ -46,10 +45,9 @@ def scalar(text):
 
 
 COLUMNS = {
-    "labels": lambda texts: Labelled(texts, [2, 0, 1]), "other labels": lambda texts: Labelled(texts, ["x", "x", "y"]),
-    "generator": iter, "tuple": tuple, "keys": lambda texts: dict.fromkeys(texts).keys(), "numpy": np.array,
-    "numpy objects": partial(np.array, dtype=object), "pyarrow": lambda texts: [*map(scalar, texts)],
-    "numpy bytes": lambda texts: np.array([text.encode() for text in texts]),
+    "labels": lambda texts: Labelled(texts, [2, 0, 1]), "generator": iter,
+    "numpy": np.array, "numpy bytes": lambda texts: np.array([text.encode() for text in texts]),
+    "pyarrow": lambda texts: [*map(scalar, texts)],
 }  # fmt: skip
 
 
@@ -71,23 +69,16 @@ def test_sentences_are_taken_by_their_places(kind, speaker):
     assert speaker.tokenizer.encode_batch(column(GIVEN)) == speaker.tokenizer.encode_batch(GIVEN)
 
 
-# Tables of pandas, whose iteration gives the names of their columns, and those of pyarrow and Hugging Face.
-TABLE = type("Table", (), {"columns": ("en", "de"), "__iter__": lambda _: iter(("en", "de"))})()
-ARROW = type("Arrow", (), {"column_names": ("en",), "__iter__": lambda _: iter(["a dog"])})()
+TABLE = type("Table", (), {"columns": ("en", "de"), "__iter__": lambda _: iter(("en", "de"))})()  # as of pandas
 NO_SENTENCES = [
     ("a dog", "got one string, 'a dog': put it into a list"), (b"a dog", "got one string, 'a dog'"),
     ("corpus.txt", r"got one string, 'corpus.txt': a file's lines are"),
-    (TABLE, "got a Table: give one column"), (ARROW, "got a Arrow: give one column"),
-    ({"en": "a dog"}, "got a dict: give one column"), ({"a dog"}, "got a set, which has no order"),
-    (None, "got None"), (float("nan"), "got nan"), (np.array("a dog"), "got array"),
-    (["a dog", None], "got None at place 1.*leave it out"),
-    (["a dog", float("nan")], "got nan at place 1.*leave it out"),
-    ([scalar("a dog"), scalar(None)], "got None at place 1"), (["a dog", 5], "got 5 at place 1"),
-    ([b"\xff"], "expected UTF-8; got .* at place 0"),
+    (TABLE, "got a Table: give one column"), ({"en": "a dog"}, "got a dict: give one column"),
+    ({"a dog"}, "got a set, which has no order"), (None, "got None"), (np.array("a dog"), "got array"),
+    (["a dog", None], "got None at place 1.*leave it out"), (["a dog", float("nan")], "got nan at place 1"),
+    ([scalar("a dog"), scalar(None)], "got None at place 1"), ([b"\xff"], "expected UTF-8; got .* at place 0"),
     ([["a dog"]], r"got \['a dog'\] at place 0.*references\[0\]"),
-    ([("a dog", "a cat")], "at place 0.*one flat list"),
     (np.array([["a dog"], ["a cat"]]), "at place 0.*one flat list"),
-    ([np.array(["a\ndog", "b"])], "at place 0.*one flat list"),
 ]  # fmt: skip
 
 
@@ -108,8 +99,7 @@ def test_a_file_as_a_sentence_gets_a_hint(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "lines.en").write_text("a dog\n")
     status, out, err = run("translate", "--model", "run", "--beam", 1, "a dog", "lines.en", "x" * 300, "\0")
-    assert status == 0
-    assert out.count("\n") == 4
+    assert (status, out.count("\n")) == (0, 4)
     assert [line for line in err.splitlines() if "is a file" in line] == [
         "warning: lines.en is a file, and its name was taken as a sentence: for its lines, write < lines.en"
     ]
@@ -152,11 +142,8 @@ def test_evaluate_says_what_it_normalised(tmp_path):
 
 TWICE = [
     ("train", "--source a --source b --target a --out r", "--source is given 2 times; expected once, put several"),
-    ("train", "--corpus toy --out r --steps 1 --seed 1 --steps 1 --steps 2", "--steps is given 3 times"),
-    ("train", "--corpus toy --out r --resume --resume", "--resume is given 2 times"),
-    ("translate", "--model multi30k-en-de --beam 1 x --beam=5 y", "--beam is given 2 times"),
+    ("train", "--corpus toy --out r --steps 1 --resume --steps 1 --steps 2", "--steps is given 3 times"),
     ("check", "a:b --sizes 8 8 --sizes 9 9", "--sizes is given 2 times"),
-    ("grade", "a.py --json b --json c", "--json is given 2 times"),
 ]
 
 
@@ -165,28 +152,22 @@ def test_an_option_given_twice_is_refused(command, options, words, tmp_path, mon
     monkeypatch.chdir(tmp_path)
     for name in "ab":
         (tmp_path / name).write_text("a dog\n")
-    before = files_below(tmp_path)
     status, out, err = run(command, *options.split())
-    assert (status, out, files_below(tmp_path)) == (2, "", before)
+    assert (status, out, len(files_below(tmp_path)), err.count("\n")) == (2, "", 2, 1)
     assert words in err
-    assert err.count("\n") == 1
 
 
-def test_a_tokenizer_that_could_not_be_read_again_is_refused_before_the_training(tmp_path, monkeypatch):
-    files, out = write_texts(tmp_path), tmp_path / "run"
+@pytest.mark.parametrize("store", [False, True])
+def test_a_tokenizer_that_could_not_be_read_again_is_refused_before_the_training(store, tmp_path, monkeypatch):
     size = len(Tokenizer.train(ENGLISH + GERMAN, 300).to_json().encode())
     monkeypatch.setattr(tokenizers, "LARGEST", size // 2)
-    for more in ([], ["--store", tmp_path / "store"]):
-        options = ["--preset", "tiny", "--vocab-size", 300, "--steps", 1, "--out", out]
-        status, _, err = run("train", *files, *options, *more)
-        assert status == 2
-        assert "the tokenizer is too large: 300 tokens" in err
-        assert "--vocab-size" in err
-        assert not (out / "model.safetensors").exists()
-        assert not (out / "tokenizer.json").exists()
-    monkeypatch.setattr(tokenizers, "LARGEST", size - 1)
-    with pytest.raises(InputError, match="too large"):
-        Tokenizer.train(ENGLISH + GERMAN, 300)
+    more = ["--store", tmp_path / "store"] if store else []
+    options = ["--preset", "tiny", "--vocab-size", 300, "--steps", 1, "--out", tmp_path / "run"]
+    status, _, err = run("train", *write_texts(tmp_path), *options, *more)
+    assert status == 2
+    assert "the tokenizer is too large: 300 tokens" in err
+    assert "--vocab-size" in err
+    assert not [*(tmp_path / "run").glob("model*")]
     monkeypatch.setattr(tokenizers, "LARGEST", size)
     Tokenizer.train(ENGLISH + GERMAN, 300).save(tmp_path / "tokenizer.json")
     assert Tokenizer.load(tmp_path / "tokenizer.json").vocab_size == 300
@@ -241,7 +222,7 @@ def test_copies_stay_on_one_side_with_a_store_and_without(kind, tmp_path):
         assert tuple(map(sorted, parts(tmp_path, store=True))) == (sorted(train), sorted(val))
 
 
-@pytest.mark.parametrize("turn", [2, 20, 21, 100])
+@pytest.mark.parametrize("turn", [2, 21])
 def test_data_in_turns_are_put_aside_from_every_turn(turn, tmp_path):
     rows = [(f"kind {n % turn} number {n}", f"Art {n % turn} Nummer {n}") for n in range(20 * max(turn, 100))]
     train, val = parts(corpus_files(tmp_path, rows), store=False)
@@ -284,15 +265,12 @@ def test_another_validation_set_is_refused_on_resuming(tmp_path, monkeypatch):
     monkeypatch.setitem(recipes.PRESETS, "tiny", MICRO)
     monkeypatch.chdir(tmp_path)
     corpus_files(tmp_path / "c", [*zip(ENGLISH, GERMAN)])
-    corpus_files(tmp_path / "c", [("a new dog", "ein neuer Hund")], "val")
     options = ["train", "--corpus", "c", "--preset", "tiny", "--resume", "--out", "run", "--steps"]
-    for steps in (1, 2):
-        assert run(*options, steps)[0] == 0
-    corpus_files(tmp_path / "c", [("a new dog", "ein neues Tier")], "val")
-    state = (tmp_path / "run" / "state.safetensors").read_bytes()
-    status, _, err = run(*options, 3)
-    assert status == 2
-    assert "trained with another set of pairs for validation: use the same" in err
-    assert (tmp_path / "run" / "state.safetensors").read_bytes() == state
-    corpus_files(tmp_path / "c", [("a new dog", "ein neuer Hund")], "val")
-    assert run(*options, 3)[0] == 0
+    for steps, german, expected in ((1, "ein neuer Hund", 0), (2, "ein neues Tier", 2), (2, "ein neuer Hund", 0)):
+        before = files_below(tmp_path / "run")
+        corpus_files(tmp_path / "c", [("a new dog", german)], "val")
+        status, _, err = run(*options, steps)
+        assert status == expected, err
+        if status:
+            assert "trained with another set of pairs for validation: use the same" in err
+            assert files_below(tmp_path / "run") == before
