@@ -23,7 +23,7 @@ import notebooks
 import pytest
 import torch
 from nbclient import NotebookClient
-from small import ENGLISH, GERMAN, MICRO, ROOT, stored_cells
+from small import ENGLISH, GERMAN, MICRO, ROOT
 
 from transformer_lib import notebook
 from transformer_lib.data import ParallelCorpus, Tokenizer, corpora, toy_corpus
@@ -71,32 +71,24 @@ def test_a_run_whose_machine_is_taken_away_goes_on_elsewhere(tmp_path, monkeypat
         notebook.bring_back(second, kept)
         assert not list(second.glob("*.part"))
         assert no_time(train(second, 6)) == no_time(whole)
-        assert notebook.keep(second, kept)
-        names = {path.name for path in second.iterdir() if not path.name.startswith(".")}
-        assert {path.name for path in (kept / "run").iterdir()} == names
         shutil.rmtree(kept)
-
-
-def pretend_colab(monkeypatch, mount):
-    google = types.ModuleType("google")
-    google.colab = types.ModuleType("google.colab")
-    google.colab.drive = types.SimpleNamespace(mount=mount)
-    for name, module in {"google": google, "google.colab": google.colab}.items():
-        monkeypatch.setitem(sys.modules, name, module)
 
 
 def test_drive_may_be_refused(tmp_path, monkeypatch, capsys):
     def refuse(place):
         raise ValueError("mount failed:\ncredential propagation was unsuccessful")
 
+    def colab(mount):
+        google = types.ModuleType("google")
+        google.colab = types.SimpleNamespace(drive=types.SimpleNamespace(mount=mount))
+        monkeypatch.setitem(sys.modules, "google", google)
+        monkeypatch.setitem(sys.modules, "google.colab", google.colab)
+
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setitem(sys.modules, "google.colab", None)
-    assert notebook.drive() is None
-    assert capsys.readouterr().out == ""
-    pretend_colab(monkeypatch, refuse)
+    colab(refuse)
     assert notebook.drive() is None
     assert re.fullmatch(r"no Google Drive \(ValueError: .*unsuccessful\): download the .*\n", capsys.readouterr().out)
-    pretend_colab(monkeypatch, lambda place: Path(place, "MyDrive").mkdir(parents=True))
+    colab(lambda place: Path(place, "MyDrive").mkdir(parents=True))
     assert notebook.drive() == tmp_path / "drive" / "MyDrive" / "translator"
 
 
@@ -106,12 +98,10 @@ def test_the_model_is_yours_if_its_parts_can_be_run(tmp_path, monkeypatch, capsy
     assert capsys.readouterr().out == "there is no my_transformer.py here: the model is the library's\n"
     mine = own_file.start("drive", solved_to=5)
     assert notebook.find_my_transformer(None, Path("drive")) is None
-    assert re.match(r"drive.my_transformer.py is not finished \(.*chapter 7: write .*\): the", capsys.readouterr().out)
+    assert "is not finished" in capsys.readouterr().out
     mine.write_text(own_file.template(10), encoding="utf-8")
     assert notebook.find_my_transformer(None, Path("drive")) == f"{mine}:build"
-    mine.rename("my_transformer.py")
-    assert notebook.find_my_transformer() == "my_transformer.py:build"
-    *_, run = notebook.plan(notebook.Sentences("toy", PAIRS, PAIRS, PAIRS), "my_transformer.py:build")
+    *_, run = notebook.plan(notebook.Sentences("toy", PAIRS, PAIRS, PAIRS), f"{mine}:build")
     assert (run / KEPT).read_text("utf-8") == own_file.template(10)
 
 
@@ -141,20 +131,17 @@ def test_attention_of_a_file_of_ones_own_is_seen(tmp_path):
     assert looked.source == looked.target == translator._pieces(source[0].tolist())
 
 
-def test_the_plan_says_what_there_is_and_how_long_it_takes(tmp_path, monkeypatch, capsys):
+def test_the_plan_says_what_there_is_and_how_long_it_takes(monkeypatch, capsys):
     data = notebook.Sentences("multi30k", PAIRS, PAIRS, PAIRS)
-    device, preset, run = notebook.plan(data)
-    assert (device, preset["training"]["steps"], run.parent == Path("runs")) == ("cpu", 240, False)
+    device, preset, _ = notebook.plan(data)
+    assert (device, preset["training"]["steps"]) == ("cpu", 240)
     assert capsys.readouterr().out == "cpu: a shortened training, a few minutes\n"
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch, "set_float32_matmul_precision", lambda _: None)  # it would stay for later tests
-    for name, minutes in {"Tesla T4": 9, "NVIDIA H100 80GB HBM3": 7, "Another": 9}.items():
-        monkeypatch.setattr(torch.cuda, "get_device_name", lambda name=name: name)
-        device, preset, run = notebook.plan(data)
-        assert (device, run) == ("cuda", Path("runs", "multi30k-library"))
-        assert preset["training"]["patience"] == 10
-        assert capsys.readouterr().out == f"{name}: the whole training, about {minutes} minutes (predicted)\n"
-    assert notebook.plan(data._replace(name="toy"))[1]["training"]["steps"] == 240
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "Tesla T4")
+    device, preset, run = notebook.plan(data)
+    assert (device, run, preset["training"]["patience"]) == ("cuda", Path("runs", "multi30k-library"), 10)
+    assert capsys.readouterr().out == "Tesla T4: the whole training, about 9 minutes (predicted)\n"
 
 
 @pytest.fixture
@@ -186,23 +173,12 @@ def test_captions_are_uploaded_or_else_those_of_the_toy_corpus(host, tmp_path, m
     monkeypatch.setattr(corpora, "MULTI30K_URL", f"{url}/gone")
     found = notebook.captions()
     assert (found.name, found.test) == ("toy", toy_corpus("test"))
-    first, second, _ = capsys.readouterr().out.splitlines()
-    assert first.startswith(f"Multi30k is missing: cannot download {url}/gone/train.en.gz: HTTP Error 404")
-    assert "Upload its files into a folder multi30k beside this notebook" in second
+    said = capsys.readouterr().out
+    assert said.startswith(f"Multi30k is missing: cannot download {url}/gone/train.en.gz: HTTP Error 404")
+    assert "Upload its files into a folder multi30k beside this notebook" in said
     shutil.copytree(tmp_path / "host", here / "multi30k")
     assert notebook.captions().test == toy_corpus("test", size=120)
     assert capsys.readouterr().out.endswith("3,000 pairs to train on, 60 for validation, 120 for the test\n")
-
-
-def test_the_books_own_page_asks_neither_disk_nor_network_for_captions(monkeypatch, capsys):
-    """It would show a download that failed, as a page is made without a network."""
-    monkeypatch.setenv("TRANSFORMER_LIB_DATA", "")
-    monkeypatch.setattr(notebook, "load_multi30k", lambda split: pytest.fail(f"asked for {split}"))
-    assert notebook.captions().name == "toy"
-    first, *_ = capsys.readouterr().out.splitlines()
-    assert first == "There is no Multi30k here: the toy corpus takes its place."
-    printed = [output.get("text", "") for cell in stored_cells("17_multi30k") for output in cell.get("outputs", [])]
-    assert not re.search(r"cannot download|refused", "".join("".join(text) for text in printed))
 
 
 def course(folder):
