@@ -164,13 +164,3 @@ def test_panels_stand_in_rows_on_a_phone_and_side_by_side_elsewhere(visit):
     assert len(charts) > 20
     for viewport, rows in ((PHONE, True), (LAPTOP, False)):
         assert set(visit(charts[0], viewport).eval_on_selector_all("picture > img", sources)) == {rows}
-
-
-def test_a_phone_shows_the_first_sentence_of_a_chapter_on_its_first_screen(visit):
-    late = {}
-    for name, html in PAGES.items():
-        if 'class="you-are-here' in html:
-            first = visit(name, PHONE).locator(".bd-article section > section > p").first
-            if (top := first.bounding_box()["y"]) > 1.1 * PHONE["height"]:
-                late[name] = top
-    assert late == {}

@@ -1,7 +1,6 @@
 """The package as a whole: quick to import, documented, complete, and installable under its own name."""
 
 import ast
-import inspect
 import json
 import os
 import re
@@ -45,17 +44,6 @@ def test_nothing_slow_is_imported_that_is_not_needed(code, never, tmp_path):
     run = [sys.executable, "-c", code]
     done = subprocess.run(run, cwd=tmp_path, env=os.environ | path, capture_output=True, text=True, check=True)
     assert (done.stdout.splitlines()[-1], done.stderr) == ("set()", "")
-
-
-@pytest.mark.parametrize("name", transformer_lib.__all__)
-def test_every_public_name_has_a_docstring_of_its_own(name):
-    thing = getattr(transformer_lib, name)
-    assert (thing.__doc__ or "").strip()
-    assert not thing.__doc__.startswith(f"{name}(")  # what dataclass writes by itself
-    if inspect.isclass(thing):
-        for method, function in vars(thing).items():
-            if inspect.isfunction(function) and not method.startswith("_"):
-                assert function.__doc__, f"{name}.{method}"
 
 
 def test_the_oldest_versions_are_the_lower_bounds():

@@ -165,17 +165,6 @@ def test_drift_is_found(project, drift):
     assert re.search(complaint, "\n".join(check.problems()))
 
 
-@pytest.mark.parametrize(("old", "new", "complaint"), [
-    (":tags: [export]", ":tags: [export-nowhere]", "export-nowhere"), ("    return a + b", "    return a +", MODULE),
-    ("public: [add]", "public: [ad]", "`public:` names ad"),
-    ("book/numbers.json", "book/figures.json", "`reads:` names book/figures.json"),
-])  # fmt: skip
-def test_what_cannot_be_exported_or_run_is_named(project, old, new, complaint):
-    edit(project / SOURCE, old, new)
-    with pytest.raises(SystemExit, match=complaint):
-        check.problems()
-
-
 def test_an_edit_in_a_module_travels_into_its_chapter(project, capsys):
     def synced():
         assert sync.main() == ""

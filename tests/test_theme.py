@@ -64,27 +64,15 @@ def test_buttons_lead_to_a_repository_on_github_and_nowhere_without_one(url, mon
         assert shown(url, "book/index")["header_buttons"] == []
 
 
-def test_the_root_address_has_the_title_and_the_tags_of_the_front_page(tmp_path):
-    tags = shown("https://github.com/Me/mine")["metatags"]
-    (tmp_path / "book").mkdir()
-    page = f"<html><head>{tags}<title>Book</title><meta name='generator'></head><meta name='robots'></html>"
-    (tmp_path / "book/index.html").write_text(page, encoding="utf-8")
-    config = SimpleNamespace(root_doc="book/index", html_title="Book")
-    builder = SimpleNamespace(get_target_uri=lambda name: f"{name}.html")
-    theme.lead_to_the_front_page(SimpleNamespace(outdir=tmp_path, config=config, builder=builder), None)
-    head = (tmp_path / "index.html").read_text(encoding="utf-8").partition("</head>")[0]
-    assert 'http-equiv="refresh" content="0; url=book/index.html"' in head
-    assert "<title>Book</title>" in head
-    assert re.findall("<meta (?:property|name)=.*", tags) == re.findall("<meta (?:property|name)=.*", head)
-
-
-def test_a_page_is_described_by_whole_sentences_of_its_text():
-    text = "Title\n=====\n\n.. note:: A box of more than forty letters is not what the page is about.\n\n"
-    first = "Attention compares a query with every key. " + "It is a mean of values. " * 8
-    found = theme.description(as_section(publish_doctree(text + first)))
-    assert found.startswith("Attention compares a query with every key. It is")
-    assert found.endswith("values.")
-    assert 100 < len(found) <= 200
+def test_the_root_address_has_the_title_and_the_tags_of_the_front_page():
+    pages = [theme.ROOT / "_build/html" / name for name in ("index.html", "book/index.html")]
+    if not pages[1].exists():
+        pytest.skip("the page is not rendered: run `make book` first")
+    root, front = (page.read_text(encoding="utf-8").partition("</head>")[0] for page in pages)
+    assert 'http-equiv="refresh" content="0; url=book/index.html"' in root
+    tags = '<title>.*</title>|<meta (?:property="og:|name="(?:twitter:|description)).*?>'
+    assert re.findall(tags, root) == re.findall(tags, front)
+    assert len(re.findall(tags, root)) >= 5
 
 
 def test_checks_and_wrong_code_are_marked():
