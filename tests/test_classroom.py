@@ -11,10 +11,12 @@ from pathlib import Path
 
 import pytest
 import torch
+from small import ROOT
 
 from transformer_lib import __main__ as command_line
 from transformer_lib.checks import Finding, Report
 from transformer_lib.exercises import classroom, own_file
+from transformer_lib.exercises.grading import rows
 from transformer_lib.files import printable
 from transformer_lib.loading import NEEDED, SWITCHES
 
@@ -180,32 +182,6 @@ def test_somebody_s_text_reaches_no_terminal_and_no_table(capsys):
     assert repr(report) == printable(repr(report).replace("\n", "␤")).replace("␤", "\n")
 
 
-SWITCHED = """torch.set_grad_enabled(False)
-torch.no_grad().__enter__()
-torch.set_default_device('meta')
-torch.device('meta').__enter__()
-torch.set_default_dtype(torch.float64)
-torch.autocast('cpu').__enter__()
-torch.use_deterministic_algorithms(True)
-torch.autograd.set_detect_anomaly(True)
-torch.set_float32_matmul_precision('medium')
-torch.set_num_threads(torch.get_num_threads() + 1)
-torch.manual_seed(7)
-torch.set_printoptions(precision=1)
-import random; random.seed(7)
-import numpy; numpy.random.seed(7); numpy.seterr(all='raise'); numpy.set_printoptions(3)
-import warnings; warnings.simplefilter('error')
-import sys; sys.setrecursionlimit(80)
-import sys; sys.setrecursionlimit(54321)
-import sys; sys.path.insert(0, 'elsewhere')
-import sys, io; sys.stdout = sys.stderr = io.StringIO(); sys.argv = []
-import os; os.chdir('/')
-import os; os.environ['ONE'] = '1'; os.environ.pop('PATH', None)
-import signal; signal.signal(signal.SIGINT, signal.SIG_IGN)
-import logging; logging.disable()""".splitlines()
-FOR_MORE = ("grad", "device", "dtype", "autocast", "determin", "recursion")  # what layers and a training could feel
-
-
 def state():
     """Of this process, everything that a file may switch; what is no number or text, by its own text."""
     modes = [type(mode).__name__ for mode in torch.overrides._get_current_function_mode_stack()]
@@ -214,8 +190,8 @@ def state():
     return [*found, str(torch.get_default_device()), str(torch.is_grad_enabled())]
 
 
-@pytest.mark.parametrize("line", SWITCHED)
-def test_switches_of_a_file_or_of_a_part_that_is_called_neither_spoil_the_next_part_nor_leak(line):
+@pytest.mark.parametrize(("line", "more"), rows(str(ROOT / "tests/answers/switches.tsv")))
+def test_switches_of_a_file_or_of_a_part_that_is_called_neither_spoil_the_next_part_nor_leak(line, more):
     before, solution = state(), own_file.solution()
     switched = solution.replace("import torch\n", f"import torch\n{line}\n", 1)
     assert switched != solution
@@ -224,7 +200,7 @@ def test_switches_of_a_file_or_of_a_part_that_is_called_neither_spoil_the_next_p
         return f"{solution}\n\ndef {name}(*_):\n    {line}\n    return 1\n"
 
     cases = [(switched, 5, []), (called("split_heads"), 3, [0])]  # others are graded after the one that is called
-    if any(word in line for word in FOR_MORE):
+    if more:
         cases += [(switched, 3, []), (switched, 9, []), (called("LayerNorm"), 6, [0])]
     for text, chapter, wrong in cases:
         write(NAME, text=text)
@@ -244,15 +220,12 @@ def test_what_a_notebook_has_switched_spoils_no_verdict_and_stays():
 
 
 def test_functions_of_a_file_find_what_it_has_prepared():
-    lines = "import os, sys\nos.chdir('data')\nsys.path.insert(0, '.')\nsys.setrecursionlimit(5000)\n"
     write("data/helper.py", text="from pathlib import Path\nTABLE = Path('table.txt').read_text()\n")
     write("data/table.txt", text="1")
-    text = own_file.solution().replace("import torch\n", f"import torch\n{lines}", 1)
+    begun = "import os, sys\nos.chdir('data')\nsys.path.insert(0, '.')\nsys.setrecursionlimit(5000)\n"
     deep = "def deep(n):\n    return n and 1 + deep(n - 1)\n"
-    (own,) = [code for _, name, code in own_file.parts() if name == "causal_mask"]
-    first, last = own.rpartition("    return")[::2]
-    own_new = f"{deep}\n\n{first}    from helper import TABLE\n    assert TABLE == '1' and deep(3000)\n    return{last}"
-    write(NAME, text=text.replace(own, own_new))
+    uses = "from helper import TABLE\n    assert TABLE == '1' and deep(3000)\n    return torch.ones"
+    write(NAME, text=begun + deep + own_file.planted("causal_mask", "return torch.ones", uses))
     assert own_file.grade_file(NAME, 5)[5]["causal_mask"] == "passed"
 
 
@@ -266,9 +239,8 @@ def test_a_file_is_graded_anew_when_one_that_it_imports_has_changed():
 
 
 def test_check_judges_a_model_whose_file_switches_gradients_off(capsys):
-    text = own_file.solution().replace("import torch\n", "import torch\ntorch.set_grad_enabled(False)\n", 1)
-    small = "source_vocab_size, target_vocab_size, pad_id, 16, 2, 32, 1)\n\n\n# ---- Chapter 8"
-    write("mine.py", text=text.replace("source_vocab_size, target_vocab_size, pad_id)\n\n\n# ---- Chapter 8", small))
+    small = own_file.planted("Transformer", "num_layers=4", "num_layers=1")
+    write("mine.py", text=small.replace("import torch\n", "import torch\ntorch.set_grad_enabled(False)\n", 1))
     command_line.main(["check", "mine.py:build", "--no-training"])
     assert " 0 fail" in capsys.readouterr().out
 
@@ -277,7 +249,6 @@ GAP, DEF = '    raise NotImplementedError("chapter 5: write causal_mask")\n', "d
 RIGHT = "    return torch.ones(1, 1, length, length, dtype=torch.bool).tril()\n"
 STILL = "failed: line 4 still raises NotImplementedError"
 GAPS = {  # a file with one gap: what is said of it
-    f"{DEF}{RIGHT}": "passed", f"{DEF}    'a gap'\n{GAP}": "not attempted",
     f"{DEF}    'a gap'\n    ...\n{GAP}    pass\n": "not attempted", f"{DEF}{GAP}\n{DEF}{RIGHT}": "passed",
     f"{DEF}    'text'\n{GAP}{RIGHT}": STILL, f"{DEF}    mask = 1\n{GAP}": STILL,
     f"{DEF}{RIGHT}\n{DEF}{GAP}": "failed: causal_mask is defined in lines 2 and 5, and only the last one counts",

@@ -98,21 +98,6 @@ def test_a_factory_has_one_answer_by_every_name(tmp_path, monkeypatch):
     assert [size.width for size in said] == [4] * 4
 
 
-def test_processes_that_are_spawned_find_the_file(tmp_path):
-    write(tmp_path / "sub", mine="def double(x):\n    return 2 * x\n")
-    code = """
-import multiprocessing
-from transformer_lib.loading import load
-if __name__ == "__main__":
-    mine = load("sub/mine.py")
-    with multiprocessing.get_context("spawn").Pool(1) as pool:
-        print(pool.map(mine.double, [1, 2]))
-"""
-    write(tmp_path, main=code)
-    done = subprocess.run([sys.executable, "main.py"], capture_output=True, text=True, check=False, timeout=300)
-    assert done.stdout == "[2, 4]\n", done.stderr
-
-
 def test_the_command_line_runs_beside_files_of_any_name(tmp_path):
     write(tmp_path, random="1 / 0", torch="1 / 0")
     words = ["translate", "--model", "multi30k-en-de", "A man plays the guitar."]

@@ -264,49 +264,40 @@ def test_the_command_line_starts_and_grades_it(tmp_path, monkeypatch, capsys):
     assert "there is no part Attention: expected one of attention, split_heads" in capsys.readouterr().err
 
 
-FEWER = {  # of two pages the label of their lines, and what makes them shorter
-    ("11_translation", "sec-translation-yours"): {
-        "steps=300": "steps=2", ".source[:20]": ".source[:1]", "(pairs, 1024)": "(pairs[::99], 1024)",
-        "eos, 40": "eos, 3",
-    },
-    ("17_multi30k", "sec-multi30k-twenty"): {
-        "step < 200": "step < 2", "(50, 100)": "(2,)", "else 20": "else 1",
-        "eos, 50": "eos, 3", "numbers(data.train)": "numbers(data.train)[::99]",
-        "numbers(data.val)": "numbers(data.val)[:9]",
-    },
+PAGES = {"11_translation": "sec-translation-yours", "17_multi30k": "sec-multi30k-twenty"}  # the label of the lines
+FEWER = {  # what makes them shorter
+    "steps=300": "steps=2", ".source[:20]": ".source[:1]", "(pairs, 1024)": "(pairs[::99], 1024)", "eos, 40": "eos, 3",
+    "step < 200": "step < 2", "(50, 100)": "(2,)", "else 20": "else 1", "eos, 50": "eos, 3",
+    "numbers(data.train)": "numbers(data.train)[::99]", "numbers(data.val)": "numbers(data.val)[:9]",
 }  # fmt: skip
 
 
-def test_the_lines_in_which_everything_is_yours_run_alone(tmp_path, monkeypatch, capsys):
-    """Three cells or four, in an empty notebook beside a file in another style: all parts are that file's."""
+@pytest.mark.parametrize("page", PAGES)
+def test_the_lines_in_which_everything_is_yours_run_alone(tmp_path, monkeypatch, capsys, page):
+    """In an empty notebook beside a file in another style: all parts are that file's."""
     monkeypatch.setenv("TRANSFORMER_LIB_DATA", "")
     monkeypatch.setattr("myst_nb.glue", lambda *_, **__: None)  # it makes this process a notebook, for all later tests
     monkeypatch.chdir(tmp_path)
     Path("my_transformer.py").write_bytes((ANSWERS / "another_style.py").read_bytes())
-    for (page, first), fewer in FEWER.items():
-        text = (ROOT / f"chapters/{page}.md").read_text("utf-8").partition(f"({first})=\n")[2]
-        text = text[: text.index("\n## ", 5)]  # to the next heading
-        cells = [cell.source for cell in jupytext.reads(text, fmt="md:myst").cells if cell.cell_type == "code"]
-        code = "\n".join(cells[:3] if page == "11_translation" else cells)
-        for old, new in fewer.items():
-            assert old in code
-            code = code.replace(old, new)
-        exec(code, alone := {})
-        mine = alone.get("mine") or alone["parts"]
-        assert mine.yours == [part.name for part in own_file.gaps()]
-        said = capsys.readouterr().out
-        assert "loss" in said
-        assert all(target.count(alone["bos"]) == 1 for _, target in alone["pairs"])
-        assert str(tmp_path) not in said
-        assert [file.name for file in Path().iterdir()] == ["my_transformer.py"]
+    text = (ROOT / f"chapters/{page}.md").read_text("utf-8").partition(f"({PAGES[page]})=\n")[2]
+    text = text[: text.index("\n## ", 5)]  # to the next heading
+    cells = [cell.source for cell in jupytext.reads(text, fmt="md:myst").cells if cell.cell_type == "code"]
+    code = "\n".join(cells[:3] if page == "11_translation" else cells)
+    for old, new in FEWER.items():
+        code = code.replace(old, new)
+    exec(code, alone := {})
+    mine = alone.get("mine") or alone["parts"]
+    assert mine.yours == [part.name for part in own_file.gaps()]
+    assert all(target.count(alone["bos"]) == 1 for _, target in alone["pairs"])
+    said = capsys.readouterr().out
+    assert "loss" in said
+    assert str(tmp_path) not in said
+    assert [file.name for file in Path().iterdir()] == ["my_transformer.py"]
 
 
 def test_a_file_of_ones_own_is_trained_and_translates(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    small = "source_vocab_size, target_vocab_size, pad_id, 16, 2, 32, 1)\n\n\n# ---- Chapter 8"
-    text = SOLUTION.replace("source_vocab_size, target_vocab_size, pad_id)\n\n\n# ---- Chapter 8", small)
-    assert small in text
-    mine = Path("mine.py")
+    text, mine = own_file.planted("Transformer", "num_layers=4", "num_layers=1"), Path("mine.py")
     mine.write_text(text, "utf-8")
     Path("a").write_text("a dog sleeps\nthe cat\n" * 30, "utf-8")
     Path("b").write_text("ein Hund schläft\ndie Katze\n" * 30, "utf-8")

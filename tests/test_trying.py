@@ -44,14 +44,6 @@ def third(tmp_path_factory):
     return own_file.start(file.parent, solved_to=10, update=True)
 
 
-def test_without_a_file_the_course_stands_in(capsys):
-    tried = try_parts()
-    assert tried.text == capsys.readouterr().out.rstrip("\n")
-    assert tried.text.startswith("Yours: nothing yet; the course's: all.")
-    assert tried.translations == tried.whole == [GERMAN]
-    assert not tried.yours
-
-
 @pytest.mark.parametrize("chapter", [3, 10])
 def test_all_parts_of_a_file_translate(solved, chapter):
     tried = try_parts(SENTENCE, chapter=chapter, file=solved)

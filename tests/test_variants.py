@@ -1,6 +1,5 @@
 """The families and the newer components: equal to torch and Hugging Face, causal, cached, and right at their edges."""
 
-import itertools
 import math
 import re
 from unittest import mock
@@ -39,75 +38,12 @@ def make(kind, **options):
 
 
 # --- equal to Hugging Face's --------------------------------------------------------------------------------------
-def random_theirs(kind, config, **options):
-    """Their model with their readable attention, in float64 with random weights, as `make` has them."""
-    config._attn_implementation = "eager"
-    return randomise(kind(config, **options), 0.3).double().eval().requires_grad_(False)
-
-
-def in_ours(layers, maps, change=lambda path, value: value):
-    """The weights and biases of their layers by our names; of several maps in one, one below the other."""
-    found = {}
-    for number, layer in enumerate(layers):
-        for (name, paths), part in itertools.product(maps.items(), ("weight", "bias")):
-            values = [(path, getattr(layer.get_submodule(path), part, None)) for path in paths.split()]
-            if values[0][1] is not None:
-                found[f"stack.layers.{number}.{name}.{part}"] = torch.cat([change(*each) for each in values])
-    return found
-
-
-@pytest.mark.filterwarnings("ignore")
-def test_encoder_only_is_hugging_faces_bert():
-    """With our ReLU and our epsilon; the segment's embedding goes into the positions."""
-    import transformers
-
-    config = transformers.BertConfig(
-        vocab_size=V, hidden_size=16, num_hidden_layers=2, num_attention_heads=4, intermediate_size=20,
-        hidden_act="relu", layer_norm_eps=1e-5, max_position_embeddings=32, pad_token_id=PAD,
-    )  # fmt: skip
-    theirs = random_theirs(transformers.BertModel, config, add_pooling_layer=False)
-    ours, embeddings = make(EncoderOnly), theirs.embeddings
-    weights = {
-        "embedding.weight": embeddings.word_embeddings.weight,
-        "positions.table": embeddings.position_embeddings.weight + embeddings.token_type_embeddings.weight[0],
-        "output_projection.weight": ours.output_projection.weight,
-    }
-    weights |= {f"embedding_norm.{name}": value for name, value in embeddings.LayerNorm.named_parameters()}
-    weights |= in_ours(theirs.encoder.layer, {
-        "self_attention.in_projection": "attention.self.query attention.self.key attention.self.value",
-        "self_attention.out_projection": "attention.output.dense", "self_attention_norm": "attention.output.LayerNorm",
-        "feed_forward.linear1": "intermediate.dense", "feed_forward.linear2": "output.dense",
-        "feed_forward_norm": "output.LayerNorm",
-    })  # fmt: skip
-    ours.load_state_dict(weights)
-    for side in ("right", "left"):
-        real = (tokens := padded_batch(side=side)) != PAD
-        hidden = theirs(input_ids=tokens, attention_mask=real.long()).last_hidden_state
-        equal(ours.hidden_states(tokens)[real], hidden[real], 1e-12)
-
-
-@pytest.mark.filterwarnings("ignore")
-def test_decoder_only_is_hugging_faces_gpt_2():
-    """With our ReLU."""
-    import transformers
-
-    config = transformers.GPT2Config(
-        vocab_size=V, n_positions=32, n_embd=16, n_layer=2, n_head=4, n_inner=20, activation_function="relu",
-    )  # fmt: skip
-    theirs = random_theirs(transformers.GPT2LMHeadModel, config)
-    ours = make(DecoderOnly, norm_first=True, tie_embeddings="target")
-    assert theirs.lm_head.weight is theirs.transformer.wte.weight
-    weights = {"embedding.weight": theirs.transformer.wte.weight, "output_projection.weight": theirs.lm_head.weight}
-    weights["positions.table"] = theirs.transformer.wpe.weight
-    weights |= {f"stack.norm.{name}": value for name, value in theirs.transformer.ln_f.named_parameters()}
-    weights |= in_ours(theirs.transformer.h, {
-        "self_attention.in_projection": "attn.c_attn", "self_attention.out_projection": "attn.c_proj",
-        "feed_forward.linear1": "mlp.c_fc", "feed_forward.linear2": "mlp.c_proj", "self_attention_norm": "ln_1",
-        "feed_forward_norm": "ln_2",
-    }, lambda path, value: value.t())  # fmt: skip
-    ours.load_state_dict(weights)
-    tokens = padded_batch((9, 9))
-    equal(ours(tokens), theirs(input_ids=tokens).logits, 1e-12)
+LLAMA = {  # their weights by our names; of several in one, one below the other
+    "self_attention.in_projection": "self_attn.q_proj self_attn.k_proj self_attn.v_proj",
+    "self_attention.out_projection": "self_attn.o_proj", "self_attention_norm": "input_layernorm",
+    "feed_forward.gate": "mlp.gate_proj", "feed_forward.linear1": "mlp.up_proj",
+    "feed_forward.linear2": "mlp.down_proj", "feed_forward_norm": "post_attention_layernorm",
+}  # fmt: skip
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -118,25 +54,22 @@ def test_modern_decoder_only_is_hugging_faces_llama():
     config = transformers.LlamaConfig(
         vocab_size=V, hidden_size=16, intermediate_size=20, num_hidden_layers=2, num_attention_heads=4,
         num_key_value_heads=2, max_position_embeddings=32, rms_norm_eps=1e-6, tie_word_embeddings=False,
+        attn_implementation="eager",
     )  # fmt: skip
-    theirs = random_theirs(transformers.LlamaForCausalLM, config)
+    theirs = randomise(transformers.LlamaForCausalLM(config), 0.3).double().eval().requires_grad_(False)
     for module in theirs.modules():  # their frequencies are float32 until they are told otherwise
         if hasattr(module, "inv_freq"):
             module.inv_freq = 10000.0 ** (-torch.arange(0, 4, 2, dtype=torch.float64) / 4)
     ours = make(lambda config: ModernDecoderOnly(config, num_groups=2), norm_first=True)
-
-    def pairs_side_by_side(path, weight):  # (heads, 2, d_k / 2) -> pairs
-        is_turned = path.endswith(("q_proj", "k_proj"))
-        return weight.unflatten(0, (-1, 2, 2)).transpose(1, 2).flatten(0, 2) if is_turned else weight
-
     weights = {"embedding.weight": theirs.model.embed_tokens.weight, "output_projection.weight": theirs.lm_head.weight}
     weights["stack.norm.weight"] = theirs.model.norm.weight
-    ours.load_state_dict(weights | in_ours(theirs.model.layers, {
-        "self_attention.in_projection": "self_attn.q_proj self_attn.k_proj self_attn.v_proj",
-        "self_attention.out_projection": "self_attn.o_proj", "self_attention_norm": "input_layernorm",
-        "feed_forward.gate": "mlp.gate_proj", "feed_forward.linear1": "mlp.up_proj",
-        "feed_forward.linear2": "mlp.down_proj", "feed_forward_norm": "post_attention_layernorm",
-    }, pairs_side_by_side))  # fmt: skip
+    for number, layer in enumerate(theirs.model.layers):
+        for name, paths in LLAMA.items():
+            found = {path: layer.get_submodule(path).weight for path in paths.split()}
+            for path in found.keys() & {"self_attn.q_proj", "self_attn.k_proj"}:  # (heads, 2, d_k / 2) -> pairs
+                found[path] = found[path].unflatten(0, (-1, 2, 2)).transpose(1, 2).flatten(0, 2)
+            weights[f"stack.layers.{number}.{name}.weight"] = torch.cat([*found.values()])
+    ours.load_state_dict(weights)
     tokens = padded_batch((9, 9))
     # Their cosines and the roots of their norms are float32; angles up to 9 round at 5e-7 there.
     equal(ours(tokens), theirs(input_ids=tokens).logits, 2e-5)
