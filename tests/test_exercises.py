@@ -11,7 +11,6 @@ from small import ROOT, stored_cells
 
 from transformer_lib.__main__ import main
 from transformer_lib.exercises import grade, own_file
-from transformer_lib.exercises.grading import Wrong, expect
 from transformer_lib.exercises.progress import progress
 from transformer_lib.files import InputError
 
@@ -162,7 +161,9 @@ TYPE = "the values are right, the type is wrong: got "
     ("17a-1", lambda c, r, bins: sum(abs(a - b) for a, b in zip(r, c)) / len(r), "compared with its own outcome"),
     ("00-0", lambda x: np.float32(2 * x), TYPE + "numpy.float32, expected int"),
     ("00-1", lambda x: x.mean(dim=0).tolist(), TYPE + "list of float, expected tensor of float64"),
+    ("00-1", lambda x: x.mean(dim=0).float(), "in torch.float32 instead of torch.float64"),
     ("08b-1", lambda n, *_: torch.arange(n), TYPE + "tensor of int64, expected list"),
+    ("08b-1", lambda n, *_: tuple(range(n)), TYPE + "tuple, expected list"),
 ])  # fmt: skip
 def test_a_wrong_answer_is_told_what_is_wrong(name, answer, told):
     said, _, case = grade(name, answer).text.partition("; called with (")
@@ -170,13 +171,3 @@ def test_a_wrong_answer_is_told_what_is_wrong(name, answer, told):
     assert told in said
     assert case
     assert TYPE not in grade(name, lambda *case: "something else").text
-
-
-@pytest.mark.parametrize(("found", "right", "told"), [
-    ((1, 2), [1, 2], "got tuple of int, expected list of int"), (True, 1, "got bool, expected int"),
-    ((1, 3), [1, 2], "it is (1, 3); expected list, got tuple"), (0.1 + 1e-8, 0.1, "should be 0.1; it is 0.10000001"),
-    (torch.tensor([0.1]), torch.tensor([0.1], dtype=torch.double), "in torch.float32 instead of torch.float64"),
-])  # fmt: skip
-def test_a_part_of_another_type_is_told_so(found, right, told):
-    with pytest.raises(Wrong, match=re.escape(told) + "$"):
-        expect("it", found, right)

@@ -197,8 +197,6 @@ def test_a_file_of_variants_belongs_to_its_seed(tmp_path, monkeypatch, capsys):
         found = json.loads(Path("r.json").read_text("utf-8"))
         assert found["output"] == f"variant: {told}"
         assert sum(test["score"] for test in found["tests"]) == len(own) - len(wrong)
-    assert command_line.main(["start", "--variant", "18", "--update"]) == 2
-    assert "--variant does not go with --update" in capsys.readouterr().err
     assert {len(variants(seed)) for seed in range(30)} == {2, 3, 4}
 
 

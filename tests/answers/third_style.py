@@ -7,14 +7,6 @@ import torch.nn.functional as F
 from torch import nn
 
 
-def attention(q, k, v, mask=None):
-    scores = torch.matmul(q / q.shape[-1] ** 0.5, k.mT)
-    if mask is None:
-        return scores.softmax(-1) @ v, scores.softmax(-1)
-    w = scores.masked_fill(mask.logical_not(), torch.finfo(scores.dtype).min).softmax(-1) * mask
-    return w @ v, w
-
-
 class MultiHeadAttention(nn.Module):
     def __init__(self, d_model, num_heads):
         super().__init__()
