@@ -100,23 +100,22 @@ def test_the_marks_so_far_are_in_the_table():
     assert process.returncode != 0
 
 
-@pytest.mark.parametrize(("text", "points", "words"), [
-    (None, 1, "failed: q has no effect"), ("def f(:", 0, "mine.py, line 1: "),
-])  # fmt: skip
-def test_gradescope_gets_its_results(capsys, text, points, words):
+def test_gradescope_gets_its_results(capsys):
     """In the form of its documentation: tests with name, score, max_score, status and output."""
     code = {name: code for _, name, code in own_file.parts()}
     wrong = "def attention(q, k, v, mask=None):\n    return v, q"
-    write("mine.py", text=text or f"import torch\n{code['causal_mask']}\n\n{wrong}\n")
-    assert command_line.main(["grade", "mine.py", "--results", "results.json"]) == 0
-    found = json.loads(Path("results.json").read_text("utf-8"))
-    assert [test["name"] for test in found["tests"]] == [part.name for part in own_file.gaps()]
-    assert all({*test} == {"name", "score", "max_score", "status", "output"} for test in found["tests"])
-    assert sum(test["score"] for test in found["tests"]) == points
-    assert all(test["status"] == ("passed" if test["score"] == 1 else "failed") for test in found["tests"])
-    assert {test["max_score"] for test in found["tests"]} == {1}
-    assert words in found["tests"][0]["output"]
-    assert (words in found["output"]) == (points == 0)
+    write("mine.py", text=f"import torch\n{code['causal_mask']}\n\n{wrong}\n")
+    write("broken.py", text="def f(:")
+    for name, points, words in (("mine.py", 1, "failed: q has no effect"), ("broken.py", 0, "broken.py, line 1: ")):
+        assert command_line.main(["grade", name, "--results", "results.json"]) == 0
+        found = json.loads(Path("results.json").read_text("utf-8"))
+        assert [test["name"] for test in found["tests"]] == [part.name for part in own_file.gaps()]
+        assert all({*test} == {"name", "score", "max_score", "status", "output"} for test in found["tests"])
+        assert sum(test["score"] for test in found["tests"]) == points
+        assert all(test["status"] == ("passed" if test["score"] == 1 else "failed") for test in found["tests"])
+        assert {test["max_score"] for test in found["tests"]} == {1}
+        assert words in found["tests"][0]["output"]
+        assert (words in found["output"]) == (points == 0)
     assert command_line.main(["grade", "mine.py", "--results", "r.json", "--only", "attention"]) == 2
     assert "--results does not go with --only" in capsys.readouterr().err
 
@@ -265,7 +264,6 @@ def test_a_forgotten_gap_is_told_with_its_place(text):
 
 
 def test_a_method_that_stands_twice_is_told_with_its_place():
-    (own,) = [code for _, name, code in own_file.parts() if name == "LayerNorm"]
     gap = '\n    def forward(self, x):\n        raise NotImplementedError("chapter 6: write LayerNorm")\n'
-    write(NAME, text=f"import torch\nfrom torch import Tensor, nn\n{own}{gap}")
+    write(NAME, text=own_file.solution().replace("\n\nclass FeedForward", f"{gap}\n\nclass FeedForward"))
     assert "forward is defined in lines " in own_file.grade_file(NAME, 6)[6]["LayerNorm"]

@@ -22,7 +22,6 @@ def make(kind, norm_first=False, **options):
 
 
 def call(layer, x, memory, **options):
-    """Both kinds of layers with the same arguments."""
     if isinstance(layer, EncoderLayer):
         return layer(x, **options)
     return layer(x, memory, **options)

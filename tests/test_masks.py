@@ -18,10 +18,8 @@ def test_each_pair_by_itself(rows, pad):
     length = tokens.size(1)
     padding, causal, both = padding_mask(tokens, pad), causal_mask(length), decoder_mask(tokens, pad)
     places = range(length)
-    real, earlier = (
-        [[key != pad for key in row] for row in rows],
-        [[key <= query for key in places] for query in places],
-    )
+    real = [[key != pad for key in row] for row in rows]
+    earlier = [[key <= query for key in places] for query in places]
     assert padding.tolist() == [[[row]] for row in real]
     assert causal.tolist() == [[earlier]]
     assert all(torch.equal(causal_mask(length, start=start), causal[:, :, start:]) for start in places)

@@ -169,7 +169,6 @@ def test_cached_decoding_equals_uncached(norm_first, side):
     ({"dropout": 1.0}, "dropout must be at least 0 and below 1; got 1.0"),
     ({"attention_dropout": float("nan")}, "attention_dropout must be at least 0 and below 1; got nan"),
     ({"d_model": 12.0}, "d_model must be of type int; got 12.0"), ({"d_model": True}, "of type int; got True"),
-    ({"norm_first": 1}, "norm_first must be of type bool; got 1"), ({"dropout": False}, "of type float; got False"),
     ({"tie_embeddings": None}, "of type str; got None"), ({"num_heads": 5}, "multiple of num_heads; got 12 and 5"),
     ({"pad_id": -1}, r"pad_id.*\(13, 13\).*got -1"),
     ({"pad_id": 12, "target_vocab_size": 12}, r"pad_id.*\(13, 12\).*got 12"),

@@ -32,7 +32,6 @@ def _empty(tmp_path, monkeypatch):
 
 @pytest.fixture(scope="module")
 def solved(tmp_path_factory):
-    """A file with all solutions."""
     return own_file.start(tmp_path_factory.mktemp("solved"), solved_to=10)
 
 

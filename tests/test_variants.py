@@ -116,7 +116,7 @@ def test_a_random_replacement_is_any_token_but_padding(pad):
     assert set(inputs[chosen].tolist()) == set(range(5)) - {pad}
 
 
-def test_masking_repeats_with_its_generator_and_leaves_the_tokens_alone():
+def test_masking_repeats_with_its_generator_leaves_the_tokens_alone_and_refuses_other_rates():
     tokens = torch.randint(1, 12, (5, 40))
     before = tokens.clone()
     options = {"mask_id": MASK, "pad_id": PAD, "vocab_size": V}
@@ -125,12 +125,9 @@ def test_masking_repeats_with_its_generator_and_leaves_the_tokens_alone():
     assert torch.equal(first[0], second[0])
     assert not torch.equal(first[1], third[1])
     assert torch.equal(tokens, before)
-
-
-def test_masking_refuses_other_rates():
     for rate in (0.0, 1.0, -0.1, math.nan):
         with pytest.raises(ValueError, match="rate must be above 0"):
-            mask_tokens(torch.ones(1, 2, dtype=torch.long), mask_id=MASK, pad_id=PAD, vocab_size=V, rate=rate)
+            mask_tokens(tokens, rate=rate, **options)
 
 
 # --- the decoder-only family --------------------------------------------------------------------------------------
