@@ -251,7 +251,6 @@ def test_formulas_have_the_letters_of_the_notation():
     for path in CHAPTERS:
         text = re.sub(r"^(`{3,})\{code-cell\}.*?^\1$", "", path.read_text("utf-8"), flags=re.DOTALL | re.MULTILINE)
         formulas = re.findall(r"^```\{math\}\n.*?^```$|(?<![\\$`])\$[^$`\n]+\$", text, re.DOTALL | re.MULTILINE)
-        assert len(formulas) > 0 or path not in MAIN[1:18]
         assert [formula for formula in formulas if re.search(r"W_[QKVO]\b|d_\\text\{model\}", formula)] == [], path.stem
         assert not re.search(r"<start>|<end>|`(BOS|EOS|PAD)`", text), path.stem
 

@@ -95,7 +95,6 @@ FACTS = r"""() => {
       return right - left > column || [picture.closest("figure"), picture.parentElement].some(
         block => block && block.scrollWidth > block.clientWidth + 1 && getComputedStyle(block).overflowX !== "visible");
     }).map(picture => picture.outerHTML.slice(0, 100)),
-    stops: document.querySelectorAll("mjx-container[tabindex]").length,
     ids: [...document.querySelectorAll("[id]")].map(element => element.id),
   };
 }"""
@@ -106,7 +105,6 @@ def is_whole(tab, page, viewport):
     assert tab.complaints == []
     assert facts["raw"] == []
     assert facts["errors"] == 0, "formulas or references that are shown as errors"
-    assert facts["stops"] == 0, "formulas that the tab key stops at"
     assert (facts["width"], facts["wide"]) == (viewport["width"], [])
     assert facts["cut"] == [], "pictures that are not shown as a whole"
     assert facts["ugly"] == []
@@ -300,9 +298,6 @@ def test_a_mistake_brings_its_sentence_and_leaves_the_reader_s(tab):
     page.get_by_label("no positions").click()
     said()
     assert sentence.input_value() == "I love you."
-    page.get_by_role("button", name="Try “A white dog").click()
-    assert said() == "Changed: Ein schwarzer Hund jagt einen weißen Hund."
-    assert page.locator(".live-guess").is_hidden()
     sentence.fill("very " * 90)
     page.get_by_role("button", name="Translate", exact=True).click()
     assert status.text_content().startswith("Please write a shorter sentence: this one has ")

@@ -54,16 +54,11 @@ FAULTS = r"""fonts => {
   for (const family of fonts) {
     style.textContent = `svg :is(text, tspan) { font-family: "${family}" !important; }`;
     for (const svg of document.querySelectorAll("svg:not(svg svg)")) {
-      const edge = svg.getBoundingClientRect(), words = [], frames = [], lines = [];
-      for (const shape of svg.querySelectorAll("text, rect, circle, path, polyline:not(.curve)")) {
+      const edge = svg.getBoundingClientRect(), words = [], frames = [];
+      for (const shape of svg.querySelectorAll("text, rect, circle, path")) {
         if (!shape.checkVisibility()) continue;
         const { x, y, width, height } = shape.getBBox();
-        if (shape.matches("polyline")) {
-          for (const [i, { x, y }] of [...shape.points].entries()) {
-            const from = i ? shape.points[i - 1] : { x, y }, size = [Math.abs(x - from.x), Math.abs(y - from.y)];
-            lines.push(placed(shape, Math.min(x, from.x), Math.min(y, from.y), size[0] || 0.5, size[1] || 0.5));
-          }
-        } else if (!shape.matches("text")) {
+        if (!shape.matches("text")) {
           if (isFrame(shape, getComputedStyle(shape)) && width && height)
             frames.push(placed(shape, x, y, width, height));
         } else if (width && !shape.closest("defs") && getComputedStyle(shape).opacity > 0) {
@@ -74,8 +69,6 @@ FAULTS = r"""fonts => {
           words.push(own);
         }
       }
-      for (const own of words) for (const line of lines)
-        if (overlap(own, line) > 0) found.push([family, own.text, "lies on a line"]);
       for (const own of words) {  // what is drawn before its own box lies below that box
         const first = frames.slice(0, own.frames).findLastIndex(frame => sticksOut(own, frame) <= 0);
         for (const frame of frames.slice(Math.max(first, 0)))

@@ -52,9 +52,7 @@ def test_buttons_lead_to_a_repository_on_github_and_nowhere_without_one(url, mon
     assert ('"og:image" content="https://me.github.io/mine/_static/card.png"' in context["metatags"]) == real
     assert ('"og:url" content="https://me.github.io/mine/book/index.html"' in context["metatags"]) == real
     if real:
-        template = config.html_context["edit_page_url_template"]
-        assert template.startswith("https://github.com/Me/mine/edit/dev/{{ file_name if ")
-        assert "replace('book/', 'chapters/')" in template
+        assert "Me/mine/edit/dev/{{ file_name" in config.html_context["edit_page_url_template"]
         (group,) = context["header_buttons"]
         assert [button["url"] for button in group["buttons"]] == [
             "https://colab.research.google.com/github/Me/mine/blob/notebooks/02_attention.ipynb",
