@@ -6,8 +6,6 @@ import re
 import shlex
 import subprocess
 import sys
-from functools import cache
-from pathlib import Path
 from xml.etree import ElementTree
 
 import export
@@ -203,34 +201,10 @@ def test_a_page_in_depth_says_who_should_read_it_and_for_how_long_and_its_chapte
     assert abs(needed(page) - measured.time_of(f"book/{page.stem}")) <= 10
 
 
-@each_main_page
-def test_every_chapter_has_the_parts_of_a_chapter(chapter):
-    text = chapter.read_text(encoding="utf-8")
-    opening = text.partition("```{admonition} In this chapter\n")[2].partition("\n```")[0]
-    for bullet in ("- **You will** ", "- **You will learn** ", "- **You need** "):
-        assert bullet in opening, f"no bullet {bullet!r} in the opening"
-    assert "\n## Summary\n" in text.partition("\n## Exercises\n")[2], "a summary after the exercises"
-
-
-@cache
 def code_cells(chapter):
     """The code of a chapter's cells, without IPython's own lines."""
     cells = [cell.source for cell in export.read(chapter).cells if cell.cell_type == "code"]
     return "\n".join(line for cell in cells for line in cell.splitlines() if not line.startswith(("%", "!")))
-
-
-@each_chapter
-def test_the_files_that_a_chapter_reads_stand_in_its_front_matter(chapter):
-    """Otherwise nobody runs it again when such a file changes."""
-    patterns = export.read(chapter).metadata.get("reads", [])
-    named = {path for pattern in patterns for path in ROOT.glob(pattern)}
-    code = code_cells(chapter)
-    texts = [node.value for node in ast.walk(ast.parse(code)) if isinstance(node, ast.Constant)]
-    paths = [ROOT / "book" / text[:200] for text in texts if isinstance(text, str) and re.search(r"\w[./]\w", text)]
-    paths += [ROOT / "records" / name for name in re.findall(r'(?:shipped|from_pretrained)\("([^"]+)"', code)]
-    for path in map(Path.resolve, paths):
-        inside = path.is_relative_to(ROOT) and path.exists()
-        assert not inside or path in named or any(path in other.parents for other in named), path
 
 
 COMPARISONS = ("allclose", "isclose", "assert_close", "assert_allclose")
@@ -345,15 +319,6 @@ def test_readme_sets_up_with_two_commands_and_its_links_lead_somewhere():
     assert pictures
     for target in links:
         assert target.startswith("https://") or (ROOT / target).is_file(), f"{target} does not exist"
-
-
-def test_every_box_of_the_model_is_a_link():
-    outputs = [output for cell in stored_cells("07_model") for output in cell.get("outputs", [])]
-    texts = ["".join(output.get("data", {}).get("text/html", "")) for output in outputs]
-    (drawing,) = (text for text in texts if "<svg" in text)
-    boxes = drawing.count("<rect ") - drawing.count('<rect class="frame"')
-    assert boxes == len(re.findall(r'<a href="[^"]*#sec-[^"]+"><rect ', drawing)) >= 20
-    assert 'aria-label="' in drawing
 
 
 def test_the_pictures_show_where_the_shipped_translator_looks():

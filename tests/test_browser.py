@@ -64,7 +64,7 @@ def tab(browser):
     return Tab(browser)
 
 
-# What is empty, too small to read, or lies over the block above it is `ugly`.
+# What is too small to read, or lies over the block above it is `ugly`.
 FACTS = r"""() => {
   const ugly = [];
   for (const section of document.querySelectorAll("article section")) {
@@ -78,8 +78,6 @@ FACTS = r"""() => {
   }
   for (const code of document.querySelectorAll("article pre"))
     if (parseFloat(getComputedStyle(code).fontSize) < 12) ugly.push(code.textContent.slice(0, 100));
-  for (const picture of document.querySelectorAll("article img"))
-    if (picture.complete && !picture.naturalWidth) ugly.push("empty: " + picture.src);
   const article = document.querySelector("article, main").cloneNode(true);
   for (const other of article.querySelectorAll("pre, code, script, style, svg, mjx-container")) other.remove();
   return {
