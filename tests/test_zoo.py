@@ -25,7 +25,7 @@ RIGHT = {
 }  # fmt: skip
 CACHED = {"causality", "cache one by one", "cache in chunks", "cache reordered"}
 WANTED = {  # what each family is about; Marian, with weights drawn at random, writes one token again and again
-    "encoder": {"padding in front"}, "decoder": {*CACHED, "generated tokens are the most probable"},
+    "encoder": {"padding in front"}, "decoder": {*CACHED, "cache with padding in front", "generated tokens are the most probable"},
     "encoder-decoder": CACHED,
 }  # fmt: skip
 SOME = {"dropout in training", "every dtype", "gradient reaches everything", "parameters shared on purpose"}
