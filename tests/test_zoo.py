@@ -25,8 +25,8 @@ RIGHT = {
 }  # fmt: skip
 CACHED = {"causality", "cache one by one", "cache in chunks", "cache reordered"}
 WANTED = {  # what each family is about; Marian, with weights drawn at random, writes one token again and again
-    "encoder": {"padding in front"}, "decoder": {*CACHED, "cache with padding in front", "generated tokens are the most probable"},
-    "encoder-decoder": CACHED,
+    "encoder": {"padding in front"}, "encoder-decoder": CACHED,
+    "decoder": {*CACHED, "cache with padding in front", "generated tokens are the most probable"},
 }  # fmt: skip
 SOME = {"dropout in training", "every dtype", "gradient reaches everything", "parameters shared on purpose"}
 
