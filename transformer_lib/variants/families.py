@@ -1,4 +1,4 @@
-# Generated from chapters/15_variants.md: edit it there and `make export`, or here and `make sync`.
+# Generated from chapters/15c_llama.md: edit it there and `make export`, or here and `make sync`.
 
 """Three families from the same layers: encoder-only and decoder-only models."""
 
