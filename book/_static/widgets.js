@@ -256,8 +256,8 @@ WIDGETS.cost = ({ sizes, tie_embeddings, machines, share }) => {
   let tie = tie_embeddings, machine = 0, reached = share;
   const bytes = (n) => (n < 1e9 ? `${written(n / 1e6, 1)} MB` : `${written(n / 1e9, 1)} GB`);
   const raised = (digits) => [...digits].map((digit) => "⁰¹²³⁴⁵⁶⁷⁸⁹"[digit]).join("");
-  const power = (n) => n.toExponential(2).replace(/e\+(\d+)/, (_, digits) => " · 10" + raised(digits));
-  const time = (s) => (s < 1 ? `${written(1000 * s, 2)} ms` : s < 3600 ? `${written(s, 1)} s` : `${written(s / 3600, 1)} h`);
+  const power = (n) => n.toExponential(1).replace(/e\+(\d+)/, (_, digits) => " · 10" + raised(digits));
+  const time = (s) => (s < 1 ? `${written(1000 * s, s < 0.01 ? 2 : 0)} ms` : s < 3600 ? `${written(s, 1)} s` : `${written(s / 3600, 1)} h`);
   function update() {
     const read = inputs.read();
     const given = read && { ...Object.fromEntries(names.map((name, i) => [name, read[i][0]])), tie_embeddings: tie };
@@ -282,7 +282,9 @@ WIDGETS.cost = ({ sizes, tie_embeddings, machines, share }) => {
     return `${written(100 * value, 0)} % of its FLOP/s`;
   });
   part.move();
-  return [row(processor, part.element, tied), row(inputs.element, results), element];
+  const sides = row(inputs.element, results);
+  sides.classList.add("widget-steps"); // both from the top
+  return [row(processor, part.element, tied), sides, element];
 };
 
 // --- Start ------------------------------------------------------------------------------------------------------
