@@ -7,7 +7,6 @@ from equivalence import Sizes, config, roundings
 from hypothesis import given
 from hypothesis import strategies as st
 from reference import DTYPES, equal, gradients, randomise, tokens
-from torch.func import functional_call
 
 from transformer_lib.attention import scaled_dot_product_attention
 from transformer_lib.layers import DecoderLayer, EncoderLayer
@@ -156,56 +155,3 @@ def test_every_dtype_stays_and_is_as_good_as_its_digits(kind, need_weights, s, n
     exact = run(module.double(), x.double(), memory.double(), is_causal=is_causal, need_weights=need_weights)
     longest = roundings(s, dtype)[KINDS[kind]]
     equal(output.double(), exact, 2 * longest**0.5 * torch.finfo(dtype).eps * exact.abs().amax().clamp(min=1).item())
-
-
-# --- derivatives -------------------------------------------------------------------------------------------------
-def check(function, *inputs, twice=False):
-    """Against differences of ± 1e-6: these are off by about 1e-12 from curvature and 1e-16 / 1e-6 from rounding."""
-    inputs = [x.detach().requires_grad_() for x in inputs]
-    assert torch.autograd.gradcheck(function, inputs, atol=1e-8, rtol=1e-7)
-    assert not twice or torch.autograd.gradgradcheck(function, inputs, atol=1e-8, rtol=1e-7)
-
-
-SMALL = Sizes(batch=2, n=3, m=2, d_model=4, heads=2, d_ff=3, layers=1)
-MASKS = "nothing", "some keys", "all keys of some queries"
-
-
-def small_masks(masked):
-    """(2, 1, 3, 3) and (2, 1, 3, 2)."""
-    if masked == "nothing":
-        return None, None
-    mask, memory_mask = causal_mask(3).repeat(2, 1, 1, 1), torch.tensor([True, False]).expand(2, 1, 3, 2).clone()
-    if masked == "all keys of some queries":
-        mask[0, :, 1], memory_mask[1] = False, False
-    return mask, memory_mask
-
-
-@pytest.mark.parametrize("masked", MASKS)
-def test_first_and_second_derivatives_of_attention(masked):
-    _, mask = small_masks(masked)
-    mask = None if mask is None else mask[:, 0]
-    x = tokens(2, 3, 4), tokens(2, 2, 4), tokens(2, 2, 3)
-    check(lambda *x: scaled_dot_product_attention(*x, mask), *x, twice=True)
-
-
-@pytest.mark.parametrize(("kind", "norm_first", "masked"), [
-    *((MultiHeadAttention, False, masked) for masked in MASKS), (EncoderLayer, True, "nothing"),
-    *((kind, order, MASKS[2]) for kind in (EncoderLayer, DecoderLayer) for order in (False, True)),
-    (DecoderLayer, True, "some keys"), (DecoderLayer, False, "nothing"),
-], ids=str)  # fmt: skip
-def test_derivatives_by_inputs_and_weights(kind, norm_first, masked):
-    module, options = make(kind, SMALL, norm_first), dict(zip(("mask", "memory_mask"), small_masks(masked)))
-    names = [name for name, _ in module.named_parameters()]
-
-    class Run(torch.nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.module = module
-
-        def forward(self, x, memory):
-            return run(self.module, x, memory, **options)
-
-    def function(x, memory, *values):
-        return functional_call(Run(), {f"module.{name}": value for name, value in zip(names, values)}, (x, memory))
-
-    check(function, tokens(2, 3, 4), tokens(2, 2, 4), *module.parameters())
