@@ -71,8 +71,6 @@ class Decoder(nn.Module):
     def weights(self, scores, allowed):
         return scores.masked_fill(~allowed, torch.finfo(scores.dtype).min).softmax(-1) * allowed
 
-    # the cache
-
     def empty(self):
         return {"length": 0, "layers": {}}
 
@@ -101,8 +99,6 @@ class Decoder(nn.Module):
 
     def crop(self, cache, length):
         return self.changed(cache, lambda number, i, x: x[:, :, :length]) | {"length": length}
-
-    # generation
 
     def generate(self, tokens, steps, mask=None):
         mask, cache = torch.ones_like(tokens) if mask is None else mask, self.empty()

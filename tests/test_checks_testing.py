@@ -4,7 +4,6 @@ import multiprocessing
 import os
 import re
 import signal
-import subprocess
 import sys
 from importlib import metadata
 from pathlib import Path
@@ -141,23 +140,6 @@ def test_each_comment_of_a_template_is_right_for_a_model_of_its_kind(family, cas
     exec(text.replace("mask.to", "(tokens != pad_id).to"), names_in := {})
     report = check_transformer(names_in["build"], family=family, training=False, only=names)
     assert {finding.verdict for finding in report.findings} - {"not applicable"} == {"pass"}, report
-
-
-SPAWNED = """
-import multiprocessing
-multiprocessing.set_start_method("spawn")
-from transformer_lib.checks.hf import check_configuration
-check_configuration("GPT2Config", only=["causality"])
-"""
-
-
-def test_a_script_that_cannot_be_run_twice_is_told_why(tmp_path):
-    (tmp_path / "script.py").write_text(SPAWNED, encoding="utf-8")
-    done = subprocess.run([sys.executable, tmp_path / "script.py"], capture_output=True, text=True, check=False)
-    assert done.returncode == 1
-    said = done.stderr.splitlines()[-1]
-    assert "the script needs `if __name__ == '__main__':`" in said
-    assert "seconds" not in said
 
 
 @pytest.mark.skipif(multiprocessing.get_start_method() != "fork", reason="the other process would not see the change")
