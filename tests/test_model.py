@@ -201,8 +201,7 @@ def test_the_configuration_is_the_papers_base_model_and_frozen():
         config.d_model = 256
 
 
-def test_beyond_max_len_both_numbers_are_named():
-    """And what is cached counts."""
+def test_beyond_max_len_both_numbers_are_named_and_what_is_cached_counts():
     model, long = small_model(max_len=8), padded_batch((8,))
     assert model(long, long).isfinite().all()
     memory, cache = model.encode(long), KeyValueCache(2)

@@ -90,6 +90,7 @@ def test_with_a_cache_a_mask_covers_the_cached_keys_and_one_token_needs_none(nee
 def test_widths_that_do_not_divide_are_refused(d_model, heads):
     with pytest.raises(ValueError, match=f"got {d_model} and {heads}"):
         MultiHeadAttention(d_model, heads)
+    MultiHeadAttention(1, 1)  # one channel is wide enough
 
 
 @pytest.mark.bad_input

@@ -286,7 +286,7 @@ def test_the_lines_in_which_everything_is_yours_run_alone(tmp_path, monkeypatch,
 
 def test_a_file_of_ones_own_is_trained_and_translates(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    text, mine = own_file.planted("Transformer", "num_layers=4", "num_layers=1"), Path("mine.py")
+    text, mine = SOLUTION.replace("num_layers=4", "num_layers=1").replace("d_model=128", "d_model=16"), Path("mine.py")
     mine.write_text(text, "utf-8")
     Path("a").write_text("a dog sleeps\nthe cat\n" * 30, "utf-8")
     Path("b").write_text("ein Hund schläft\ndie Katze\n" * 30, "utf-8")

@@ -136,8 +136,8 @@ def test_beginnings_without_sources_are_rearranged():
     state = SearchState(model, tokens, use_cache=True)
     state.logits()
     state.append(tokens[:2, 0], rows=[2, 0])
-    assert state.sentences == [2, 0]
     equal(state.logits(), model(torch.cat([tokens[[2, 0]], tokens[:2, :1]], dim=1))[:, -1], 1e-12)
+    assert (state.sentences, state.cache.length) == ([2, 0], 4)
 
 
 def always(*tokens):
