@@ -1,14 +1,12 @@
-"""A process with everything imported, which forks a child for each job: JSON a line in, JSON a line out.
+"""What a child process does: it trains as in `test_training.py`.
 
-A child trains as in `test_training.py`. It may kill itself in the middle of writing a file or in a step, be allowed no
-large files, or be one of several that train together. A fork costs little; importing torch for each would not.
+It may kill itself in the middle of writing a file or in a step, be allowed no large files, or be one of several that
+train together. It is forked from a process that has imported this module: importing torch for each would cost much.
 """
 
-import json
 import os
 import resource
 import signal
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,6 +19,8 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 from transformer_lib.files import InputError
 from transformer_lib.training import loop as training
 from transformer_lib.training import train
+
+train(fresh_model(), PAIRS, replace(CONFIG, steps=1))  # what torch imports late, and not in every child again
 
 
 def die(at, number):
@@ -49,8 +49,8 @@ def die(at, number):
     register_optimizer_step_pre_hook(lambda *_: reached("step"))
 
 
-def child(job, rank):
-    """What a child has to say in the end; one that is killed says nothing."""
+def child(job, rank, answers):
+    """Send what there is to say in the end; one that is killed says nothing."""
     torch.set_num_threads(1)
     training.READ_EVERY["cpu"] = job.get("read_every", 1)
     if job.get("ranks", 1) > 1:
@@ -73,34 +73,4 @@ def child(job, rank):
     if "ranks" in job:
         torch.save(model.state_dict(), f"{job['weights']}.{rank}")
         dist.destroy_process_group() if job["ranks"] > 1 else None
-    return answer
-
-
-def run(job):
-    """The status and the answer of each child of a job."""
-    started = []
-    for rank in range(job.get("ranks", 1)):
-        receive, send = os.pipe()
-        process = os.fork()
-        if process == 0:
-            status = 1
-            try:
-                answer = child(job, rank)
-                os.write(send, json.dumps(answer).encode())
-                status = 0
-            finally:
-                os._exit(status)  # nothing of the parent's runs here
-        os.close(send)
-        started.append((process, receive))
-    answers = []
-    for process, receive in started:
-        with open(receive, "rb") as pipe:
-            text = pipe.read()
-        answers.append([os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]), json.loads(text or b"null")])
-    return answers
-
-
-if __name__ == "__main__":
-    train(fresh_model(), PAIRS, replace(CONFIG, steps=1))  # what torch imports late, and not in every child again
-    for line in sys.stdin:
-        print(json.dumps(run(json.loads(line))), flush=True)
+    answers.send(answer)

@@ -1,6 +1,7 @@
 """Killed, stopped, on a full disk, or in several processes: a run ends as the undisturbed one, bit for bit."""
 
 import json
+import multiprocessing
 import os
 import signal
 import socket
@@ -9,6 +10,7 @@ import sys
 import threading
 from contextlib import nullcontext
 from dataclasses import replace
+from multiprocessing import forkserver
 from types import SimpleNamespace
 
 import pytest
@@ -38,6 +40,7 @@ from transformer_lib.training.distributed import process_group
 
 MODEL = {"dropout": 0.2, "tie_embeddings": "all", "norm_first": True}
 SETTINGS = {"steps": 8, "evaluate_every": 3, "accumulate": 2, "average": 2}
+DEFAULTS = {"model": MODEL, "config": SETTINGS}  # of a job in a process of its own
 FILES = ["log.jsonl", "model.safetensors", "recent-8.safetensors", "state.safetensors"]
 
 
@@ -58,21 +61,26 @@ def _ctrl_c_arrives():
 
 @pytest.fixture(scope="module")
 def children():
-    """Hand a job to the process that forks; get the statuses and answers of its children."""
-    folders = [str(ROOT / name) for name in ("", "tests", "experiments")]
-    environment = ENVIRONMENT | {"PYTHONPATH": os.pathsep.join(folders)}
-    environment["CUDA_VISIBLE_DEVICES"] = ""  # autograd's threads for a GPU would not survive a fork
-    streams = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-    process = subprocess.Popen([sys.executable, ROOT / "tests" / "children.py"], env=environment, **streams)
+    """Run a job in as many processes as it says; get their statuses and answers."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["children"])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", os.pathsep.join(str(ROOT / name) for name in ("", "tests", "experiments")))
+        patch.setenv("CUDA_VISIBLE_DEVICES", "")  # autograd's threads for a GPU would not survive a fork
+        forkserver.ensure_running()
+    from children import child
 
     def run(**job):
-        process.stdin.write(json.dumps({"model": MODEL, "config": SETTINGS} | job, default=str) + "\n")
-        process.stdin.flush()
-        return json.loads(process.stdout.readline())
+        job, pipes = DEFAULTS | job, [context.Pipe(duplex=False) for _ in range(job.get("ranks", 1))]
+        processes = [context.Process(target=child, args=(job, rank, send)) for rank, (_, send) in enumerate(pipes)]
+        for process in processes:
+            process.start()
+        for process in processes:
+            process.join()
+        answers = [receive.recv() if receive.poll() else None for receive, _ in pipes]
+        return [*zip((process.exitcode for process in processes), answers)]
 
-    with process:
-        yield run
-        process.stdin.close()
+    return run
 
 
 def trained(out, config=SETTINGS, *, seed=0, model=MODEL, **options):
