@@ -33,7 +33,6 @@ from transformer_lib.translation import Translator
 
 @pytest.fixture(autouse=True)
 def _small(monkeypatch, tmp_path):
-    """Small presets, and a working directory of the test's own."""
     wider = deepcopy(MICRO)
     wider["model"]["d_ff"] = 24
     for name, preset in {"small": MICRO, "tiny": MICRO, "base": wider}.items():
@@ -72,7 +71,6 @@ def write(path, lines, end="\n"):
 
 @pytest.fixture
 def own(tmp_path):
-    """The options that name two files of one's own."""
     return write_texts(tmp_path)
 
 
@@ -120,7 +118,6 @@ def test_as_a_program(model):
 
 
 def test_training_starts_from_a_translator(fails, own, model, tmp_path):
-    """Its weights, sizes and tokenizer are where the run begins, and a resumed run ends as one that went through."""
     from_it = ["train", *own, "--start-from", model, "--warmup", 3, "--seed", 5]
     assert run(*from_it, "--out", "near", "--steps", 1, "--learning-rate", 1e-9)[0] == 0
     assert (tmp_path / "near" / "tokenizer.json").read_bytes() == (model / "tokenizer.json").read_bytes()
@@ -179,7 +176,6 @@ def test_empty_and_long_pairs_are_skipped_and_counted(tmp_path, count, source, t
 
 @pytest.mark.parametrize(("count", "aside"), [(19, 0), (20, 1), (39, 1), (10_020, 500)])
 def test_one_pair_in_twenty_is_put_aside_and_500_at_most(tmp_path, monkeypatch, count, aside):
-    """From everywhere in the file: each tenth has its share, give or take three standard deviations."""
     seen = recorded_training(monkeypatch)
     files = [write(tmp_path / name, [f"{name} {n}" for n in range(count)]) for name in ("a", "b")]
     assert run("train", "--source", files[0], "--target", files[1], "--out", "run", "--steps", 1)[0] == 0
@@ -235,7 +231,6 @@ def test_a_line_in_a_line_out(model, text, count):
 
 
 def test_long_sentences_are_cut_with_one_warning(model, monkeypatch):
-    """However many arrive together, and wherever they stand."""
     monkeypatch.setattr(translation, "beam_search", lambda model, source, **_: [[Hypothesis([70], 0.0)]] * len(source))
     lines = ["a dog", "q" * 50, ""] * 700 + ["q" * 99] * 3
     status, out, err = run("translate", "--model", model, stdin="".join(f"{line}\n" for line in lines).encode())
@@ -475,7 +470,6 @@ model, not_a_function = Bad(29, 29, 3), 3
 
 @pytest.fixture
 def mine(tmp_path, monkeypatch):
-    """A module of the user's in the working directory; found there, and forgotten afterwards."""
     name = f"mine_{tmp_path.name}"
     write(tmp_path / f"{name}.py", MINE.splitlines())
     monkeypatch.setattr(sys, "path", [*sys.path])

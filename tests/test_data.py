@@ -90,7 +90,6 @@ def test_unequal_and_missing_files(tmp_path):
 # Multi30k: a small file on this machine stands in for the real one
 @pytest.fixture
 def multi30k(tmp_path, monkeypatch):
-    """A place to download from, an empty cache and no data folder."""
     (tmp_path / "remote").mkdir()
     for language, text in (("en", "A dog.\nA cat.\n"), ("de", "Ein Hund.\nEine Katze.\n")):
         packed = gzip.compress(text.encode())

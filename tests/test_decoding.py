@@ -38,7 +38,6 @@ def random_model(seed, *, vocabulary=12, dtype=torch.float64, max_len=64, norm_f
 
 
 def random_source(seed, *, rows=5, length=8, vocabulary=12):
-    """Right-padded sentences of different lengths."""
     generator = torch.Generator().manual_seed(seed)
     source = torch.randint(3, vocabulary, (rows, length), generator=generator)
     for row in range(1, rows):
@@ -170,7 +169,6 @@ def test_a_state_scores_the_next_tokens_of_its_rows(use_cache):
 
 
 def test_the_best_tokens_are_those_of_a_full_sort():
-    """Also where many are equal."""
     for vocabulary, spread in itertools.product((7, 97, 400), (1, 3, 1000)):
         logits = torch.randint(-spread, spread + 1, (30, vocabulary)).float()
         logits[:, 0] = -math.inf
@@ -283,8 +281,6 @@ def test_a_search_is_the_plain_one_and_stopping_early_never_changes_the_best(alp
 
 
 class ConstantModel(PrefixModel):
-    """The same logits always."""
-
     def __init__(self, logits, **options):
         super().__init__(0, vocabulary=len(logits), **options)
         self.constant = torch.tensor(logits)
@@ -332,7 +328,6 @@ def both(model, source):
 
 
 def test_modes_are_restored_dropout_is_off_and_no_gradients_are_recorded():
-    """After an error, too."""
     model, source = random_model(0, dropout=0.5), random_source(0)
     wanted = [call() for call in both(model, source)]
     model.train()
@@ -401,7 +396,6 @@ def test_a_target_may_begin_with_padding():
     ({"top_p": 0.0}, "top_p.*got 0.0"),
 ])  # fmt: skip
 def test_bad_arguments_are_named(options, message):
-    """By each function that takes them."""
     functions = beam_search, greedy_decode, functools.partial(sample_decode, seed=0)
     calls = [function for function in functions if options.keys() <= signature(function).parameters.keys()]
     assert calls

@@ -33,7 +33,6 @@ SHALLOW = {"num_encoder_layers": 1, "num_decoder_layers": 1, "norm_first": True}
 
 
 def untrained():
-    """A small model, and a tokenizer that belongs to it."""
     tokenizer = Tokenizer.train(["a dog runs", "ein Hund"], 270)
     sizes = {"source_vocab_size": tokenizer.vocab_size, "target_vocab_size": tokenizer.vocab_size}
     return Transformer(small_config(**SHALLOW, **sizes, pad_id=tokenizer.pad_id)), tokenizer
@@ -69,7 +68,6 @@ def gpu(monkeypatch):
 
 
 def both(gpu, model):
-    """A model, and a copy of it on the GPU."""
     return model, copy.deepcopy(model).to(gpu.device)
 
 
@@ -91,7 +89,6 @@ def test_devices_do_not_mix_but_for_a_single_number_and_waits_are_counted(gpu):
 # --- the Transformer ----------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("options", [{}, {"accumulate": 2, "recompute": True, "average": 2}], ids=str)
 def test_a_run_on_a_gpu_and_its_resumption_are_a_run_on_the_cpu(gpu, options, tmp_path):
-    """In float64, which autocast leaves alone; with validation."""
     here, there, resumed = (small_model(**SHALLOW, tie_embeddings="all") for _ in range(3))
     there.load_state_dict(here.state_dict())
     logs = []
@@ -108,7 +105,6 @@ def test_a_run_on_a_gpu_and_its_resumption_are_a_run_on_the_cpu(gpu, options, tm
 
 @pytest.mark.parametrize(("use_cache", "norm_first"), [(True, True), (False, False)])
 def test_translations_are_those_of_the_cpu(gpu, use_cache, norm_first):
-    """Of many sentences, one of which is nothing but padding."""
     here, there = both(gpu, small_model(norm_first=norm_first))
     source = torch.cat([padded_batch((7, 4, 5, 3, 6, 2, 7, 1)), torch.full((1, 7), PAD)])
     options = TOKENS | {"max_length": 6, "use_cache": use_cache}

@@ -76,7 +76,6 @@ def score(translator, sentence, answer):
 
 
 def test_ten_sentences_give_the_same_tokens(trained, exported):
-    """Of other lengths, one of them blank, in a batch and alone."""
     engine = load(exported)
     assert engine.translate(SENTENCES, beam_size=1) == trained.translate(SENTENCES, beam_size=1)
     for options in ({}, {"beam_size": 2, "length_penalty": 2.0, "batch_size": 1}):

@@ -23,7 +23,6 @@ from transformer_lib.weights import load_weights, save_weights
 
 
 def failure(number):
-    """What the operating system raises, as a function that takes anything."""
 
     def fail(*_, **__):
         raise OSError(number, os.strerror(number))
@@ -65,7 +64,6 @@ def test_a_file_keeps_its_permissions(tmp_path, mode):
 
 
 def test_writers_of_one_file_do_not_meet(tmp_path):
-    """Each has a temporary name, and the last to end has its say."""
     with atomic_path(tmp_path / "a") as part, atomic_path(tmp_path / "a") as other:
         part.write_text("the outer one")
         other.write_text("the inner one")
@@ -195,7 +193,6 @@ def test_weights_come_back_bit_for_bit(tmp_path, dtype):
     lambda base: (base[:4], base[2:]), lambda base: (base, base.view(2, 3).T), lambda base: (base[::2], base[1::2]),
 ])  # fmt: skip
 def test_views_of_one_memory_are_stored_each_by_itself(tmp_path, views):
-    """As weights, as the last weights of a run, and in its state."""
 
     def made(numbers):
         model = nn.Module()
@@ -252,7 +249,6 @@ def test_what_is_no_file_of_weights_changes_nothing(tmp_path):
 
 
 def test_weights_of_another_configuration(tmp_path):
-    """Refused in both directions, and the model is not half filled."""
     for change in ({"num_encoder_layers": 1}, {"norm_first": True}, {"tie_embeddings": "all"}):
         models = [Transformer(config) for config in (small_config(), replace(small_config(), **change))]
         for stored, wanted in (models, reversed(models)):
@@ -263,7 +259,6 @@ def test_weights_of_another_configuration(tmp_path):
 
 
 def test_whole_numbers_are_no_weights(tmp_path):
-    """A counter among the buffers may be one."""
     model = nn.BatchNorm1d(3)
     save_weights(tmp_path / "m", model)
     load_weights(tmp_path / "m", nn.BatchNorm1d(3))
@@ -287,7 +282,6 @@ print(toy_corpus("test", size=30))
 
 
 def test_the_same_weights_give_the_same_bytes_and_the_toy_corpus_is_the_same(tmp_path):
-    """With many names for a matrix, each time and whatever the hash seed."""
     said = set()
     for seed in "12":
         program = [sys.executable, "-c", SAVES, *(str(tmp_path / f"{seed}{number}") for number in range(6))]
@@ -300,7 +294,6 @@ def test_the_same_weights_give_the_same_bytes_and_the_toy_corpus_is_the_same(tmp
 
 # --- the state of a run ------------------------------------------------------------------------------------------
 def stepped():
-    """A model and its optimiser after one step."""
     model = nn.Linear(2, 2)
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.1)
     model(torch.ones(1, 2)).sum().backward()

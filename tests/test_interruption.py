@@ -95,7 +95,6 @@ def timeless(log):
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
-    """The undisturbed run, and the states and models that it had at its checkpoints."""
     folder = tmp_path_factory.mktemp("whole")
     for steps in (3, 6, 8):
         model, log = trained(folder / str(steps), SETTINGS | {"steps": steps})
@@ -165,7 +164,6 @@ def test_a_second_run_into_the_same_place_is_refused(ranks, resume, children, wh
 
 
 def test_a_signal_lets_the_step_finish_and_saves(whole, tmp_path):
-    """In the middle of these steps. The log has the undisturbed run's rows and no others."""
     stops = {2: signal.SIGHUP, 3: signal.SIGTERM, 4: signal.SIGUSR1, 5: signal.SIGINT, 7: signal.SIGXCPU}
     before, done = {kind: signal.getsignal(kind) for kind in stops.values()}, 0
     for stop, number in stops.items():
@@ -202,7 +200,6 @@ def test_a_stopped_run_that_has_nothing_more_to_do_is_validated(tmp_path):
 
 
 def test_a_signal_at_the_very_end_is_not_lost(whole, tmp_path, monkeypatch):
-    """In the last validation: everything is written all the same, and whoever asked is told."""
     validate, calls = training.validation_loss, []
 
     def ask(*arguments):
@@ -238,7 +235,6 @@ JOB = {
 
 @pytest.fixture(scope="module")
 def alone(children, tmp_path_factory):
-    """What one process makes of it: its log and its weights."""
     folder = tmp_path_factory.mktemp("alone")
     [[status, answer]] = children(**JOB, out=folder / "run", weights=folder / "weights", ranks=1)
     assert status == 0
@@ -279,7 +275,6 @@ def test_one_of_two_processes_dies_and_both_go_on(children, tmp_path):
 
 @pytest.fixture
 def command(monkeypatch, tmp_path):
-    """Run a command on a few sentences: its status, its output, the last of its error lines."""
     monkeypatch.setitem(recipes.PRESETS, "small", MICRO)
     files = write_texts(tmp_path, target=ENGLISH)
     monkeypatch.chdir(tmp_path)
@@ -345,7 +340,6 @@ def test_two_processes_on_one_machine_or_two_train_the_model_of_one(tmp_path):
 
 
 def test_a_world_size_that_stands_alone_starts_nobody(monkeypatch, caplog):
-    """Others set it, too. What contradicts itself is one line, before anything waits for anybody."""
     whole = {"WORLD_SIZE": "2", "RANK": "0", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1"}
     odd = [whole | change for change in ({"RANK": "2"}, {"WORLD_SIZE": "-1"}, {"MASTER_PORT": "x"})]
     odd += [{"WORLD_SIZE": "2", "RANK": "0"}, whole | {"MASTER_ADDR": ""}]

@@ -221,7 +221,6 @@ def test_the_untrained_model_has_the_recorded_scores():
 
 
 def texts(value):
-    """Every string in what JSON has given."""
     if isinstance(value, str):
         return [value]
     values = value.values() if isinstance(value, dict) else value if isinstance(value, list) else []
@@ -229,13 +228,11 @@ def texts(value):
 
 
 def read(path):
-    """All that a file says, a string a line."""
     text = path.read_text(encoding="utf-8")
     return "\n".join(texts(json.loads(text))) if path.suffix == ".json" else text
 
 
 def quoted(text, sentences):
-    """Those of some sentences that stand in a text, whole."""
     return {sentence for sentence in sentences if sentence in text}
 
 

@@ -116,13 +116,11 @@ def test_bad_texts_are_named_before_anything_is_written(tmp_path):
 
 @contextmanager
 def piped(path):
-    """The name of a pipe from which the content of a file comes, once."""
     with subprocess.Popen(["cat", path], stdout=subprocess.PIPE) as process:
         yield f"/dev/fd/{process.stdout.fileno()}"
 
 
 def test_a_text_that_can_be_read_once_is_copied_first(texts, tmp_path):
-    """Nothing is left of the copy, and the store is found again."""
     named = opened(LargeCorpus(*texts, tmp_path / "named"))
     kept = set()
     for _ in range(2):
@@ -151,7 +149,6 @@ def test_an_epoch_needs_as_much_memory_for_many_pairs_as_for_few(tmp_path):
 
 @pytest.fixture
 def run(monkeypatch, tmp_path):
-    """Train on the texts from the command line: its status, its output, the last of its error lines."""
     monkeypatch.setitem(recipes.PRESETS, "small", MICRO)
     write_texts(tmp_path)
     monkeypatch.chdir(tmp_path)

@@ -36,7 +36,6 @@ CONFIG = TrainingConfig(batch_tokens=60, peak_lr=5e-3, warmup_steps=4, steps=10,
 
 
 def random_pairs(count, *, seed=0, longest=8):
-    """Sentences of random words, and targets that have nothing to do with them."""
     rng = random.Random(seed)
     sides = [[rng.randrange(3, VOCABULARY) for _ in range(rng.randint(1, longest))] for _ in range(2 * count)]
     return [([*source, EOS], [BOS, *target, EOS]) for source, target in zip(sides[:count], sides[count:])]
@@ -46,7 +45,6 @@ PAIRS, VAL_PAIRS = random_pairs(24), random_pairs(6, seed=1)
 
 
 def fresh_model(seed=0, **options):
-    """A model as it is before training."""
     torch.manual_seed(seed)
     return Transformer(small_config(**options))
 
@@ -56,7 +54,6 @@ def tensors_of(model):
 
 
 def same(first, second):
-    """Whether two dictionaries of tensors are equal, bit by bit."""
     assert first.keys() == second.keys()
     return all(torch.equal(first[name], second[name]) for name in first)
 
@@ -166,7 +163,6 @@ def test_a_setting_of_another_type_or_out_of_its_range_is_refused_and_so_is_a_ru
 
 # --- a run ---
 def naive_run(model, config):
-    """The loop of a textbook: torch's scheduler, one big batch, the whole model's logits, all positions."""
     matrices, others = ([p for p in model.parameters() if (p.dim() > 1) is wanted] for wanted in (True, False))
     optimizer = torch.optim.AdamW(
         [{"params": matrices, "weight_decay": config.weight_decay}, {"params": others, "weight_decay": 0.0}],
@@ -278,7 +274,6 @@ def test_the_log_and_the_files(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize(("average", "cuts"), [(2, [4, 7]), (9, [])])
 def test_the_mean_of_the_last_checkpoints_is_validated_and_kept(average, cuts, tmp_path):
-    """Interrupted or not; the run itself goes on from its own weights."""
     mean, each = fresh_model(dropout=0.2), []
     train(mean, PAIRS, CONFIG, report=lambda _: each.append(tensors_of(mean)))
     own, last = each[-1], each[-average:]
@@ -319,7 +314,6 @@ def test_patience(patience, last, cut, tmp_path, monkeypatch):
 # --- validation ---
 @pytest.mark.parametrize(("batch_tokens", "was_training"), [(15, True), (1000, False)])
 def test_validation_loss_is_the_mean_over_tokens_without_dropout(batch_tokens, was_training):
-    """Each module has its own mode again, after an error too."""
     model = small_model(dropout=0.5).train(was_training)
     model.encoder.eval()
     modes = [module.training for module in model.modules()]
@@ -353,7 +347,6 @@ OPTIONS = {"dropout": 0.2, "tie_embeddings": "all", "norm_first": True}
 
 
 def of_epoch(epoch):
-    """Other pairs in each epoch, such as those of BPE-dropout (page 17.d)."""
     return random_pairs(24, seed=epoch)
 
 
@@ -523,7 +516,6 @@ def test_a_compiled_loss_is_the_same_training():
     (10, [], "training loss is (nan|inf) at step 2 .*peak_lr"), (1, VAL_PAIRS, "validation loss is .* at step 1"),
 ])  # fmt: skip
 def test_a_loss_that_is_not_finite_names_the_step(steps, val_pairs, words, tmp_path):
-    """The first step's loss is fine, and its change ruins the weights; the state is as it was before."""
     config = replace(CONFIG, peak_lr=1e30, evaluate_every=100, steps=steps)
     with pytest.raises(InputError, match=words):
         train(fresh_model(), PAIRS, config, val_pairs=val_pairs, out=tmp_path)

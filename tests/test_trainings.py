@@ -32,7 +32,6 @@ RIVAL, SIDES = "torch.nn.Transformer", ("source", "target")
 
 
 def their_name(name):
-    """What our parameter is called in the other model."""
     (theirs,) = torch_names({name: None}, decoder=name.startswith("decoder."))
     return theirs.replace("coder.", "coder.stack.")
 

@@ -29,7 +29,6 @@ TOKENIZER = Tokenizer.train([*BOOK, *BOOK.values()], 320)
 
 
 def translator(seed=0, *, tokenizer=TOKENIZER, dtype=torch.float64, **options):
-    """A translator that talks nonsense, of random weights."""
     torch.manual_seed(seed)
     sizes = {"d_model": 12, "num_heads": 3, "d_ff": 20, "num_encoder_layers": 1, "num_decoder_layers": 2}
     size = tokenizer.vocab_size
@@ -161,7 +160,6 @@ def test_attention_is_the_softmax_of_queries_and_keys(norm_first):
 
 
 def test_attention_is_without_dropout_and_leaves_no_traces(monkeypatch):
-    """No hook, and each module in its mode, be there an error or not."""
     speaker = translator(2, dropout=0.5)
     wanted = speaker.attention("the old dog")
     speaker.model.train()
@@ -215,7 +213,6 @@ def test_what_is_saved_comes_back(tmp_path, options):
 
 @pytest.fixture
 def folder(tmp_path):
-    """A model directory that is about to be damaged."""
     translator(dtype=torch.float32).save(tmp_path / "model")
     return tmp_path / "model"
 
