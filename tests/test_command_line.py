@@ -1,7 +1,6 @@
 """The command line: what it answers, and one line with exit status 2 for every mistake that is not its own."""
 
 import gzip
-import io
 import json
 import re
 import shlex
@@ -103,18 +102,21 @@ def test_train_translate_evaluate(own, tmp_path):
 
 
 def test_as_a_program(model):
-    """Each line is answered before the next one comes. For what one ends with after an error, see closed streams."""
+    """Each line is answered before the next one comes, in whatever pieces. For errors, see closed streams."""
     streams = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
     translate = [sys.executable, "-m", "transformer_lib", "translate", "--model", model, "--beam", "1"]
     with subprocess.Popen(translate, env=ENVIRONMENT, **streams) as process:
-        for line in (b"a dog\r\n", b"\r\n", b"the cat\n"):
-            process.stdin.write(line)
-            process.stdin.flush()
-            answer = process.stdout.readline()
-            assert answer == b"\n" or (line.strip() and answer.endswith(b"\n"))
-        _, err = process.communicate()
-    assert process.returncode == 0
-    assert all(line.startswith(b"warning: 1 of 1 translations were cut off;") for line in err.splitlines())
+        for line in ("a dog\r\n", "\r\n", "\ufeffthe cat\n", "a Männ\n"):
+            for byte in line.encode():
+                process.stdin.write(bytes([byte]))
+                process.stdin.flush()
+            (answer,) = Translator.from_pretrained(model).translate([line.strip()], beam_size=1)
+            assert process.stdout.readline().decode() == f"{answer}\n"
+        _, err = process.communicate(b"the \xff cat\n")
+    *warned, error = err.decode().splitlines()
+    assert process.returncode == 2
+    assert "from line 4 on, line 2: got the byte 0xff; expected UTF-8" in error
+    assert all(line.startswith("warning: 1 of 1 translations were cut off;") for line in warned)
 
 
 def test_training_starts_from_a_translator(fails, own, model, tmp_path):
@@ -574,22 +576,6 @@ def test_version_and_env_print_versions_device_and_threads():
 
 
 # --- as a part of something larger ---
-def test_lines_that_arrive_in_pieces(model, monkeypatch):
-    class Pieces(io.BytesIO):
-        def read1(self, _=-1):
-            return super().read1(3)
-
-    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(Pieces("a dog\n\n\ufeffthe cat\na Mann".encode())))
-    status, out, err = run("translate", "--model", model)
-    assert (status, err) == (0, "")
-    answers = Translator.from_pretrained(model).translate(["a dog", "", "\ufeffthe cat", "a Mann"])
-    assert out == "".join(f"{answer}\n" for answer in answers)
-    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(Pieces(b"a dog\n\nthe \xff cat\n")))
-    status, _, err = run("translate", "--model", model)
-    assert status == 2
-    assert "from line 2 on, line 2: got the byte 0xff; expected UTF-8" in err  # its third line
-
-
 def test_options_of_the_search(own, model, tmp_path):
     translator, source = Translator.from_pretrained(model), ["a dog", "the cat"]
     assert run("translate", "--model", model, "--output", "out.de", "--beam", 2, *source) == (0, "", "")

@@ -3,7 +3,6 @@
 import os
 import random
 import subprocess
-import sys
 import tracemalloc
 from contextlib import contextmanager
 from functools import partial
@@ -131,20 +130,23 @@ def test_a_text_that_can_be_read_once_is_copied_first(texts, tmp_path):
     assert sorted(os.listdir(tmp_path / "piped")) == sorted(os.listdir(tmp_path / "named"))
 
 
-def test_an_epoch_needs_as_much_memory_for_many_pairs_as_for_few(tmp_path):
-    """Eight times as many pairs of the same shapes: less than eight bytes for each; a list would need hundreds."""
+def test_a_store_and_an_epoch_need_little_more_memory_for_many_pairs_than_for_few(tmp_path, monkeypatch):
+    """Eight times as many pairs of the same shapes: so many bytes for each; a list would need hundreds."""
+    for name in ("CHUNK", "SAMPLE"):
+        monkeypatch.setattr(store_module, name, 500)
     peaks, sizes = [], (3000, 24_000)
     for size in sizes:
-        folder = tmp_path / str(size)
-        folder.mkdir()
         for name in ("a", "b"):
-            (folder / name).write_text("".join(f"{'x' * (number % 5)} {number % 7}\n" for number in range(size)))
-        store = opened(LargeCorpus(folder / "a", folder / "b", folder / "store"))
+            (tmp_path / name).write_text("".join(f"{'x' * (number % 5)} {number % 7}\n" for number in range(size)))
         tracemalloc.start()
+        store = opened(LargeCorpus(tmp_path / "a", tmp_path / "b", tmp_path / str(size)))
+        built = tracemalloc.get_traced_memory()[1]
+        tracemalloc.reset_peak()
         assert sum(len(batch.source) for batch in store.batches(1000, seed=0)) == size
-        peaks.append(tracemalloc.get_traced_memory()[1])
+        peaks.append((built, tracemalloc.get_traced_memory()[1]))
         tracemalloc.stop()
-    assert peaks[1] - peaks[0] < 8 * (sizes[1] - sizes[0])
+    for few, many, bound in zip(*peaks, (100, 8), strict=True):
+        assert many - few < bound * (sizes[1] - sizes[0])
 
 
 @pytest.fixture
@@ -185,30 +187,3 @@ def test_large_texts_get_a_store_in_the_run(run, tmp_path, monkeypatch):
     names = {name: {path.name for path in (tmp_path / name).iterdir()} for name in ("small", "large")}
     assert names["large"] == names["small"] | {"store"}
     assert (tmp_path / "small" / "tokenizer.json").read_bytes() == (tmp_path / "large" / "tokenizer.json").read_bytes()
-
-
-@pytest.mark.long
-def test_450_000_pairs_in_little_memory(tmp_path):
-    """Building and a thousand batches; beyond what 45,000 need, only the mapped file and some slack."""
-    program = """if True:
-        from itertools import islice
-        import resource, sys
-        from transformer_lib.data import LargeCorpus
-        store = LargeCorpus(*sys.argv[1:4]).open(max_len=256, vocab_size=2000)
-        for batch in islice(store.batches(4096, seed=0), 1000):
-            pass
-        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
-        print(len(store), store.matrices[0].base.nbytes, peak)
-    """
-    found = []
-    for size in (45_000, 450_000):
-        texts = [tmp_path / f"{name}{size}" for name in "ab"]
-        for path in texts:
-            path.write_text("".join(f"{number} " * (4 + number % 22) + "\n" for number in range(size)))
-        command = [sys.executable, "-c", program, *texts, tmp_path / f"store{size}"]
-        done = subprocess.run(command, capture_output=True, text=True, check=True)
-        found.append([int(word) for word in done.stdout.split()])
-    (_, few, small), (pairs, many, large) = found
-    assert pairs == 450_000
-    assert large - small < many - few + 2**27
-    assert large < 2**31
