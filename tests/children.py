@@ -1,7 +1,6 @@
-"""What a child process does: it trains as in `test_training.py`.
+"""What a child does, forked from a process that has imported this module: it trains as in `test_training.py`.
 
-It may kill itself in the middle of writing a file or in a step, be allowed no large files, or be one of several that
-train together. It is forked from a process that has imported this module: importing torch for each would cost much.
+It may kill itself while it writes a file or in a step, be allowed no large files, or be one of several that train.
 """
 
 import os

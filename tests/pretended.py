@@ -1,6 +1,5 @@
 """A GPU, real or pretended. The pretended one computes on the CPU, but keeps to the rules of devices."""
 
-import warnings
 from collections import Counter
 
 import torch
@@ -60,12 +59,6 @@ class Gpu(TorchDispatchMode):
         super().__init__()
         self.pretended, self.device = pretended, CUDA
         self.reads, self.writes = Counter(), Counter()  # the host waits for numbers, or for how many; it sends some
-        self.waiting = "default"
-
-    def set_sync_debug_mode(self, mode):
-        """What `torch.cuda.set_sync_debug_mode` does, its warning included."""
-        warnings.warn("Synchronization debug mode is a prototype feature", stacklevel=2)
-        self.waiting = mode
 
     def generator(self, seed):
         """A generator of this GPU."""
@@ -86,7 +79,7 @@ class Gpu(TorchDispatchMode):
         given = [*leaves(args), *leaves(kwargs.values())]
         tensors = [thing for thing in given if isinstance(thing, Tensor)]
         ours, others = ([x for x in tensors if (x.device == CUDA) is wanted] for wanted in (True, False))
-        before = self.reads.total() + self.writes.total()
+
         to_gpu = bool(ours) if kwargs.get("device") is None else torch.device(kwargs["device"]).type != "cpu"
         if operation in COPIES:
             to_gpu = to_gpu if operation is aten._to_copy else args[0].device == CUDA
@@ -98,8 +91,7 @@ class Gpu(TorchDispatchMode):
             self.reads[name] += by_mask or operation in READS
         if not self.pretended:
             return func(*args, **kwargs)
-        if self.waiting == "error" and self.reads.total() + self.writes.total() > before:
-            raise RuntimeError(f"{func}: called a synchronizing CUDA operation")
+
         if ours and operation not in COPIES and any(x.dim() or torch.Tag.pointwise not in func.tags for x in others):
             raise RuntimeError(f"{func}: expected all tensors to be on one device; got {CUDA} and cpu")
         seeds = [thing.initial_seed() for thing in given if isinstance(thing, torch.Generator)]

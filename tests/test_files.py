@@ -5,7 +5,6 @@ import os
 import stat
 import subprocess
 import sys
-import threading
 from dataclasses import replace
 from pathlib import Path
 
@@ -158,24 +157,6 @@ def test_a_file_system_without_locks_is_no_obstacle(tmp_path, monkeypatch):
         assert content(tmp_path) == {"a": b"x"}
 
 
-def test_others_wait_for_the_one_who_builds_and_the_folder_is_left_as_it_was(tmp_path):
-    happened = []
-
-    def wait():
-        with folder_lock(tmp_path / "new", wait=True):
-            happened.append((tmp_path / "new" / "built").read_text())
-
-    other = threading.Thread(target=wait)
-    with folder_lock(tmp_path / "new", wait=True):
-        other.start()
-        atomic_write(tmp_path / "new" / "built", "by the first")
-        happened.append("built")
-    other.join()
-    assert happened == ["built", "by the first"]
-    assert content(tmp_path / "new") == {"built": b"by the first"}
-
-
-# --- weights -----------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("views", [
     lambda base: (base[:4], base[2:]), lambda base: (base, base.view(2, 3).T), lambda base: (base[::2], base[1::2]),
 ])  # fmt: skip
@@ -274,7 +255,6 @@ def test_the_same_weights_give_the_same_bytes_and_the_toy_corpus_is_the_same(tmp
     assert len(set(content(tmp_path).values())) == 1
 
 
-# --- the state of a run ------------------------------------------------------------------------------------------
 def stepped():
     model = nn.Linear(2, 2)
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.1)

@@ -7,7 +7,6 @@ import signal
 import socket
 import subprocess
 import sys
-import threading
 from contextlib import nullcontext
 from dataclasses import replace
 from multiprocessing import forkserver
@@ -18,18 +17,7 @@ import torch
 from record import log_of
 from safetensors.torch import load_file
 from small import ENGLISH, ENVIRONMENT, MICRO, ROOT, call, files_below, write_texts
-from test_training import (
-    CONFIG,
-    PAIRS,
-    VAL_PAIRS,
-    compare_states,
-    fresh_model,
-    in_step,
-    same,
-    state_of,
-    tensors_of,
-    watched_steps,
-)
+from test_training import CONFIG, PAIRS, VAL_PAIRS, compare_states, fresh_model, in_step, same, state_of, tensors_of
 
 from transformer_lib import recipes
 from transformer_lib.data import token_batches
@@ -190,17 +178,13 @@ def test_a_second_ctrl_c_does_not_wait(world, tmp_path, monkeypatch):
     assert signal.getsignal(signal.SIGINT) == before
 
 
-def test_an_ignored_signal_stays_ignored_and_another_thread_may_train(whole, tmp_path):
-    logs, before = [], signal.signal(signal.SIGINT, signal.SIG_IGN)
+def test_an_ignored_signal_stays_ignored(whole, tmp_path):
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
-        with watched_steps(lambda _: os.kill(os.getpid(), signal.SIGINT)):
-            logs.append(trained(tmp_path / "one")[1])
+        with in_step(3, lambda: os.kill(os.getpid(), signal.SIGINT)):
+            assert timeless(trained(tmp_path)[1]) == whole.log
     finally:
         signal.signal(signal.SIGINT, before)
-    thread = threading.Thread(target=lambda: logs.append(trained(tmp_path / "two")[1]))
-    thread.start()
-    thread.join()
-    assert [timeless(log) for log in logs] == [whole.log] * 2
 
 
 JOB = {
@@ -209,25 +193,19 @@ JOB = {
 }
 
 
-@pytest.fixture(scope="module")
-def alone(children, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("alone")
-    [[status, answer]] = children(**JOB, out=folder / "run", weights=folder / "weights", ranks=1)
-    assert status == 0
-    return answer["log"], torch.load(folder / "weights.0")
-
-
-def test_several_processes_train_the_model_of_one(alone, children, tmp_path):
+def test_several_processes_train_the_model_of_one(children, tmp_path):
     """Without dropout, in float64. Some batches have fewer rows than there are processes; results are read late."""
     ranks, out = 3, tmp_path / "run"
     rows = [len(batch.source) for batch in token_batches(PAIRS, 30, seed=CONFIG.seed)]
     assert min(rows) < 3 < max(rows)
+    [[_, alone]] = children(**JOB, out=tmp_path / "alone", weights=tmp_path / "alone", ranks=1)
     answers = children(**JOB, out=out, weights=tmp_path / "weights", ranks=ranks, meet=tmp_path / "meet", read_every=3)
     assert [status for status, _ in answers] == [0] * ranks
+    weights = torch.load(tmp_path / "alone.0")
     assert sorted(path.name for path in out.iterdir()) == [name.replace("-8", "-9") for name in FILES]
     for rank, (_, answer) in enumerate(answers):
-        torch.testing.assert_close(torch.load(tmp_path / f"weights.{rank}"), alone[1], rtol=0, atol=1e-9)
-        for ours, theirs in zip(timeless(answer["log"]), timeless(alone[0]), strict=True):
+        torch.testing.assert_close(torch.load(tmp_path / f"weights.{rank}"), weights, rtol=0, atol=1e-9)
+        for ours, theirs in zip(timeless(answer["log"]), timeless(alone["log"]), strict=True):
             assert ours == pytest.approx(theirs, abs=1e-9)
     model = fresh_model(seed=1, **JOB["model"]).double()  # one process goes on with what several have left
     config = replace(CONFIG, **JOB["config"] | {"steps": 12})
@@ -238,14 +216,13 @@ def test_several_processes_train_the_model_of_one(alone, children, tmp_path):
 def test_one_of_two_processes_dies_and_both_go_on(children, tmp_path):
     """The other ends with an error instead of waiting for ever; resumed, they end as two that nobody disturbed."""
     job = {"config": SETTINGS, "weights": tmp_path / "weights", "ranks": 2}
-    answers = children(**job, out=tmp_path / "whole", meet=tmp_path / "meet-1")
-    assert [status for status, _ in answers] == [0, 0]
+    whole = children(**job, out=tmp_path / "whole", meet=tmp_path / "meet-1")
     killed = children(**job, out=tmp_path / "run", meet=tmp_path / "meet-2", die=["step", 5], dies=1)
-    assert [status for status, _ in killed] == [1, -signal.SIGKILL]
     assert state_of(tmp_path / "run")[1]["state"]["step"] == 3
     again = children(**job, out=tmp_path / "run", meet=tmp_path / "meet-3", resume=True, seed=9)
-    assert [status for status, _ in again] == [0, 0]
-    assert timeless(again[1][1]["log"]) == timeless(answers[1][1]["log"])
+    statuses = [[status for status, _ in answers] for answers in (whole, killed, again)]
+    assert statuses == [[0, 0], [1, -signal.SIGKILL], [0, 0]]
+    assert timeless(again[1][1]["log"]) == timeless(whole[1][1]["log"])
     compare_states(tmp_path / "run", tmp_path / "whole")
 
 

@@ -20,7 +20,6 @@ MAX_LEN, VOCAB = 40, 300
 
 
 def write_texts(folder, count=600, seed=0):
-    """Random words, with repeated, blank and overlong lines, a byte order mark and carriage returns."""
     rng, texts = random.Random(seed), []
     for _ in range(2):
         lines = [" ".join(rng.choices(["dog", "Hund", "🦘", "a", "\u2028"], k=rng.randint(1, 9))) for _ in range(count)]
@@ -184,6 +183,6 @@ def test_large_texts_get_a_store_in_the_run(run, tmp_path, monkeypatch):
     assert run("--out", "large", "--steps", 1) == small
     assert seen["val_pairs"] == val_pairs != []
     assert same(seen["pairs"].batches(101), token_batches(pairs, 101))
-    names = {name: {path.name for path in (tmp_path / name).iterdir()} for name in ("small", "large")}
-    assert names["large"] == names["small"] | {"store"}
+    files = {name: {path.name for path in (tmp_path / name).iterdir()} for name in ("small", "large")}
+    assert files["large"] == files["small"] | {"store"}
     assert (tmp_path / "small" / "tokenizer.json").read_bytes() == (tmp_path / "large" / "tokenizer.json").read_bytes()

@@ -3,7 +3,6 @@
 import json
 import math
 
-import distillation
 import pytest
 import torch
 import torch.nn.functional as F
@@ -18,17 +17,15 @@ from torch import nn
 from torch_model import TorchTransformer
 
 from transformer_lib import recipes
-from transformer_lib.data import ParallelCorpus, Tokenizer, read_parallel
+from transformer_lib.data import ParallelCorpus, Tokenizer
 from transformer_lib.data.corpora import toy_corpus
 from transformer_lib.model import Transformer, TransformerConfig
 from transformer_lib.scores import evaluate_bleu
 from transformer_lib.training import TrainingConfig
 from transformer_lib.training.loss import translation_loss
 from transformer_lib.translation import Translator
-from transformer_lib.variants.ensemble import Ensemble
-from transformer_lib.weights import save_weights
 
-RIVAL, SIDES = "torch.nn.Transformer", ("source", "target")
+RIVAL = "torch.nn.Transformer"
 
 
 def their_name(name):
@@ -60,13 +57,7 @@ def test_same_loss_and_gradients(pair):
 def test_dropout_in_the_same_places(monkeypatch):
     """The same calls of dropout in the same order: one for each embedding and each sub-layer."""
     config, calls = small_config(dropout=0.3), []
-
-    def dropout(x, p, *_):
-        if p:
-            calls.append((x.shape, p))
-        return x
-
-    monkeypatch.setattr(F, "dropout", dropout)
+    monkeypatch.setattr(F, "dropout", lambda x, p, *_: (calls.append((x.shape, p)) if p else None, x)[1])
     source, target = padded_batch((7, 4, 5)), padded_batch((6, 8, 2))
     for model in (Transformer(config), TorchTransformer(config)):
         translation_loss(model.train(), source, target)
@@ -128,34 +119,6 @@ def test_a_whole_training_is_scored_with_its_own_model(tmp_path, monkeypatch, na
     assert said == 3 * [ours.translate(corpus.source, **tool.DECODING)]
 
 
-def test_a_student_learns_from_what_its_teachers_say(tmp_path, monkeypatch):
-    """The teacher is the mean of them all, so each of them moves its translations."""
-    monkeypatch.setitem(tool.DECODING, "max_length", 20)
-    corpora = {"train": toy_corpus("train", size=30), "val": toy_corpus("val", size=6)}
-    for script in (tool, distillation):
-        monkeypatch.setattr(script, "corpus", lambda _, split: corpora[split])
-    languages = {"source": "en", "target": "de", "seed": 0}
-    (tmp_path / "record.json").write_text(json.dumps(languages))
-    nonsense(tmp_path, corpora["train"].source + corpora["train"].target)
-    first = Translator.from_pretrained(tmp_path)
-    models = [first.model, *(randomise(Transformer(first.model.config)).eval() for _ in range(2))]
-    for number, model in enumerate(models):
-        save_weights(tmp_path / str(number) / "model.safetensors", model)
-    ensemble = distillation.teacher(tmp_path, [tmp_path / str(number) for number in range(3)])
-    distillation.distill(tmp_path, tmp_path / "pairs", ensemble)
-    got = read_parallel(tmp_path / "pairs/train.en", tmp_path / "pairs/train.de")
-
-    def said(members):
-        return Translator(Ensemble(members), first.tokenizer).translate(got.source, **tool.DECODING)
-
-    assert (got.source, got.target) == (corpora["train"].source, said(models))
-    assert all(got.target != said(models[:n] + models[n + 1 :]) for n in range(3))
-    learnt = []
-    monkeypatch.setattr(tool, "train_translator", lambda *pairs, **_: learnt.extend(pairs[:2]))
-    tool.retrain(languages, tool.WHOLE["student"], tmp_path / "run", 9, pairs=tmp_path / "pairs")
-    assert learnt == [got, corpora["val"]]
-
-
 def test_rows_are_what_sacrebleu_says():
     references = [f"der Hund Nummer {n} läuft über die Straße und bellt ." for n in range(40)]
     near = [text.replace("bellt", "schläft") if n % 2 else text for n, text in enumerate(references)]
@@ -211,7 +174,6 @@ def test_search_and_training_on_the_toy_corpus(tmp_path, monkeypatch):
         assert tool.variations(folder, where, None, "abc") == found
     assert states == {path: path.stat().st_mtime_ns for path in states}
     both = tool.variations(folder, tmp_path / "rounded", None, "abc", ["seed 2"], bfloat16=True)
-    assert both["training"] == found["training"]
     assert list(both["training in bfloat16"]["rows"]) == [tool.AS_IT_IS, "seed 2"]
     assert trained[-1][2] == "medium"
 

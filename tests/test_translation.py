@@ -13,7 +13,7 @@ from small import refused
 
 from transformer_lib import files, translation
 from transformer_lib.data import ParallelCorpus, Tokenizer
-from transformer_lib.decoding import Hypothesis, beam_search, greedy_decode
+from transformer_lib.decoding import Hypothesis, beam_search
 from transformer_lib.model import Transformer, TransformerConfig
 from transformer_lib.recipes import PRESETS, train_translator
 from transformer_lib.scores import evaluate_bleu
@@ -51,7 +51,6 @@ def learned(tmp_path_factory):
     return Translator.from_pretrained(out)
 
 
-# --- translating ---
 @pytest.mark.parametrize("beam_size", [1, 5])
 def test_each_sentence_is_answered_in_its_place_and_a_blank_one_with_nothing(learned, beam_size):
     asked = [*[*BOOK][3:], "", *BOOK, "   ", "\t", "\u00a0"]
@@ -66,18 +65,13 @@ def test_each_sentence_is_answered_in_its_place_and_a_blank_one_with_nothing(lea
 
 
 def test_an_answer_is_the_best_hypothesis():
-    def decoded(tokens):
-        return " ".join(TOKENIZER.decode(tokens).split())
-
     speaker, special, differ = translator(1), {"bos_id": TOKENIZER.bos_id, "eos_id": TOKENIZER.eos_id}, set()
     for sentence in [*BOOK][2:5]:
         source = torch.tensor([TOKENIZER.encode(sentence)])
-        for options in ({"beam_size": 2, "length_penalty": 0.0}, {"beam_size": 4, "length_penalty": 2.0}):
+        for options in ({"beam_size": 1}, {"beam_size": 2, "length_penalty": 0.0}, {"length_penalty": 2.0}):
             (found,) = beam_search(speaker.model, source, **special, **options)
             differ.add(len(found[0].tokens))
-            assert speaker.translate([sentence], **options) == [decoded(found[0].tokens)]
-        (greedy,) = greedy_decode(speaker.model, source, **special)
-        assert speaker.translate([sentence], beam_size=1) == [decoded(greedy)]
+            assert speaker.translate([sentence], **options) == [" ".join(TOKENIZER.decode(found[0].tokens).split())]
     assert len(differ) > 2
 
 
@@ -123,7 +117,6 @@ def test_sizes_are_positive_and_what_shows_one_sentence_wants_one():
             call("  ")
 
 
-# --- where it looks ---
 def weights_by_hand(speaker, source, target):
     """Softmax of queries and keys of each layer, from the weights and from what each layer is given."""
     found = []
@@ -184,7 +177,6 @@ def test_attention_of_a_translation_that_is_given():
         assert max(found.weights.shape[2:]) == MAX_LEN
 
 
-# --- saving and loading ---
 @pytest.mark.parametrize("options", [{}, {"tie_embeddings": "all"}, {"tie_embeddings": "target", "norm_first": False}])
 def test_what_is_saved_comes_back(tmp_path, options):
     ours, folder = translator(5, dtype=torch.float32, **options), tmp_path / "some" / "model"
@@ -227,7 +219,6 @@ def test_a_configuration_that_fits_nothing(folder, change, words):
     refused([folder, *words], Translator.from_pretrained, folder)
 
 
-# --- scores ---
 GERMAN = ["Ein Hund läuft über die Straße.", "Zwei Männer, die reden", "ein Ball"]
 TRANSLATED = ["Ein Hund rennt über die straße.", "Zwei Männer, die reden", "Ball"]  # one word less: an exchange shows
 
@@ -274,8 +265,7 @@ def test_text_without_spaces_has_its_tokenizers_and_bleu_says_when_it_counts_no_
         assert f"|tok:{tokenize}|" in score["signature"]
     with pytest.warns(UserWarning, match=r"no reference has four words or signs; expected .* chrF"):
         assert evaluate_bleu(["Eine Katze."], ["Eine Katze."])["bleu"] == 0
-    with pytest.warns(UserWarning, match="hardly have spaces: 0 of 3 have none"):
-        evaluate_bleu(CHINESE, [text.replace(",", ", ") for text in CHINESE])  # as in Thai, between clauses only
+
     with pytest.raises(ValueError, match="'words'; expected one of 13a, intl, zh"):
         evaluate_bleu(CHINESE, CHINESE, tokenize="words")
     monkeypatch.setitem(sys.modules, "MeCab", None)
