@@ -130,7 +130,7 @@ def test_a_text_that_can_be_read_once_is_copied_first(texts, tmp_path):
 
 
 def test_a_store_and_an_epoch_need_little_more_memory_for_many_pairs_than_for_few(tmp_path, monkeypatch):
-    """Eight times as many pairs of the same shapes: so many bytes for each; a list would need hundreds."""
+    """Eight times as many pairs: so many bytes for each. All their texts are read at once; lists would need 800."""
     for name in ("CHUNK", "SAMPLE"):
         monkeypatch.setattr(store_module, name, 500)
     peaks, sizes = [], (3000, 24_000)
@@ -144,7 +144,7 @@ def test_a_store_and_an_epoch_need_little_more_memory_for_many_pairs_than_for_fe
         assert sum(len(batch.source) for batch in store.batches(1000, seed=0)) == size
         peaks.append((built, tracemalloc.get_traced_memory()[1]))
         tracemalloc.stop()
-    for few, many, bound in zip(*peaks, (100, 8), strict=True):
+    for few, many, bound in zip(*peaks, (400, 8), strict=True):
         assert many - few < bound * (sizes[1] - sizes[0])
 
 
