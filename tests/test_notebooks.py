@@ -108,7 +108,7 @@ def installed(tmp_path_factory):
     return folder
 
 
-QUICK = "05_masks tour".split()  # seconds each, and they draw; `make test-long` runs all
+QUICK = "04_positions tour".split()  # seconds each, and they draw; `make test-long` runs all
 EVERY = sorted({path.stem for path in execute.ROOT.glob("book/*.ipynb")} - {"17d_recipes"})  # see test_one_click
 
 
