@@ -120,7 +120,9 @@ def test_gradescope_gets_its_results(capsys):
     assert "--results does not go with --only" in capsys.readouterr().err
 
 
-def test_a_file_that_sleeps_is_ended_after_ten_times_as_long():
+def test_a_file_has_its_processor_time_and_ten_times_as_long_by_the_clock():
+    write("asks.py", text="import resource\nraise ValueError(resource.getrlimit(resource.RLIMIT_CPU))\n")
+    assert "(7, 7)" in classroom.mark(Path("asks.py"), seconds=7)["error"]
     write("asleep.py", text="import time\nwhile True: time.sleep(9)\n")
     assert "it was ended after 1 seconds" in classroom.mark(Path("asleep.py"), seconds=1)["error"]
 

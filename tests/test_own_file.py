@@ -315,12 +315,12 @@ def test_a_file_of_ones_own_is_trained_and_translates(tmp_path, monkeypatch, cap
 
 
 def test_a_class_is_marked(tmp_path, capsys):
-    """Seven files as the page on teaching has them; what one prints is no result."""
+    """Seven files as the page on teaching has them; one prints, and one ends as at its limit."""
     complete = own_file.template(10)
     files = {
         "anna/my_transformer.py": own_file.template(), "broken.py": "def attention(q",
         "complete.py": complete + "print('{}')\n", "exits.py": "import os; os._exit(0)",
-        "half.py": own_file.template(5, 17), "loops.py": "while True: pass",
+        "half.py": own_file.template(5, 17), "loops.py": "import os; os.kill(os.getpid(), 9)",
         "wrong.py": complete.replace(" / math.sqrt(q.size(-1))", ""),
     }  # fmt: skip
     for name, text in files.items():
