@@ -426,6 +426,7 @@ def test_ctrl_c_before_the_first_step(own, monkeypatch):
 MINE = """
 from torch import nn
 from transformer_lib import Transformer, TransformerConfig
+from transformer_lib.checks import Adapted
 
 print("a module that talks")
 
@@ -440,6 +441,9 @@ class Bad(nn.Module):
 
     def forward(self, source, target):
         return self.model(source, target).softmax(dim=-1)
+
+def flat(*sizes):
+    return Adapted(good(*sizes), lambda model, *tokens: model(*tokens).flatten(0, 1))
 
 def raises(source, target, pad):
     raise RuntimeError("first line\\nsecond line")
@@ -531,7 +535,7 @@ def test_check_shows_where_the_factory_raised(mine):
 
 
 @pytest.mark.parametrize(("factory", "words"), [
-    ("{}:not_a_function", ["cannot run", "not callable"]),
+    ("{}:flat", ["cannot run", "logits must be", "(18, 29)"]), ("{}:not_a_function", ["cannot run", "not callable"]),
     ("{}:model", ["got a model: write def build(*sizes): return Bad(…)"]),
     ("{}:Tuple", ["got tuple", "Adapted(model, lambda model, *x: model(*x)[0])"]),
     ("{}:OneSided", ["3 were given", "try --family decoder"]),

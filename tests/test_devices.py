@@ -44,7 +44,6 @@ WAITS = {  # how often host and GPU wait for each other, at most: the host reads
 
 @pytest.fixture
 def gpu(monkeypatch):
-    """The GPU, where torch finds one; elsewhere a pretended one."""
     pretended = not torch.cuda.is_available()
     if pretended:
         answers = dict.fromkeys(("is_available", "is_bf16_supported"), True) | {"is_current_stream_capturing": False}
@@ -182,7 +181,6 @@ def test_tokens_may_be_hidden_by_a_generator_of_any_device(gpu):
 
 
 def actions(gpu):
-    """What is done so many times; the model does not come to an end of its own accord."""
     model = small_model(**SHALLOW)
     with torch.no_grad():
         model.decoder.norm.bias[0], model.output_projection.weight[:, 0] = 99, 0

@@ -316,7 +316,6 @@ def test_validation_loss_is_the_mean_over_tokens_without_dropout(batch_tokens, w
 
 
 def state_of(folder):
-    """All that the next step depends on: the tensors, and where the run stands."""
     path = folder / "state.safetensors"
     with safe_open(path, "pt") as file:
         progress = json.loads(file.metadata()["state"])["progress"]

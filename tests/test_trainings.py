@@ -35,7 +35,6 @@ def their_name(name):
 
 @pytest.fixture
 def pair():
-    """Our model and theirs with the same random weights, in float64."""
     config = small_config(norm_first=True, tie_embeddings="all")
     ours, theirs = randomise(Transformer(config)).double(), TorchTransformer(config).double()
     renamed = {their_name(name): value for name, value in ours.state_dict().items()}
