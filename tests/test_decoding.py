@@ -315,7 +315,7 @@ def test_empty_batches_and_sources_of_padding_only_and_of_int32():
     for call in both(model, source[:0]):
         assert call() == []
     for together, alone in zip(both(model, source.int()), both(model, source[:1]), strict=True):
-        (first, _) = together()
+        first, _ = together()
         with torch.device("meta"):  # what it makes stands where the source stands, whatever the default is
             (only,) = alone()
         if isinstance(only[0], Hypothesis):  # another batch may round otherwise

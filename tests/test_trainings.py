@@ -33,30 +33,30 @@ def their_name(name):
     return theirs.replace("coder.", "coder.stack.")
 
 
-@pytest.fixture
-def pair():
+def test_same_loss_and_gradients():
     config = small_config(norm_first=True, tie_embeddings="all")
     ours, theirs = randomise(Transformer(config)).double(), TorchTransformer(config).double()
-    renamed = {their_name(name): value for name, value in ours.state_dict().items()}
-    theirs.load_state_dict(renamed)
-    return ours, theirs
-
-
-def test_same_loss_and_gradients(pair):
+    theirs.load_state_dict({their_name(name): value for name, value in ours.state_dict().items()})
     source, target = padded_batch((7, 4, 5)), padded_batch((6, 8, 2))
-    losses = [translation_loss(model, source, target, label_smoothing=0.1) for model in pair]
+    losses = [translation_loss(model, source, target, label_smoothing=0.1) for model in (ours, theirs)]
     equal(losses[0], losses[1])
     for loss in losses:
         loss.backward()
-    theirs = dict(pair[1].named_parameters())
-    for name, parameter in pair[0].named_parameters():
-        equal(theirs[their_name(name)].grad, parameter.grad, atol=1e-12)
+    gradients = {name: parameter.grad for name, parameter in theirs.named_parameters()}
+    for name, parameter in ours.named_parameters():
+        equal(gradients[their_name(name)], parameter.grad, atol=1e-12)
 
 
 def test_dropout_in_the_same_places(monkeypatch):
     """The same calls of dropout in the same order: one for each embedding and each sub-layer."""
     config, calls = small_config(dropout=0.3), []
-    monkeypatch.setattr(F, "dropout", lambda x, p, *_: (calls.append((x.shape, p)) if p else None, x)[1])
+
+    def dropout(x, p, *_):
+        if p:
+            calls.append((x.shape, p))
+        return x
+
+    monkeypatch.setattr(F, "dropout", dropout)
     source, target = padded_batch((7, 4, 5)), padded_batch((6, 8, 2))
     for model in (Transformer(config), TorchTransformer(config)):
         translation_loss(model.train(), source, target)
