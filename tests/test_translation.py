@@ -39,7 +39,6 @@ def translator(seed=0, *, tokenizer=TOKENIZER, dtype=torch.float64, **options):
 
 @pytest.fixture(scope="module")
 def learned(tmp_path_factory):
-    """A translator that knows six sentences by heart: the smallest preset, made smaller."""
     changed = {
         "model": {"d_model": 32, "d_ff": 64, "num_encoder_layers": 1, "num_decoder_layers": 1, "max_len": MAX_LEN},
         "tokenizer": {"vocab_size": 320},
