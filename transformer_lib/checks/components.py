@@ -408,7 +408,7 @@ class LayerUnderTest(ComponentUnderTest):
 def tokens_hear_each_other(layer: LayerUnderTest) -> Outcome:
     """Without a mask every token moves every output."""
     return layer.more_than_rounding(
-        layer.influences(None)[0], "the least that a token moves an output is", "some token changes nothing"
+        layer.influences(None)[0], "the least that a token moves an output is", "some token does not reach some output"
     )
 
 
@@ -481,7 +481,9 @@ def memory_is_heard(layer: LayerUnderTest) -> Outcome:
         after = layer(x, changed)
         moves += [max_difference(after[:, i], before[:, i]) for i in range(5)]
     return layer.more_than_rounding(
-        moves, "the least that a vector of the memory moves an output is", "some vector of the memory changes nothing"
+        moves,
+        "the least that a vector of the memory moves an output is",
+        "some vector of it does not reach some output",
     )
 
 

@@ -163,13 +163,13 @@ def target_padding_on_the_left(model: ModelUnderTest) -> Outcome:
     left = torch.cat([model.padding(3, 3), target], dim=1)
     word = int(model.other(model.padding(1, 1), side=-1))
     as_word = (*source, torch.where(left == model.pad_id, word, left))
-    masked = "mask" in model.accepts(model.module)  # then it is no choice
-    if not masked and _moved_by_padding(model, (*source, left), slice(3, None), word, as_word) <= model.tolerance:
-        raise NotApplicable("in the target, padding is read like any word; it must stand on the right")
     again = partial(_moved_by_padding, model, (*source, left), slice(3, None))
     outcome = model.at_most_rounding(moved := again(), "another PAD vector before the target moves the real logits by")
     if outcome[0]:
         return _positions_count_it(model, target) or outcome
+    masked = "mask" in model.accepts(model.module)  # then it is no choice
+    if not masked and _moved_by_padding(model, (*source, left), slice(3, None), word, as_word) <= model.tolerance:
+        raise NotApplicable("in the target, padding is read like any word; it must stand on the right")
     if model.heals(again, (torch.arange(9) < 3).expand(9, -1)):
         if not math.isfinite(moved) and not masked and target_padding_on_the_right(model)[0]:
             return None, "with padding before the target, real logits are NaN", RIGHT_ONLY

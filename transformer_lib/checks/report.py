@@ -275,7 +275,9 @@ def in_words(file: str, line: int, function: str) -> str:
     """A place in words, the path as seen from here."""
     path = Path(file)
     if not path.is_file():
-        return f"line {line} of code without a file, in {function}"
+        named = file.startswith("the solution")  # a part of the course's in the place of a missing one
+        where = file if named else "a notebook cell" if "ipykernel" in file else "code without a file"
+        return f"line {line} of {where}, in {function}"
     return f"{path.relative_to(Path.cwd()) if Path.cwd() in path.parents else Path(*path.parts[-2:])}:{line}"
 
 

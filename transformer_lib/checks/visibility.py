@@ -103,9 +103,10 @@ def present_seen(model: ModelUnderTest) -> Outcome:
     connection as well.
     """
     table = _influence(model, model.inputs(), range(6), side=-1)
-    moves = [move for place, row in table.items() for move in row[place : place + 2]]
+    moves = {(place, i): table[place][i] for i in range(6) for place in (i, i - 1) if place >= 0}
+    weakest = "target token {} does not reach position {}".format(*min(moves, key=moves.__getitem__))
     words = "the least that a target token moves logits that may see it is"
-    outcome = model.more_than_rounding(moves, words, "some target token changes nothing")
+    outcome = model.more_than_rounding(moves.values(), words, weakest)
     late = [next((i for i, move in enumerate(row) if move > 0), 6) - place for place, row in table.items()]
     shifted = "the target is shifted inside, too: it comes shifted already, and must not be shifted twice"
     own = model.weighed(6, *model.inputs())
@@ -190,7 +191,7 @@ def source_sensitivity(model: ModelUnderTest) -> Outcome:
         rows += heard.values()
     moves = [move for row in rows for move in row]
     words = "the least that one real source token moves the logits of a position is"
-    outcome = model.more_than_rounding(moves, words, "some source token changes nothing")
+    outcome = model.more_than_rounding(moves, words, "some source token does not reach some position")
     if outcome[0]:
         back = torch.arange(11)[:, None] - torch.arange(11)
         for seen in (x for x in model.weighed(11, *model.inputs(1, 11, 11)) if len(x) == 11 and x.any()):
