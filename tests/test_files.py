@@ -5,6 +5,7 @@ import os
 import stat
 import subprocess
 import sys
+import threading
 from dataclasses import replace
 from pathlib import Path
 
@@ -155,6 +156,22 @@ def test_a_file_system_without_locks_is_no_obstacle(tmp_path, monkeypatch):
         with folder_lock(tmp_path, wait=wait):
             atomic_write(tmp_path / "a", "x")
         assert content(tmp_path) == {"a": b"x"}
+
+
+def test_others_wait_for_the_one_who_builds(tmp_path):
+    happened = []
+
+    def wait():
+        with folder_lock(tmp_path, wait=True):
+            happened.append((tmp_path / "built").read_text())
+
+    other = threading.Thread(target=wait)
+    with folder_lock(tmp_path, wait=True):
+        other.start()
+        atomic_write(tmp_path / "built", "by the first")
+        happened.append("built")
+    other.join()
+    assert happened == ["built", "by the first"]
 
 
 @pytest.mark.parametrize("views", [

@@ -232,6 +232,12 @@ def test_a_notebook_grades_the_file_beside_it(tmp_path, monkeypatch, capsys, nam
     assert re.match(f"0{name}: {words}", " ".join(capsys.readouterr().out.split()))
 
 
+def test_a_grader_that_a_notebook_shows_does_not_judge():
+    before = own_file.gaps()
+    exec("@gap(2, 'attention')\ndef grade_attention(mine): 1 / 0", {"__name__": "__main__", "gap": grading.gap})
+    assert own_file.gaps() == before
+
+
 def test_the_command_line_starts_and_grades_it(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     assert command_line.main(["start", "--solved-to", "2"]) == 0

@@ -333,10 +333,6 @@ EPOCH = 4
 OPTIONS = {"dropout": 0.2, "tie_embeddings": "all", "norm_first": True}
 
 
-def of_epoch(epoch):
-    return random_pairs(24, seed=epoch)
-
-
 def test_an_interrupted_run_is_bitwise_the_uninterrupted(tmp_path):
     """And one that has nothing left to do changes nothing. The cooldown begins, and is asked for, after the cut."""
     config, cut = replace(CONFIG, cooldown_steps=3), tmp_path / "cut"
@@ -345,7 +341,7 @@ def test_an_interrupted_run_is_bitwise_the_uninterrupted(tmp_path):
         model = fresh_model(seed=seed, **OPTIONS)  # a state replaces whatever is in it
         model.encoder.norm.requires_grad_(False)
         now = replace(config, steps=steps, cooldown_steps=config.cooldown_steps * (steps == 10))
-        log = train(model, of_epoch, now, out=out, resume=True)
+        log = train(model, lambda epoch: random_pairs(24, seed=epoch), now, out=out, resume=True)
         assert (model.encoder.norm.weight == 1).all()  # what is frozen stays as it is
         return [{**row, "seconds": 0} for row in log]
 
@@ -513,7 +509,7 @@ def test_what_cannot_be_trained_on_is_found_before_the_first_step(monkeypatch):
 
 def test_each_epoch_is_asked_for_once_and_may_not_be_empty():
     asked = []
-    train(fresh_model(), lambda epoch: asked.append(epoch) or of_epoch(epoch), replace(CONFIG, steps=2 * EPOCH + 1))
+    train(fresh_model(), lambda epoch: asked.append(epoch) or PAIRS, replace(CONFIG, steps=2 * EPOCH + 1))
     assert asked in ([0, 1, 2], [0, 1, 2, 3])  # its thread may be ahead
     with pytest.raises(ValueError, match="at least one pair"):
         train(fresh_model(), lambda epoch: PAIRS * (epoch == 0), CONFIG)
