@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from transformer_lib import __main__ as command_line
-from transformer_lib.exercises import grade, own_file
+from transformer_lib.exercises import grade, grading, own_file
 from transformer_lib.exercises.grading import by_part, rows
 from transformer_lib.exercises.own_file import variants
 from transformer_lib.files import InputError

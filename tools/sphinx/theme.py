@@ -5,6 +5,7 @@ the buttons that lead to the repository are there if it has an address on the we
 """
 
 import re
+from collections import Counter
 from functools import cache
 from html import escape, unescape
 from pathlib import Path
@@ -22,6 +23,7 @@ ROOT = Path(__file__).resolve().parents[2]
 LIBRARY = "book/api"
 WRONG = re.compile(r'"""Wrong|# wrong|^class \w+\(ReferenceModel\):', re.MULTILINE)  # code that shows a mistake
 # What is folded because it draws a picture or a widget, or grades an exercise, is of no use on paper.
+SOLUTION = r"Solution to(<a [^>]*>) (Exercise [\d.]+)"
 NOT_PRINTED = re.compile(r"The code|Show (the code of the|how the drawing|the graders? of|what you can change)")
 
 
@@ -216,7 +218,14 @@ def complete_the_page(app: Sphinx, page: str, template: str, context: dict[str, 
         context["docstitle"] = ""  # the theme adds it to the title of every page
     if number_of(page):
         context["body"] = context["body"].replace("</h1>", "</h1>" + where_you_are(app, page) + small_map(page), 1)
-    context["body"] = re.sub("(Solution to)(<a [^>]*>) ", r"\1 \2", context["body"])
+    of, seen = Counter(re.findall(SOLUTION, context["body"])), Counter()
+
+    def titled(found: re.Match[str]) -> str:
+        """A letter for each of several solutions of one exercise, as 9.1b."""
+        seen[found.groups()] += 1
+        return f"Solution to {''.join(found.groups())}{chr(96 + seen[found.groups()]) * (of[found.groups()] > 1)}"
+
+    context["body"] = re.sub(SOLUTION, titled, context["body"])
     for attribute in (' aria-label="Toggle hidden content"', ' role="doc-biblioentry"', ' role="list"'):
         context["body"] = context["body"].replace(attribute, "")
 

@@ -11,23 +11,6 @@ from transformer_lib.exercises.grading import Answer, claim, expect
 
 
 def grade_09_2(answer: Answer) -> None:
-    """Inputs and labels are the target without its last and without its first column."""
-    for rows in ([[1, 2]], [[1, 5, 2]], [[1, 5, 6, 2], [1, 7, 2, 0]]):
-        target = torch.tensor(rows)
-        result = answer(target.clone())
-        claim("it returns two tensors", isinstance(result, tuple | list) and len(result) == 2)
-        inputs, labels = target[:, :-1], target[:, 1:]
-        known = {
-            "the label of a position is its own token, not the next one": target,
-            "the label of a position is its input, not the next token": inputs,
-            "the last position is asked for the start token": target.roll(-1, dims=1),
-        }
-        expect("the tensor of labels", result[1], labels, known)
-        unasked = {"the last token has no next one: it is no input": target, "this is the tensor of labels": labels}
-        expect("the tensor of inputs", result[0], inputs, unasked)
-
-
-def grade_09_3(answer: Answer) -> None:
     """The loss of the very probabilities that the target asks for, by torch."""
     for V in (2, 3, 20, 1000):
         for epsilon in (0.0, 0.5, 0.1):
