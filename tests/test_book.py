@@ -116,6 +116,13 @@ def prose_of(text):
     return re.sub(r"\A---\n.*?\n---\n|^```\{code-cell\}.*?^```$", "", text, flags=re.DOTALL | re.MULTILINE).split()
 
 
+@pytest.mark.parametrize("chapter", MAIN[2:11], ids=lambda path: path.stem)
+def test_a_fifth_of_the_words_at_most_follow_the_last_part_that_the_reader_writes(chapter):
+    text = chapter.read_text(encoding="utf-8")
+    after = text[text.rindex(f'grade("{chapter.stem[:2]}-1"') :].partition("\n## ")[2]
+    assert 0.1 < len(prose_of(after)) / len(prose_of(text)) <= 0.2
+
+
 def words(pages):
     return sum(len(prose_of(page.read_text(encoding="utf-8"))) for page in pages)
 
@@ -177,6 +184,7 @@ def test_a_main_page_can_be_finished_in_an_evening(chapter):
     said = re.search(r"\*\*Time\*\*: (\d+) minutes(?:.*?, (\d+) of them)?", chapter.read_text("utf-8"))
     total, own = int(said[1]), int(said[2] or 0)  # own: for what the reader writes into my_transformer.py
     assert needed(chapter) + (own and own - 8) - 5 <= total <= 150
+    assert len(selected(article_of(chapter), "figure")) >= (1 if chapter == MAIN[0] else 2), "pictures"
 
 
 @each_chapter
