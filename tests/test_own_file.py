@@ -82,8 +82,8 @@ def test_a_layer_may_have_its_network_written_out(tmp_path):
 @pytest.mark.parametrize(("name", "cuts", "told"), [
     ("Transformer", ("embed", "forward"), "step 2, embed (step 1, __init__, is right)"),
     ("Transformer", "forward",
-        "step 3, the encoder's half of forward (of steps 1 and 2, what is tried so far is right)"),
-    ("Transformer", (), "step 4, the decoder's half of forward (of steps 1 to 3, what is tried so far is right)"),
+        "step 3, the encoder's half of forward (of steps 1 and 2, what is tried is right)"),
+    ("Transformer", (), "step 4, the decoder's half of forward (of the steps before, what is tried is right)"),
     ("MultiHeadAttention", "forward", "forward (__init__ is right)"),
     ("EncoderLayer", "forward", "forward (__init__ is right)"),
     ("DecoderLayer", "forward", "forward (__init__ is right)"),

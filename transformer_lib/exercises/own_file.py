@@ -12,7 +12,7 @@ import subprocess
 import sys
 import tempfile
 import traceback
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import redirect_stdout
 from functools import cache
 from pathlib import Path
@@ -25,6 +25,7 @@ from unittest.mock import patch
 import torch
 from torch import nn
 
+from transformer_lib.exercises import solved
 from transformer_lib.exercises.grading import ASKED, GAPS, Gap, Unfinished, Wrong, by_part, defaults, rows
 from transformer_lib.files import InputError, atomic_write, one_line, printable
 from transformer_lib.loading import NAME, as_before, load, read
@@ -90,9 +91,8 @@ def template(solved_to: int = 0, variant: int | None = None) -> str:
     """The file as `start` writes it: its gaps up to this chapter solved, the others empty."""
     text = solution()
     if variant is not None:
-        text = text.replace(
-            "from torch import nn\n", f"from torch import nn\n\nVARIANT = {variant}  # let it stand\n", 1
-        )
+        line = "from torch import nn\n"
+        text = text.replace(line, f"{line}\nVARIANT = {variant}  # let it stand\n", 1)
     for chapter, name, code in parts():
         text = text.replace(code, begun(chapter, name, code, solved_to, variant))
     return text
@@ -202,14 +202,6 @@ def kind(said: str) -> str:
 
 
 @cache
-def _solved() -> ModuleType:
-    """The solution as a module."""
-    module = ModuleType("solution")
-    exec(compile(solution(), "the solution", "exec"), vars(module))
-    return module
-
-
-@cache
 def _used() -> dict[str, list[str]]:
     """The parts that each part of the solution calls."""
     names = [name for _, name, _ in parts()]
@@ -250,18 +242,14 @@ def _grade(path: str | Path, asked: Iterable[Gap], known: Graded, seed: int | No
     return known
 
 
-def _written(said: str) -> bool:
-    return kind(said) != "not attempted"
-
-
 def _with_lent(part: Gap, mine: ModuleType, tree: ast.Module, lent: list[str], known: Graded) -> tuple[str, list[str]]:
     """The verdict on a part with some of the solution's, and which: none if it passes with the file's own only.
 
     It is blocked if it raises an error with them, and another one or none without them.
     """
-    with patch.dict(vars(mine), {name: getattr(_solved(), name) for name in lent}):
+    with patch.dict(vars(mine), {name: getattr(solved, name) for name in lent}):
         said, raised = _grade_part(part, mine, tree)
-    written = [name for name in lent if _written(known[name][0])]
+    written = [name for name in lent if kind(known[name][0]) != "not attempted"]
     if written and said.startswith("failed"):
         alone, _ = _grade_part(part, mine, tree)
         if alone == "passed":
@@ -288,7 +276,7 @@ def _grade_part(part: Gap, mine: ModuleType, tree: ast.Module) -> tuple[str, boo
             torch.set_deterministic_debug_mode("warn")  # what torch.empty gives is NaN until it is written
             own = getattr(mine, part.name)
             before = dict(vars(own)) if isinstance(own, type) else {}
-            defaults(own, getattr(_solved(), part.name))
+            defaults(own, getattr(solved, part.name))
             part.grader(mine)
             if kept := [name for name, value in vars(own).items() if before and before.get(name, own) is not value]:
                 raise Wrong(f"{kept[0]} is kept on the class, which all its instances share: write self.{kept[0]}")
@@ -324,20 +312,12 @@ def in_words(error: BaseException, mine: ModuleType) -> str:
     return (known[0].replace("{}", one_line(error)) if known else f"it raised {one_line(error)}") + place
 
 
-def _body(node: Any) -> list[ast.stmt]:
-    """The statements of a function or class, its docstring, `pass` and `…` left out."""
-    return [
-        each for each in node.body
-        if not isinstance(each, ast.Pass) and not (isinstance(each, ast.Expr) and isinstance(each.value, ast.Constant))
-    ]  # fmt: skip
-
-
 def _twice(name: str, tree: ast.Module) -> str:
     """Where a name is defined more than once, or a function of the class of that name is; "" if none is."""
     kinds = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
     top = [node for node in tree.body if isinstance(node, kinds)]
     own = [node for node in top if node.name == name]
-    inner = [each for each in _body(own[-1]) if isinstance(each, kinds)] if own[-1:] and len(own) == 1 else []
+    inner = [each for each in own[-1].body if isinstance(each, kinds)] if own[-1:] and len(own) == 1 else []
     for nodes in (own, *([n for n in inner if n.name == each.name and not n.decorator_list] for each in inner)):
         if len(nodes) > 1:
             lines = " and ".join(str(node.lineno) for node in nodes)
@@ -349,8 +329,9 @@ def _forgotten(error: NotImplementedError, mine: ModuleType, tree: ast.Module) -
     """Where a gap's `raise` still stands, if its function has something of the reader's above or below it."""
     line = _line(error, mine)
     for node in ast.walk(tree):
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and len(body := _body(node)) > 1:
-            if any(isinstance(each, ast.Raise) and each.lineno == line for each in body):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            body = [each for each in node.body if not isinstance(each, ast.Pass | ast.Expr)]  # without its docstring
+            if len(body) > 1 and any(isinstance(each, ast.Raise) and each.lineno == line for each in body):
                 return f"line {line} still raises NotImplementedError, in the midst of your {node.name}: delete it"
     return ""
 
@@ -365,7 +346,7 @@ def of_chapter(chapter: int) -> str:
         return f"failed: {error}"
     if set(verdicts.values()) == {"passed"}:
         return "passed"
-    written = {name: said for name, said in verdicts.items() if _written(said) or ":" in said}
+    written = {name: said for name, said in verdicts.items() if said != "not attempted"}
     following = [name for name in verdicts if name not in written][:1]
     if not written:
         return f"not attempted: {following[0]}"
@@ -409,24 +390,22 @@ def _known(path: str | Path, asked: list[Gap], seed: int | None) -> Graded:
     return known if all(part.name in known for part in asked) else _grade(path, asked, known, seed)
 
 
-def graded(path: str | Path, chapter: int = 10) -> dict[str, str]:
-    """The verdict on each part of a file, of the chapters up to this one. It is graded once, until the file changes.
+def graded(path: str | Path, chapter: int = 10) -> tuple[list[str], list[str]]:
+    """The parts of a file that pass, of the chapters up to this one, and a line about those that fail, if some do.
 
-    Raises:
-        InputError: the file cannot be read or run.
+    The file is graded once, until it changes. If it cannot be read or run, none passes, and the line says why.
     """
     asked = [part for part in gaps() if part.chapter <= chapter]
-    with redirect_stdout(io.StringIO()):  # what it prints, it printed before
-        known = _known(path, asked, variant_of(path))
-    others = variants(variant_of(path))  # the course's translator has weights of the usual parts
-    return {part.name: "not attempted" if part.name in others else known[part.name][0] for part in asked}
-
-
-def passed(verdicts: Mapping[str, str]) -> tuple[list[str], list[str]]:
-    """The parts that pass, and a line about those that fail, if there are any."""
-    wrong = ", ".join(name for name, said in verdicts.items() if kind(said) in ("failed", "blocked"))
+    try:
+        seed = variant_of(path)
+        with redirect_stdout(io.StringIO()):  # what it prints, it printed before
+            known = _known(path, asked, seed)
+    except InputError as error:
+        return [], [f"{error}."]
+    own = [part.name for part in asked if part.name not in variants(seed)]  # the translator has the usual weights
+    wrong = ", ".join(name for name in own if kind(known[name][0]) in ("failed", "blocked"))
     told = f"Not right yet, so the course's stand in; `grade` says what is wrong: {wrong}."
-    return [name for name, said in verdicts.items() if said == "passed"], [told] if wrong else []
+    return [name for name in own if known[name][0] == "passed"], [told] if wrong else []
 
 
 def joined(path: str | Path, names: Sequence[str]) -> ModuleType:
@@ -465,12 +444,7 @@ def with_parts(file: str | Path | None = None, *, chapter: int = 10) -> ModuleTy
     Returns:
         A module, in which each part calls the others. Its `yours` is the list of your parts.
     """
-    verdicts: dict[str, str] = {}
-    try:
-        verdicts = graded(file or NAME, chapter) if file or Path(NAME).exists() else {}
-    except InputError as error:
-        print(f"{error}.")
-    names, wrong = passed(verdicts)
+    names, wrong = graded(file or NAME, chapter) if file or Path(NAME).exists() else ([], [])
     print(yours(names, [part.name for part in gaps() if part.chapter <= chapter]), *wrong, sep="\n")
     module = joined(file or NAME, names)
     module.yours = names  # type: ignore[attr-defined]

@@ -870,13 +870,8 @@ def try_parts(
     shown = mistake.chapter if mistake else chapter or 7
     upto = chapter or max(7, shown)
     sentence = sentence or (mistake.sentence if mistake else OWN_SENTENCES.get(shown, SENTENCE))
-    verdicts: dict[str, str] = {}
     with redirect_stdout(sys.stderr):  # what the file itself prints
-        try:
-            verdicts = own_file.graded(path, upto) if file or path.exists() else {}
-        except InputError as error:
-            tried.lines.append(f"{error}.")
-        names, wrong = own_file.passed(verdicts)
+        names, wrong = own_file.graded(path, upto) if file or path.exists() else ([], [])
         whole, tried.yours, told = _whole(path, names, upto)
         broken = _broken(whole, mistake, sentence) if mistake else None
     if broken is not None and broken.names != whole.names:
