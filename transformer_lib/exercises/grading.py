@@ -321,6 +321,12 @@ def random(*shape: int, seed: int = 0) -> Tensor:
     return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
+def first_fault(report: Any) -> None:
+    """Raise `Wrong` with the first property that a report of `check` names, unless it follows from another one."""
+    if fault := next(iter(report.faults), None):
+        raise Wrong(f"likely, {fault.cause} (seen: {fault.evidence})" if fault.cause else fault.evidence)
+
+
 def filled(module: nn.Module, value: float) -> nn.Module:
     """A copy for evaluation in float64 whose matrices hold one value and whose vectors hold 0."""
     module = module.double().eval()

@@ -19,7 +19,6 @@ from torch import Tensor, nn
 
 from transformer_lib.checks import check_transformer
 from transformer_lib.checks.components import check_multi_head_attention
-from transformer_lib.checks.report import Report
 from transformer_lib.exercises import solved
 from transformer_lib.exercises.grading import (
     ASKED,
@@ -39,6 +38,7 @@ from transformer_lib.exercises.grading import (
     changed,
     expect,
     filled,
+    first_fault,
     gap,
     gives,
     in_sizes,
@@ -216,12 +216,6 @@ def grade_multi_head(mine: ModuleType) -> None:
     if whole().faults:
         with patch.object(mine, "attention", solved.attention):  # the reader's own may round to float32
             first_fault(whole())
-
-
-def first_fault(report: Report) -> None:
-    """Raise `Wrong` with the first property that a report says is violated, unless it follows from another one."""
-    if fault := next(iter(report.faults), None):
-        raise Wrong(f"likely, {fault.cause} (seen: {fault.evidence})" if fault.cause else fault.evidence)
 
 
 @gap(4, "sinusoidal_table")
