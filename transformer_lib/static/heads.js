@@ -119,8 +119,8 @@ class Explorer {
     grid.mark(items.findIndex(({ place }) => place[0] === this.at.layer && place[1] === this.at.head));
     grid.group.style.gridTemplateColumns = `repeat(${heads + 1}, 1fr)`;
     grid.group.className = "heads-grid";
-    return make("div", { class: "heads-left" }, make("p", { class: "heads-note" }, "All heads. Rows ask, columns answer."),
-      grid.group);
+    return make("div", { class: "heads-left" }, make("p", { class: "heads-note" }, "Each small square is a head: " +
+      "a row for each word that looks, a column for each word it looks at."), grid.group);
   }
 
   large() {
