@@ -218,7 +218,8 @@ def complete_the_page(app: Sphinx, page: str, template: str, context: dict[str, 
         context["docstitle"] = ""  # the theme adds it to the title of every page
     if number_of(page):
         context["body"] = context["body"].replace("</h1>", "</h1>" + where_you_are(app, page) + small_map(page), 1)
-    of, seen = Counter(re.findall(SOLUTION, context["body"])), Counter()
+    of = Counter(re.findall(SOLUTION, context["body"]))
+    seen: Counter[tuple[str, ...]] = Counter()
 
     def titled(found: re.Match[str]) -> str:
         """A letter for each of several solutions of one exercise, as 9.1b."""
