@@ -25,6 +25,8 @@ def ride():
     outputs = [output for cell in stored_cells("tour") for output in cell.get("outputs", [])]
     texts = ["".join(output.get("data", {}).get("text/html", "")) for output in outputs]
     panel, heads = (next(text for text in texts if f'<div class="{name}"' in text) for name in ("ride", "heads"))
+    size = sum((ROOT / "book/_static" / name).stat().st_size for name in ("ride.js", "ride.css"))
+    assert size + len(panel.encode()) <= 40 * 1024
     style, script = heads.partition("<div")[0], "<script>" + heads.rpartition("<script>")[2]
     return f'{MAP}<script src="../_static/widgets.js"></script>{panel}{style}{script}'
 

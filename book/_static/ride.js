@@ -60,21 +60,21 @@ function stops(strips, { english, next: steps, inside }) {
   encode("self_attention", "self-attention", 376, "Each word looks at all words, and takes something from each. The " +
     "thicker the line, the more it takes.", 360, "What attention has found is added to the rows.",
     { heads: "encoder 1", head: 1, ask });
-  encode("feed_forward", "feed-forward", 274, "A small network works on each word’s numbers by themselves.", 258,
+  encode("feed_forward", "feed-forward", 274, "A small network works on each word by itself.", 258,
     "Its remark is added, too. This leaves layer 1.");
   for (const at of [2, 3, 4]) {
-    go(box(LEFT, 376), `Encoder, layer ${at}: self-attention`, "The same again, with other learned numbers. A head is " +
-      "one way of looking. The small squares below are this layer’s four heads, and “mean”, their average. Choose one.", { heads: `encoder ${at}`, head: at === layer ? head : 0, ask, rows: en,
-      more: at !== layer });
+    go(box(LEFT, 376), `Encoder, layer ${at}: self-attention`, "The same again, with other numbers. A head is one way of " +
+      "looking; the squares below are this layer’s four, and “mean”, their average. Choose one.",
+      { heads: `encoder ${at}`, head: at === layer ? head : 0, ask, rows: en, more: at !== layer });
     if (at !== layer) continue;
-    go(box(LEFT, 56), "Inside an attention", `In the same head, “${english[ask]}” asks. The percentages are ` +
-      "shares: how much it takes from each word. They come from the scores before them: its query times a word’s key, divided " +
-      "by √32. The softmax makes shares of scores. Below, “Stop 4” says more.",
+    go(box(LEFT, 56), "Inside an attention", `In the same head, “${english[ask]}” asks. The percentages ` +
+      "say how much it takes from each word. The softmax makes them of the scores: its query times a word’s key, " +
+      "divided by √32. Below, “Stop 4” says more.",
       { inside, rows: en });
     go(box(LEFT, 56), "Inside an attention: the mix", "Each word hands over 32 numbers, its value. A strip below is a " +
       "value times the word’s share; the last one is their sum. ", { mix: inside, rows: en });
   }
-  go(box(LEFT, 156, 62), "Memory", "After four layers (the map’s N is four here) and a last norm, each row knows of the whole sentence.",
+  go(box(LEFT, 156, 62), "Memory", "After four layers (N is four here) and a last norm, each row knows of the whole sentence.",
     { strip: of("encoder", "norm"), rows: en });
 
   const first = { side: "decoder", count: 1 };
@@ -216,8 +216,7 @@ class Ride {
       new HeadExplorer.Explorer(box, { views: [this.attention(stop)], at: { head: stop.head, query: stop.ask }, row: 26 });
     } else this.body.replaceChildren(stop.choices ? this.bars(stop.choices, { lang: "de" })
       : stop.inside ? this.scored(stop.inside) : stop.link ?? this.tokens(stop));
-    if (stop.ids && !this.at) this.number.textContent = "“Next” stops where there is most to see; with “every box” ticked, " +
-      "everywhere. Or touch a box of the map.";
+    if (stop.ids && !this.at) this.number.textContent = "“Next” stops where there is most to see. Or touch a box of the map.";
     this.german.hidden = !rows.count;
     this.german.replaceChildren("German so far: ", make("b", { lang: "de" }, words.slice(1, rows.count).join(" ") || "…"));
     this.say(`${stop.title}. ${this.said.textContent}`);
