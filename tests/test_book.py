@@ -131,6 +131,7 @@ def test_the_book_can_be_read():
     assert words((ROOT / "chapters").glob("*.md")) <= 118_000
     assert words(MAIN) <= 52_000
     assert words(HANDBOOK) <= 4_130
+    assert len(CHAPTERS) + 1 + len(FRONT_MATTER) < 85, "pages, with the tour"
     assert sum(measured.time_of(f"book/{page.stem}") for page in IN_DEPTH) <= 28 * 60
 
 
@@ -184,7 +185,9 @@ def test_a_main_page_can_be_finished_in_an_evening(chapter):
     said = re.search(r"\*\*Time\*\*: (\d+) minutes(?:.*?, (\d+) of them)?", chapter.read_text("utf-8"))
     total, own = int(said[1]), int(said[2] or 0)  # own: for what the reader writes into my_transformer.py
     assert needed(chapter) + (own and own - 8) - 5 <= total <= 150
-    assert len(selected(article_of(chapter), "figure")) >= (1 if chapter == MAIN[0] else 2), "pictures"
+    article = article_of(chapter)
+    assert len(selected(article, "figure")) >= (1 if chapter == MAIN[0] else 2), "pictures"
+    assert len(selected(article, "div.exercise")) <= 4, "exercises"
 
 
 @each_chapter

@@ -215,6 +215,7 @@ def test_every_red_line_of_a_public_repository_is_judged_and_each_fault_has_a_dr
     names = "repositories", "found", "judged"
     listed, found, judged = (json.loads((strangers / f"{name}.json").read_text("utf-8")) for name in names)
     starred = {entry["repository"]: entry["starred"] for entry in listed.values()}
+    assert len(starred) >= 40
     assert [*starred.values()].count("seldom") * 2 >= len(starred)
     models = found["models"]
     assert {run: entry["commit"] for run, entry in listed.items()} == {run: models[run]["commit"] for run in models}
