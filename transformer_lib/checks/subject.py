@@ -837,7 +837,7 @@ class ModelUnderTest(UnderTest):
 
         def keep(number: int, part: nn.Module, output: Tensor, given: Tensor | None) -> None:
             if output.dim() == 3 and part in names:
-                kept = None if given is None else given.detach().clone()
+                kept = given.detach().clone() if given is not None and given.dim() == 3 else None
                 place = called_at(sys._getframe(2))
                 found[names[part] or "the model itself", number] = output.detach().clone(), kept, place
 
