@@ -18,12 +18,14 @@ Place = tuple[Path, str]  # a module, and a name in it: "" is what it does when 
 
 
 def code_of(source: str) -> ast.Module:
-    """The syntax tree of a cell or module without its docstrings; a line of IPython's own counts as a comment."""
+    """A cell's or module's syntax tree, without docstrings, IPython's own lines, and names that only a function knows."""
     lines = ["" if line.lstrip().startswith(("%", "!")) else line for line in source.splitlines()]
     tree = ast.parse("\n".join(lines))
     for node in ast.walk(tree):
         if isinstance(node, ast.Module | DEFINITION) and ast.get_docstring(node) is not None:
             node.body = node.body[1:]
+        if isinstance(node, ast.FunctionDef):
+            _rename(node)
     return tree
 
 
@@ -55,9 +57,6 @@ def _module(file: Path) -> tuple[dict[str, list[str]], dict[str, list[ast.stmt]]
                 foreign |= {(alias.asname or alias.name).split(".")[0] for alias in node.names}
             continue
         names = [node.name] if isinstance(node, DEFINITION) else sorted(_stored(node))
-        for function in ast.walk(node):
-            if isinstance(function, ast.FunctionDef):
-                _rename(function)
         used = {
             each.id
             for line in getattr(node, "decorator_list", ())
