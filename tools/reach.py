@@ -18,7 +18,7 @@ Place = tuple[Path, str]  # a module, and a name in it: "" is what it does when 
 
 
 def code_of(source: str) -> ast.Module:
-    """A cell's or module's syntax tree, without docstrings, IPython's own lines, and names that only a function knows."""
+    """A cell's or module's syntax tree, without docstrings, IPython's own lines and names that a function keeps."""
     lines = ["" if line.lstrip().startswith(("%", "!")) else line for line in source.splitlines()]
     tree = ast.parse("\n".join(lines))
     for node in ast.walk(tree):
