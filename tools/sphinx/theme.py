@@ -22,8 +22,8 @@ from sphinx.config import Config
 ROOT = Path(__file__).resolve().parents[2]
 LIBRARY = "book/api"
 WRONG = re.compile(r'"""Wrong|# wrong|^class \w+\(ReferenceModel\):', re.MULTILINE)  # code that shows a mistake
-# What is folded because it draws a picture or a widget, or grades an exercise, is of no use on paper.
 SOLUTION = r"Solution to(<a [^>]*>) (Exercise [\d.]+)"
+# What is folded because it draws a picture or a widget, or grades an exercise, is of no use on paper.
 NOT_PRINTED = re.compile(r"The code|Show (the code of the|how the drawing|the graders? of|what you can change)")
 
 
