@@ -2,6 +2,10 @@
 
 Kept as it made sizes.json; no test runs it. Model and training are the page's own cells. With Multi30k, and with
 PYTHONPATH=.:experiments, as python records/sizes.py. What is in the record stays, so an interrupted run goes on.
+
+A run's second number is 0 for the standard parametrisation, 1 for the maximal-update one; 2 for the standard one whose
+embeddings keep the rate that is best at width 16, and 3 for the standard one with the rates of the maximal-update one
+alone: that of all matrices but the embeddings is divided by the width.
 """
 
 import json
@@ -46,6 +50,23 @@ def main() -> None:
     seconds = record.setdefault("seconds of a step", {})  # the least of all trainings of a width
     known = {tuple(run[:-1]): run[-1] for run in record["runs"]}
 
+    of_the_page = names["adam"]
+
+    def adam(model: torch.nn.Module, embeddings: float, rest: float) -> torch.optim.Adam:
+        """With a rate for the embeddings, and one for all other matrices."""
+        own = [model.tokens.weight, model.positions.weight]
+        others = [*model.hidden.parameters(), model.output.weight]
+        groups = [{"params": own, "lr": embeddings}, {"params": others, "lr": rest}]
+        return torch.optim.Adam(groups, betas=(0.9, 0.98), fused=True)
+
+    def embeddings_apart(model: torch.nn.Module, rate: float) -> torch.optim.Adam:
+        """The embeddings keep the narrow model's best rate."""
+        return adam(model, 2.0**chosen, rate)
+
+    def rates_alone(model: torch.nn.Module, rate: float) -> torch.optim.Adam:
+        """Those of the maximal-update parametrisation, in a standard model."""
+        return adam(model, rate, rate * names["BASE"] / model.tokens.embedding_dim)
+
     def keep() -> None:
         """Write what is known."""
         head = {name: value for name, value in record.items() if name != "runs"}
@@ -53,19 +74,21 @@ def main() -> None:
         atomic_write(PATH, pretty_json(head)[:-2] + f',\n "runs": [\n  {rows}\n ]\n}}\n')
 
     def loss(*key: int) -> float:
-        """The validation loss of one training: width, maximal-update or not, log2 of the rate, steps, seed."""
-        width, mup, power, steps, seed = key = (key[0], int(bool(key[1]) or key[0] == 16), *key[2:])
+        """The validation loss of one training: width, parametrisation, log2 of the rate, steps, seed."""
+        width, kind, power, steps, seed = key = (key[0], int(key[1]) or int(key[0] == 16), *key[2:])
         if key not in known:
             if record["made"]["minutes of one core"] > MOST:
                 raise SystemExit("the time is over")
             start = time.process_time()
             torch.manual_seed(seed)
             shuffled = train[torch.randperm(len(train))]
-            model = names["Decoder"](len(vocabulary), width, mup)
+            model = names["Decoder"](len(vocabulary), width, kind == 1)
+            names["adam"] = {2: embeddings_apart, 3: rates_alone}.get(kind, of_the_page)
             began = time.process_time()
             names["train"](model, shuffled, steps, 2.0**power)
             step = round((time.process_time() - began) / steps, 5)
-            seconds[str(width)] = min(step, seconds.get(str(width), step))
+            if kind < 2:
+                seconds[str(width)] = min(step, seconds.get(str(width), step))
             known[key] = round(names["validation_loss"](model, val), 4)
             minutes = record["made"]["minutes of one core"] + (time.process_time() - start) / 60
             record["made"]["minutes of one core"] = round(minutes, 3)
@@ -114,6 +137,16 @@ def main() -> None:
             if steps * factor <= 1600:  # the text has no more
                 loss(128 // factor, True, chosen, steps * factor, seed)
         loss(32, True, chosen, 1200, seed)  # 13 seconds, as 64 has in 800 steps
+    for power, seed in product(range(-8, -3), (0, 1, 2)):
+        loss(64, 2, power, SHORT, seed)
+    for power in range(-10, -6):
+        loss(256, 2, power, SHORT, 0)
+    for power in range(-10, -7):
+        loss(256, 2, power, SHORT, 1)
+    for seed, power in product((0, 1, 2), range(chosen - 1, chosen + 2)):
+        loss(64, 3, power, SHORT, seed)
+    for power in (chosen - 1, chosen + 1):  # at `chosen` the rates are those of 2 at 1/256
+        loss(256, 3, power, SHORT, 0)
     for width in WIDTHS * 5:  # other programs may have held up the core
         start = time.process_time()
         names["train"](names["Decoder"](len(vocabulary), width, True), train, 20, 2.0**chosen)
