@@ -221,6 +221,7 @@ def test_bad_tokens_and_the_causal_kernel_with_a_cache_are_refused():
         (lambda: model(source.float(), target), r"float32 \(3, 7\)"),
         (lambda: model(source, target.float()), r"float32 \(3, 6\)"),
         (lambda: model.encode(source[0]), r"int64 \(7,\)"),
+        (lambda: model.encode(torch.tensor([[3, 99]])), r"ids from 0 to 12; got 3 to 99$"),
     ):
         with pytest.raises(ValueError, match=got):
             call()
