@@ -273,13 +273,6 @@ def test_a_dark_page_is_printed_on_white_with_hints_and_solutions_open(tab, tmp_
     assert max(map(int, re.findall(r"\d+", colour)[:3])) < 100
 
 
-def test_the_front_page_tells_of_the_weights_in_its_picture(tab):
-    page = tab.open("book/index.html", PHONE)
-    page.locator(".live-translator > button").click()
-    page.locator(".live-target .live-token", has_text="Ein").click()
-    assert re.match("“Ein”: the translator looked most at “(A|man)” ", page.locator(".live-note").text_content())
-
-
 def test_a_mistake_brings_its_sentence_and_leaves_the_reader_s(tab):
     page = tab.open(next(name for name in PAGES if "_live." in name), PHONE)
     status, sentence = page.locator(".live-status"), page.locator(".live-form input")

@@ -208,13 +208,3 @@ def test_the_page_knows_by_the_score_when_the_model_guesses(weights):
     best = [steps[-1][0] for steps in ask(requests, weights["rounded"])]
     guessed = [one["score"] < known["GUESSING"] or not one["finished"] for one in best]
     assert guessed == [text in GUESSES for text in texts]
-
-
-def test_the_still_example_of_the_front_page_is_what_the_program_finds(weights):
-    page = (live.ROOT / "book" / "index.md").read_text(encoding="utf-8")
-    still = page.partition('<div class="live-still">')[2].partition("</div>")[0]
-    text = re.search(r'lang="en">(.+?)<', still)[1]
-    (steps,) = ask([{"what": "search", "text": text}], weights["rounded"])
-    shown = re.findall(r'<span class="live-score">−([\d.]+)</span> <span lang="de">(.+?)</span>', still)
-    found = [(f"{-one['score']:.2f}", python().tokenizer.decode(one["tokens"])) for one in steps[-1]]
-    assert shown == found

@@ -1,6 +1,5 @@
 """What stands around the text of a page: the extension that Sphinx runs, without Sphinx."""
 
-import json
 import re
 from types import SimpleNamespace
 
@@ -95,11 +94,16 @@ def test_the_small_map_marks_the_chapter_s_boxes_and_is_one_picture():
     assert theme.small_map("book/01_recurrence") == ""
 
 
-def test_the_front_page_says_what_the_record_says():
-    numbers, folder = measured.numbers(), theme.ROOT / "records/multi30k-en-de"
-    record, analysis = (json.loads((folder / f"{name}.json").read_text("utf-8")) for name in ("record", "analysis"))
-    cased = record["scores"]["test_2016_flickr"]["cased"]
-    assert float(numbers["bleu"]) == pytest.approx(cased["bleu"], rel=0, abs=0.05)
-    other_draws = analysis["interval"]["cased"][1]
-    assert float(numbers["bleu_half"]) == pytest.approx(other_draws, rel=0, abs=0.15)
-    assert numbers["device"] == record["device"]
+def test_the_hours_of_the_front_page_add_up_and_are_those_of_the_pages():
+    shown = {name: float(text.replace("½", ".5")) for name, text in measured.times().items()}
+    page, sums = (theme.ROOT / "book/index.md").read_text("utf-8"), {}
+    for name, numbers in (("build", range(1, 8)), ("train_and_translate", range(8, 12)), ("trust", (12, 13)),
+                          ("further", (14, 15, 16)), ("real_sentences", (17,))):  # fmt: skip
+        assert page.count(f"{{{{ hours_{name} }}}} hours") == 1
+        pages = [next((theme.ROOT / "chapters").glob(f"{n:02}_*")).read_text("utf-8") for n in numbers]
+        minutes = sum(int(re.search(r"\*\*Time\*\*: (\d+) minutes", text)[1]) for text in pages)
+        sums[name] = shown[f"hours_{name}"]
+        assert abs(sums[name] - minutes / 60) <= 0.5
+    assert shown["hours"] == sum(sums.values())
+    assert shown["hours_translator"] == sums["build"] + sums["train_and_translate"]
+    assert page.count("{{ hours }}") == page.count("{{ hours_translator }}") == 1

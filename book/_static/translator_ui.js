@@ -1,5 +1,5 @@
 // The controls around translator.js. Nothing is loaded before the reader asks for it; what the reader types is only
-// ever shown as text. <section class="live-translator" data-form="full"> has all controls, any other form the first few.
+// ever shown as text.
 (function () {
 "use strict";
 
@@ -24,7 +24,7 @@ const MISTAKES = [
     example: GUITAR, shows: "The padding is translated as well." },
 ];
 const EXAMPLES = [GUITAR, ...MISTAKES.map((mistake) => mistake.example).filter((text) => text !== GUITAR)];
-const SHOWN = { layer: 3, head: 3 }; // the head that marks the source tokens; in the short form, the mean of its layer
+const SHOWN = { layer: 3, head: 3 }; // the head that marks the source tokens
 
 function make(tag, properties = {}, ...children) {
   const element = document.createElement(tag);
@@ -64,7 +64,6 @@ function load(name) {
 class Live {
   constructor(section) {
     this.section = section;
-    this.full = section.dataset.form === "full";
     this.status = make("p", { className: "live-status", role: "status" });
     this.start = make("button", { type: "button" }, "Load the translator (3.8 MB) and try it");
     this.start.addEventListener("click", () => this.open());
@@ -77,7 +76,7 @@ class Live {
     try {
       if (!globalThis.TestedTransformer) await load("translator.js");
       if (!globalThis.TRANSLATOR_FILE) await load("translator_weights.js");
-      if (this.full && !globalThis.HeadExplorer) await load("heads.js");
+      if (!globalThis.HeadExplorer) await load("heads.js");
       await pause();
       this.translator = new globalThis.TestedTransformer.Translator(globalThis.TRANSLATOR_FILE);
     } catch (error) {
@@ -112,7 +111,7 @@ class Live {
     this.output = make("div", { className: "live-output", hidden: true });
     this.trained = new Map(); // text → its translation when nothing is changed
     this.section.replaceChildren(form, make("div", { className: "live-examples", role: "group",
-      "aria-label": "Examples" }, ...examples), ...(this.full ? [this.switches()] : []), this.status, this.guess, this.output);
+      "aria-label": "Examples" }, ...examples), this.switches(), this.status, this.guess, this.output);
   }
 
   example(text, label = text) {
@@ -142,7 +141,6 @@ class Live {
   // What one sees of the chosen mistake, beside the sentence in which one sees it.
   explain(text, same) {
     const { example, shows } = this.mistake;
-    if (!this.full) return;
     const here = same ? "It does not show in this sentence. " : "It shows in this sentence, too. ";
     this.shows.replaceChildren(...(text === example ? [shows] :
       example ? [here, this.example(example, `Try “${example}”`)] : []));
@@ -251,7 +249,7 @@ class Live {
     const key = this.output.contains(focused) || focused === document.body ? this.key : null;
     const reference = make("p", {}, "Without your change: ", make("span", { lang: "de" }, this.reference ?? ""));
     const parts = make("div", { className: "live-parts" }, ...(this.reference === null ? [] : [reference]),
-      ...this.sourceTokens(), this.targetTokens(), this.choices(), ...(this.full ? this.heads() : []), this.list());
+      ...this.sourceTokens(), this.targetTokens(), this.choices(), ...this.heads(), this.list());
     this.output.replaceChildren(parts);
     this.look(this.at);
     if (key) this.output.querySelector(`[data-key="${key}"]`)?.focus();
@@ -354,10 +352,9 @@ class Live {
   look(at) {
     const { looked } = this.hypotheses[this.chosen].steps[at], token = this.hypotheses[this.chosen].tokens[at];
     const best = (weights) => weights.indexOf(Math.max(...weights));
-    const layer = looked[SHOWN.layer], mean = (_, j) => layer.reduce((sum, head) => sum + head[j], 0) / layer.length;
-    const shown = this.full ? layer[SHOWN.head] : Array.from(layer[0], mean);
+    const shown = looked[SHOWN.layer][SHOWN.head];
     this.sources.forEach((item, j) => item.style.setProperty("--share", shown[j] ?? 0));
-    const who = this.full ? `head ${SHOWN.head + 1} of layer ${SHOWN.layer + 1}` : "the translator";
+    const who = `head ${SHOWN.head + 1} of layer ${SHOWN.layer + 1}`;
     this.most.textContent = `“${this.piece(token)}”: ${who} looked most at “${this.from[best(shown)]}” ` +
       `(${percent(shown[best(shown)])}).`;
     this.explorer?.ask(at, "cross-attention");
