@@ -27,34 +27,6 @@ def count_parameters(config: TransformerConfig) -> int:
     return encoder + decoder + last_norms + tables
 
 
-def attention_memory(
-    length: int, d_model: int, num_heads: int, *,
-    batch: int = 1, fused: bool = True, mask_entries: int = 0, dropout: bool = False, itemsize: int = 4,
-) -> int:  # fmt: skip
-    """Bytes that one self-attention of `MultiHeadAttention` keeps for its backward pass, parameters left out.
-
-    Args:
-        length: tokens per sentence.
-        d_model: width of the tokens.
-        num_heads: heads.
-        batch: sentences.
-        fused: the fused kernel of the CPU, or the readable formula, which keeps the weights.
-        mask_entries: size of the mask: 0 without one, batch × length for a key-only mask, batch × length² for pairs.
-        dropout: attention dropout is on.
-        itemsize: bytes per number; 4 for float32, 2 for half precision.
-
-    Raises:
-        ValueError: `fused` comes with `dropout`, which the fused kernel of the CPU refuses.
-    """
-    if fused and dropout:
-        raise ValueError("the fused kernel of the CPU has no attention dropout: ask for fused=False")
-    tokens = 5 * batch * length * d_model * itemsize  # the input, queries, keys, values, heads
-    if fused:  # the mask becomes numbers; one number, at least a float32, for each query and head
-        return tokens + mask_entries * itemsize + max(4, itemsize) * batch * num_heads * length
-    copies = 3 if dropout else 2 if mask_entries else 1
-    return tokens + copies * batch * num_heads * length**2 * itemsize + 2 * mask_entries
-
-
 class Product(NamedTuple):
     """`times` products of a (rows, inner) matrix and an (inner, columns) matrix."""
 
@@ -165,6 +137,34 @@ def decoding_flops(
         parts = matrix_products(config, source_length, length, batch=batch, cached=cached and length > 1) | newest
         total += _flops({name: parts[name] for name in parts if length == 1 or not name.startswith("encoder")})
     return total
+
+
+def attention_memory(
+    length: int, d_model: int, num_heads: int, *,
+    batch: int = 1, fused: bool = True, mask_entries: int = 0, dropout: bool = False, itemsize: int = 4,
+) -> int:  # fmt: skip
+    """Bytes that one self-attention of `MultiHeadAttention` keeps for its backward pass, parameters left out.
+
+    Args:
+        length: tokens per sentence.
+        d_model: width of the tokens.
+        num_heads: heads.
+        batch: sentences.
+        fused: the fused kernel of the CPU, or the readable formula, which keeps the weights.
+        mask_entries: size of the mask: 0 without one, batch × length for a key-only mask, batch × length² for pairs.
+        dropout: attention dropout is on.
+        itemsize: bytes per number; 4 for float32, 2 for half precision.
+
+    Raises:
+        ValueError: `fused` comes with `dropout`, which the fused kernel of the CPU refuses.
+    """
+    if fused and dropout:
+        raise ValueError("the fused kernel of the CPU has no attention dropout: ask for fused=False")
+    tokens = 5 * batch * length * d_model * itemsize  # the input, queries, keys, values, heads
+    if fused:  # the mask becomes numbers; one number, at least a float32, for each query and head
+        return tokens + mask_entries * itemsize + max(4, itemsize) * batch * num_heads * length
+    copies = 3 if dropout else 2 if mask_entries else 1
+    return tokens + copies * batch * num_heads * length**2 * itemsize + 2 * mask_entries
 
 
 class Operation(NamedTuple):

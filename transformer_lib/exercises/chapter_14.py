@@ -1,4 +1,4 @@
-# Generated from chapters/14_cost.md and 1 more: edit it there and `make export`, or here and `make sync`.
+# Generated from chapters/14_cost.md and 2 more: edit it there and `make export`, or here and `make sync`.
 
 """The graders of chapter 14 and its pages in depth."""
 
@@ -13,20 +13,26 @@ from transformer_lib.exercises.grading import Answer, expect
 
 
 def grade_14_1(answer: Answer) -> None:
-    """Every batch is tried."""
-    for d, c, itemsize, peak, bandwidth in (
-        (1, 1, 4, 1, 10), (4, 4, 4, 1, 2), (8, 16, 2, 3, 1), (64, 64, 4, 10, 1), (2, 2, 4, 9, 1), (4, 4, 4, 1, 1),
-        (512, 2048, 4, 13, 1),
-    ):  # fmt: skip
-        products = (Product(1, batch, d, c) for batch in range(1, 5000))
-        fits = (p.rows for p in products if p.flops * bandwidth >= itemsize * p.numbers * peak)
-        expected = next(fits, None)
-        by_weights = -(-itemsize * peak // (2 * bandwidth))
-        known = {
-            "only the traffic of the weights is counted; tokens are read and written, too": by_weights,
-            "no batch is large enough: None": 0,
-        }
-        expect("the smallest batch", answer(d, c, itemsize, peak, bandwidth), expected, known)
+    """Ten times what is kept is at most nine times the memory, and with one pair more it is not."""
+    for parameters, per_pair, length, batch in (
+        (10, 7, 3, 2),
+        (1, 1, 1, 1),
+        (1000, 90, 25, 40),
+        (10**8, 10**5, 25, 999),
+    ):
+        fixed, each = 16 * parameters, 4 * per_pair * length
+        needed = fixed + batch * each
+        least = -(-10 * needed // 9)  # the smallest memory of which 90 % are enough
+        for memory, expected in ((least, batch), (least - 1, batch - 1), (fixed, 0)):
+            ninety = 9 * memory // 10
+            known = {
+                "90 % of the memory are for the training, not all of it": max((memory - fixed) // each, 0),
+                "gradients and Adam's two means need their place, too": max((ninety - 4 * parameters) // each, 0),
+                "each pair of sentences has `length` pairs of tokens": max((ninety - fixed) // (4 * per_pair), 0),
+                "a number in float32 has four bytes": max((ninety - fixed) // (per_pair * length), 0),
+                "a batch is not negative: 0 if none fits": (ninety - fixed) // each,
+            }
+            expect("the largest batch", answer(parameters, per_pair, length, memory), expected, known)
 
 
 def grade_14_2(answer: Answer) -> None:
@@ -90,3 +96,20 @@ def grade_14b_3(answer: Answer) -> None:
             "the first micro-batch passes all stages before the pace is set": parts * max(seconds),
         }
         expect("the time at which the last stage finishes", answer(list(seconds), parts), free[-1], known)
+
+
+def grade_14c_1(answer: Answer) -> None:
+    """Every batch is tried."""
+    for d, c, itemsize, peak, bandwidth in (
+        (1, 1, 4, 1, 10), (4, 4, 4, 1, 2), (8, 16, 2, 3, 1), (64, 64, 4, 10, 1), (2, 2, 4, 9, 1), (4, 4, 4, 1, 1),
+        (512, 2048, 4, 13, 1),
+    ):  # fmt: skip
+        products = (Product(1, batch, d, c) for batch in range(1, 5000))
+        fits = (p.rows for p in products if p.flops * bandwidth >= itemsize * p.numbers * peak)
+        expected = next(fits, None)
+        by_weights = -(-itemsize * peak // (2 * bandwidth))
+        known = {
+            "only the traffic of the weights is counted; tokens are read and written, too": by_weights,
+            "no batch is large enough: None": 0,
+        }
+        expect("the smallest batch", answer(d, c, itemsize, peak, bandwidth), expected, known)
