@@ -99,7 +99,7 @@ def written(model, source, tokens, steps, *, hide=True, own=True, of_all=True):
 
 
 @pytest.mark.parametrize(("mistake", "failing"), [
-    ({}, ""), ({"hide": False}, "generated"), ({"own": False}, "generated, beams"), ({"of_all": False}, "beams"),
+    ({}, ""), ({"hide": False}, "generated, beams"), ({"own": False}, "generated, beams"), ({"of_all": False}, "beams"),
 ])  # fmt: skip
 def test_a_translator_generates_with_padding_in_its_sources(mistake, failing):
     """Its beams are asked for also if it has nothing else."""
@@ -111,6 +111,21 @@ def test_a_translator_generates_with_padding_in_its_sources(mistake, failing):
         only = [asked, "generated tokens are the most probable"]
         report = check(lambda *sizes: Adapted(ours(*sizes), call, **part), only=only)  # noqa: B023
         assert report.failed == [asked] * (asked.split()[0] in failing), report
+
+
+@pytest.mark.parametrize("reads", [0, -1])
+def test_generate_reads_a_whole_prefix_where_it_takes_several_tokens(reads):
+    """That above refuses several; from the last of them alone it would be wrong."""
+    asked, call = "generated tokens are the most probable", lambda model, *inputs: model(*inputs)
+
+    def generate(model, source, tokens, steps):
+        before, new = tokens[:, :reads], tokens[:, reads:]
+        for _ in range(steps):
+            new = torch.cat([new, model(source, new)[:, -1:].argmax(dim=-1)], dim=1)
+        return torch.cat([before, new], dim=1)
+
+    report = check(lambda *sizes: Adapted(ours(*sizes), call, generate=generate), only=[asked])
+    assert report.failed == [asked] * (reads < 0), report
 
 
 def test_ours_learns_what_can_be_learnt_and_no_more():

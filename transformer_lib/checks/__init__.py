@@ -115,7 +115,7 @@ def check_transformer(
             properties = [entry for entry in properties if not only or not names[entry].isdisjoint(only)]
             unfit = [model.words(entry.name) for entry in properties if only and not model.has(entry.needs)]
             why = "it is about another kind of model, or of adapter"
-            told = tuple(Finding(name, "not applicable", why) for name in unfit)
+            told = tuple(Finding(name, "not applicable", why, about_others=True) for name in unfit)
             properties = [entry for entry in properties if model.has(entry.needs)]
             own, called = {*model.module.modules()}, list[torch.nn.Module]()
             with suppress(Exception), register_module_forward_pre_hook(lambda part, _: called.append(part)):

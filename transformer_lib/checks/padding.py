@@ -4,8 +4,8 @@
 
 import math
 from collections import defaultdict
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any
 
@@ -71,7 +71,7 @@ def target_padding_on_the_right(model: ModelUnderTest) -> Outcome:
     return model.at_most_rounding(moved, "four more padded target positions move the real logits by")
 
 
-def _pad_tables(model: ModelUnderTest, inputs: tuple[Tensor, ...]) -> list[Tensor]:
+def pad_tables(model: ModelUnderTest, inputs: tuple[Tensor, ...]) -> list[Tensor]:
     """Those tables that look up all the padding of these sentences."""
     sizes = {side.vocab_size for side in model.sides}
     looked_up: dict[Tensor, int] = defaultdict(int)
@@ -89,6 +89,19 @@ def _pad_tables(model: ModelUnderTest, inputs: tuple[Tensor, ...]) -> list[Tenso
     return tables
 
 
+@contextmanager
+def padding_looks_like(model: ModelUnderTest, tables: list[Tensor], vectors: list[Tensor]) -> Iterator[None]:
+    """Inside the block the padding token has these vectors in the tables."""
+    saved = [table[model.pad_id].clone() for table in tables]
+    try:
+        for table, vector in zip(tables, vectors):
+            table[model.pad_id] = vector
+        yield
+    finally:
+        for table, vector in zip(tables, saved):
+            table[model.pad_id] = vector
+
+
 def _moved_by_padding(
     model: ModelUnderTest, inputs: tuple[Tensor, ...], real: slice, word: int | None = None, old: Any = ()
 ) -> float:
@@ -96,20 +109,14 @@ def _moved_by_padding(
 
     If a word and other inputs are given, it is that word's vector, and the move is from the logits for those inputs.
     """
-    tables = [table.data for table in _pad_tables(model, inputs)]
+    tables = [table.data for table in pad_tables(model, inputs)]
     kept = torch.arange(model.sides[-1].vocab_size) != model.pad_id  # tied, its own logit moves, and so does a softmax
-    saved, known = [table[model.pad_id].clone() for table in tables], model(*(old or inputs))
-    drawn = [3 * torch.randn(row.shape, generator=model.generator, dtype=torch.float64).to(row) for row in saved]
-    new = drawn if word is None else [table[word].clone() for table in tables]
+    known, shape = model(*(old or inputs)), partial(torch.randn, generator=model.generator, dtype=torch.float64)
+    new = [3 * shape(table.shape[1:]).to(table) if word is None else table[word] for table in tables]
 
     def call() -> Tensor:
-        try:
-            for table, vector in zip(tables, new):
-                table[model.pad_id] = vector
+        with padding_looks_like(model, tables, new):
             return model(*inputs)[..., kept].log_softmax(-1)
-        finally:
-            for table, vector in zip(tables, saved):
-                table[model.pad_id] = vector
 
     model.again[after := call()] = model.module, call, inputs
     model.again[before := known[..., kept].log_softmax(-1)] = model.again[known]

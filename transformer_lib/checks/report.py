@@ -87,6 +87,7 @@ class Finding:
     module: str = ""  # the first module whose output differs
     place: str = ""  # the file and line of the model's own code that called it
     pad_id: int | None = None  # the padding token that the model seems to be built for, if it is not the one asked for
+    about_others: bool = False  # whether the property is about another kind of model, or of adapter
 
     def __str__(self) -> str:
         line = f"{self.verdict:<14} {self.name}: {self.evidence}"
@@ -304,7 +305,7 @@ def if_it_runs() -> Iterator[None]:
     except NotApplicable:
         pass
     except Exception as error:
-        its = {"build", "run", "call", "logits", "gradients"}  # where the suite builds or calls it
+        its = {"build", "run", "call", "logits", "gradients", "extended"}  # where the suite builds or calls it
         calls = traceback.extract_tb(error.__traceback__)
         if not any(at.name in its and Path(at.filename) == _SUITE / "subject.py" for at in calls):
             raise

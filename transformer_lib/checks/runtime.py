@@ -5,9 +5,8 @@
 import math
 import random
 from collections.abc import Iterable
-from contextlib import suppress
 from inspect import signature
-from itertools import groupby
+from itertools import groupby, product
 from operator import attrgetter
 from pathlib import Path
 from traceback import extract_tb
@@ -153,20 +152,26 @@ def calls_leave_no_trace(model: ModelUnderTest) -> Outcome:
         if moved := model.remembers(model.inputs(3, 4, 4), longer):
             told = f"a call keeps something: answers before and after longer sentences differ by {moved:.2g}"
             return False, told, KEPT
-    adapter, labels = model.training_module, torch.full_like(inputs[-1], -100).index_fill(1, torch.tensor([0, 1]), 0)
-    for part, last in (("loss", labels), ("generate", 3)):
-        known = str(handed := [*inputs, last])
+    labels, drawn = torch.full_like(inputs[-1], -100).index_fill(1, torch.tensor([0, 1]), 0), list[bool]()
+    for (part, last), adapter in product((("loss", labels), ("generate", 3)), (model.module, model.training_module)):
+        known, state = str(handed := [*inputs, last]), torch.get_rng_state()
+        usual, training = [module.training for module in adapter.modules()], adapter.training
         with if_it_runs():  # not each has these parts
             model.part(part, adapter)(*handed)
+        drawn.append(not torch.equal(torch.get_rng_state(), state))
         if str(handed) != known:
             return False, f"`{part}` writes into what it is given, such as labels of -100", ""
-        if not all(module.training for module in adapter.modules()):
-            adapter.train()
-            told = f"after `{part}` a model in training mode is in evaluation mode, without dropout"
-            return (True, f"{told}: is it to be trained?") if model.only_read else (False, told, "")
+        if [module.training for module in adapter.modules()] != usual:
+            adapter.train(training)
+            modes = ("training", "evaluation mode, without dropout") if training else ("evaluation", "training mode")
+            told = f"after `{part}` a model in {modes[0]} mode is in {modes[1]}"
+            asked = training and model.only_read
+            return (True, f"{told}: is it to be trained?") if asked else (False, told, "")
     words = "tokens are as they were, random numbers go on, and answers stay the same"
     if kept := model.kept_graph:
         return True, f"{words}; {KEEPS_A_GRAPH} ({kept}): a second backward raises: is it to be trained?"
+    if drawn[2:] == [False, True] and not model.only_read:
+        words += "; in training mode `generate` draws numbers, as dropout does: is `eval()` called before?"
     return True, words
 
 
@@ -379,8 +384,11 @@ def state_dict_is_complete(model: ModelUnderTest) -> Outcome:
     first, second = model.build(model.seed), model.build(model.seed + 1)
     inputs = model.inputs()
     model.uses(second)
-    if made := second.state_dict().keys() - first.state_dict().keys():
-        words = f"calls add {min(made)} to the state dict: saved then, it does not load into a new model"
+    model.logits(second, *inputs)
+    before, after = ({key: getattr(x, "shape", ()) for key, x in m.state_dict().items()} for m in (first, second))
+    if made := {key for key, shape in after.items() if shape != before.get(key)}:
+        done = f"change the size of {min(made)} in" if min(made) in before else f"add {min(made)} to"
+        words = f"calls {done} the state dict: saved then, it does not load into a new model"
         return False, words, "a buffer that a call makes is not `persistent=False`"
     model.uses(first)  # tables that grew in use may round differently
     second.load_state_dict(first.state_dict())
@@ -390,7 +398,7 @@ def state_dict_is_complete(model: ModelUnderTest) -> Outcome:
         kept = second.state_dict()
         changed = [name for name, x in first.state_dict().items() if not torch.equal(x, kept[name])]
         return (False, words, f"loading changes what it loads, such as {changed[0]}") if changed else (False, words)
-    with suppress(ValueError), if_it_runs():  # not each has a cache, or one that gives a logit for each token
+    with if_it_runs():  # not each has a cache, or one that gives a logit for each token
         apart = max_difference(*(logits_in_pieces(model, [3, 1], module, *inputs) for module in (second, first)))
         if apart > 1e-5:
             return False, f"after loading, logits with a cache differ by {apart:.2g}", KEPT

@@ -329,6 +329,12 @@ class ModelUnderTest(UnderTest):
         self.refused = ""  # what the model says of a sentence of one token, if it refuses it
         self.again = WeakTensorKeyDictionary()  # for logits: the module, the call that gives them again, its inputs
 
+    def start(self) -> None:
+        """Begin a property, in the mode that an earlier one may have left."""
+        super().start()
+        if "module" in vars(self):
+            self.module.eval()
+
     def words(self, text: str) -> str:
         """A sentence of a report; a model with one side has no source and no target."""
         if len(self.sides) > 1:
@@ -462,6 +468,7 @@ class ModelUnderTest(UnderTest):
                 call()
             except Exception as error:
                 errors[name] = error
+        module.eval()  # whatever they left
         return errors
 
     @cached_property
@@ -563,6 +570,14 @@ class ModelUnderTest(UnderTest):
                 return function(adapter.model, *contiguous(arguments), **given)
 
         return call
+
+    def extended(self, *inputs: Tensor, **options: Any) -> tuple[Tensor, Any]:
+        """What `extend` gives: logits, held to one for each new token, and the cache."""
+        logits, cache = self.part("extend")(*inputs, **options)
+        if logits.shape[:2] != inputs[-1].shape:
+            new = inputs[-1].size(1)
+            raise ValueError(f"for {new} new tokens `extend` must give {new} logits; got {tuple(logits.shape)}")
+        return logits, cache
 
     def only_its_loss_hears(self) -> set[str]:
         """The parameters that the adapter's loss hears and the logits do not, such as heads for later tokens."""
