@@ -122,12 +122,12 @@ def means() -> None:
         together.append(loss(*order[: len(together) + 1]) - whole)
     value = json.loads(path.read_text(encoding="utf-8"))
     zeros = json.loads((folder / "analysis.json").read_text(encoding="utf-8"))["heads"]
-    cheap, costly = [tuple(head) for head in zeros["order"][: zeros["free"]]], [tuple(zeros["order"][-1])]
-    gender = [("decoder.layers.2.cross_attention", 3)]
+    gone = {"cheap": [tuple(head) for head in zeros["order"][: zeros["free"]]]}
+    gone["gender"] = [("decoder.layers.2.cross_attention", 3)]
     test = corpus(record, TEST)
     whole = names["translator"].translate(test.source, beam_size=1)
     scores = {}
-    for name, heads in {"cheap": cheap, "free": order[: len(together) - 1], "costly": costly, "gender": gender}.items():
+    for name, heads in gone.items():
         for by in ("zeros", "means"):
             with put_in(heads, by):
                 answers = names["translator"].translate(test.source, beam_size=1)
