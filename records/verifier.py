@@ -2,10 +2,11 @@
 
 Kept as it made verifier.json; no test runs it. With PYTHONPATH=.:experiments, as python records/verifier.py SEED
 
-With `plateau` after the seed, a model learns from fewer pairs, with dropout, until more steps give little; then the
-verifier, and more imitation with dropout, have as many more updates each. With `control`, imitation goes on from both
-models as the verifier did: the same updates, answers in each, rates, and no dropout. With `own`, no baseline is
-subtracted. With `pairs`, three losses learn from the same pairs of own answers; each takes the rate that is best on
+With `control` after the seed, only the control is trained and added: from the translations alone, with as many more
+updates as the verifier had. With `plateau`, a model learns from fewer pairs, with dropout, until more steps give
+little; then the verifier has as many more updates, and more imitation with dropout. With `same`, imitation goes on
+there as the verifier did: with its rates, its number of answers in an update, and no dropout. With `own`, no baseline
+is subtracted. With `pairs`, three losses learn from the same pairs of own answers; each takes the rate that is best on
 sentences which nothing else uses.
 """
 
@@ -25,6 +26,7 @@ from torch.nn.utils.rnn import pad_sequence
 from transformer_lib.files import atomic_write
 
 ROOT = Path(__file__).resolve().parent.parent
+CONTROL = 260 + 2 * 100  # updates
 PAIRS, MARKS, STEPS = 300, (600, 800, 1000), 100  # the verifier begins at the second mark, with 2 updates a step
 RATES = [1e-5, 3e-5, 1e-4, 3e-4, 1e-3, 3e-3]
 
@@ -42,18 +44,12 @@ def plateau(names: dict, seed: int) -> dict:
     return {"imitated": imitated, "verifier": exact(learner), "rewards": [round(x, 3) for x in rewards], "said": said}
 
 
-def control(names: dict) -> dict:
-    """What imitation comes to that differs from the verifier's updates only in what is learned from."""
-    imitate, same = (
-        names["imitate"],
-        {"warm_up": 2 * 10, "size": 16 * 8},
-    )  # 2 updates a step; questions, answers to each
-    few = names["translated"][:PAIRS]
+def same(names: dict) -> dict:
+    """What imitation of PAIRS pairs comes to that differs from the verifier's updates only in what is learned from."""
+    imitate, few = names["imitate"], names["translated"][:PAIRS]
     model = imitate(*MARKS[:2], pairs=few, dropout=0.1)[1]
-    controls = imitate(2 * STEPS, pairs=few, start=model, rate=1e-3, **same) + imitate(
-        2 * STEPS, start=imitate(260)[0], rate=5e-4, **same
-    )
-    return dict(zip(("few", "exact"), map(names["exact"], controls)))
+    size, warm_up = 16 * 8, 2 * 10  # questions, answers to each; 2 updates a step
+    return {"exact": names["exact"](*imitate(2 * STEPS, pairs=few, start=model, rate=1e-3, warm_up=warm_up, size=size))}
 
 
 def pairs(names: dict, seed: int) -> dict:
@@ -115,7 +111,8 @@ def main(seed: str, *what: str) -> None:
         if what:
             result = {
                 "plateau": lambda: {"pairs": PAIRS} | plateau(names, int(seed)),
-                "control": lambda: control(names),
+                "control": lambda: {"updates": CONTROL, "exact": names["exact"](*names["imitate"](CONTROL))},
+                "same": lambda: same(names),
                 "own": lambda: own(names, int(seed)),
                 "pairs": lambda: pairs(names, int(seed)),
             }[what[0]]()
