@@ -5,26 +5,38 @@
 import math
 
 import torch
-import torch.nn.functional as F
 
 from transformer_lib.exercises.grading import Answer, claim, expect
 
 
 def grade_09_2(answer: Answer) -> None:
-    """The loss of the very probabilities that the target asks for, by torch."""
-    for V in (2, 3, 20, 1000):
-        for epsilon in (0.0, 0.5, 0.1):
-            q = torch.full((V,), epsilon / V, dtype=torch.float64)
-            q[0] += 1 - epsilon
-            lowest = F.cross_entropy(q.clamp(min=1e-300).log()[None], torch.tensor([0]), label_smoothing=epsilon)
-            a, b = torch.special.entr(torch.tensor([1 - epsilon, epsilon / (V - 1)]).double())
+    """Three steps beside torch's Adam: usual gradients, one that is always zero, and one as small as 1e-9."""
+    generator = torch.Generator().manual_seed(0)
+    for sizes, rate in (([1.0], 0.1), ([1.0, 1000.0, 0.0, 1e-9], 0.03)):
+        n, size = len(sizes), torch.tensor(sizes, dtype=torch.float64)
+        theta = torch.nn.Parameter(torch.randn(n, generator=generator, dtype=torch.float64))
+        optimizer = torch.optim.Adam([theta], lr=rate, betas=(0.9, 0.98), eps=1e-9)
+        m, u = torch.zeros(2, n, dtype=torch.float64)
+        for k in (1, 2, 3):
+            g = theta.grad = size * torch.randn(n, generator=generator, dtype=torch.float64)
+            before = theta.detach().clone()
+            optimizer.step()
+            result = answer(before.clone(), g.clone(), m.clone(), u.clone(), k, rate)
+            claim("it returns theta, m and u", isinstance(result, tuple | list) and len(result) == 3)
+            m, u = (optimizer.state[theta][name].clone() for name in ("exp_avg", "exp_avg_sq"))
+            by_m, by_u = m / (1 - 0.9**k), u / (1 - 0.98**k)
+            stored = "m and u are returned as they are; the corrections are for this step only"
+            expect(f"m after step {k}", result[1], m, {stored: by_m}, 1e-12)
+            expect(f"u after step {k}", result[2], u, {stored: by_u}, 1e-7)
             known = {
-                "epsilon is spread over the other words only; the right word gets its part": a + (V - 1) * b,
-                "this is the loss of the right word alone": -q[0].log(),
-                "a loss of 0 is reached only if epsilon is 0": 0.0,
-                "0 · ln 0 should count as 0; here it is NaN": math.nan,
+                "the averages are not corrected for their start at zero": before - rate * m / (u.sqrt() + 1e-9),
+                "the weight should move against its gradient": before + rate * by_m / (by_u.sqrt() + 1e-9),
+                "nothing prevents a division by zero": before - rate * by_m / by_u.sqrt(),
+                "the root is missing": before - rate * by_m / (by_u + 1e-9),
+                "1e-9 belongs outside the root": before - rate * by_m / (by_u + 1e-9).sqrt(),
+                "rate is missing": before - by_m / (by_u.sqrt() + 1e-9),
             }
-            expect(f"the lowest loss for V = {V} and epsilon = {epsilon}", answer(V, epsilon), lowest, known)
+            expect(f"theta after step {k}", result[0], theta.detach(), known)
 
 
 def grade_09a_1(answer: Answer) -> None:

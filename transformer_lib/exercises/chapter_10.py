@@ -9,31 +9,40 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from transformer_lib.cache import KeyValueCache
 from transformer_lib.decoding import beam_search
 from transformer_lib.exercises.grading import Answer, claim, expect, random, same
 from transformer_lib.teaching import WORDS, Chances, TableModel, by_last_word, every_sentence
 
 
+def _shares(logits: Tensor, temperature: float, P: float, *, late: bool = False, sorted_only: bool = False) -> Tensor:
+    """What each token should get; late: top-p leaves out the token that reaches P, too."""
+    p, tokens = (logits / temperature).softmax(dim=-1).sort(descending=True)
+    p = p * (p.cumsum(dim=-1) - (0 if late else p) < P)
+    return (p if sorted_only else torch.zeros_like(p).scatter(0, tokens, p)) / p.sum()
+
+
 def grade_10_2(answer: Answer) -> None:
-    """What a real cache holds."""
-    for rows, layers, heads, d_k, target, source in (
-        (1, 1, 1, 1, 1, 1), (1, 1, 1, 1, 2, 1), (1, 1, 1, 1, 1, 2), (1, 2, 1, 3, 1, 1), (2, 1, 2, 3, 4, 5),
-        (3, 4, 2, 5, 6, 7),
-    ):  # fmt: skip
-        cache = KeyValueCache(layers)
-        for layer in cache.layers:
-            for part, length in ((layer.self_attention, target), (layer.cross_attention, source)):
-                part.update(torch.zeros(rows, heads, length, d_k), torch.zeros(rows, heads, length, d_k))
-        stored = [t for layer in cache.layers for part in layer for t in (part.key, part.value) if t is not None]
-        held = sum(t.numel() for t in stored)
+    """The shares of four tokens among a thousand draws."""
+    logits = torch.tensor([0.15, 0.5, 0.1, 0.25], dtype=torch.float64).log()
+    torch.manual_seed(0)
+    for temperature, P in ((1.0, 1.0), (0.5, 1.0), (1.0, 0.7), (2.0, 0.7), (1.0, 0.01)):
+        found = torch.zeros(4, dtype=torch.float64)
+        for _ in range(1000):
+            token = answer(logits.clone(), temperature, P)
+            claim("it returns the id of a token, a number", type(token) is int and 0 <= token < 4)
+            found[token] += 0.001
         known = {
-            "this is the part that grows; cross-attention keeps the source": held * target // (target + source),
-            "a position has a key and a value": held // 2,
-            "each of the rows has a cache": held // rows,
-            "each of the layers has a cache": held // layers,
+            "it returns the place among the sorted tokens, not the token": _shares(
+                logits, temperature, P, sorted_only=True
+            ),
+            "the temperature should divide the logits": _shares(logits, 1 / temperature, P),
+            "the temperature changes nothing": _shares(logits, 1.0, P),
+            "top-p leaves nothing out": _shares(logits, temperature, 1.0),
+            "top-p should keep the token with which the share P is reached": _shares(logits, temperature, P, late=True),
+            "the token is not drawn: it is always the best one": _shares(logits, 1.0, 0.01),
         }
-        expect("the number of numbers", answer(rows, layers, heads * d_k, target, source), held, known)
+        what = f"with temperature {temperature} and P = {P}, the shares of the tokens among a thousand draws"
+        expect(what, found, _shares(logits, temperature, P), known, 0.06)
 
 
 def _is_table(table: Any) -> bool:
