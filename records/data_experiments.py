@@ -15,7 +15,7 @@ training is in the record. The two filters that give the others their scale, at 
 and only here.
 
 From the translations in data_experiments_longer.json.gz comes how much a difference depends on the choice of test
-sentences: "errors of the sentences". They are of seed 0, trained once more for this, on another processor: its chrF
+sentences: "errors of the sentences". They are of seed 0, trained once more for this, on a faster machine: its chrF
 came out up to half a point higher or lower. Scores in the record are those of the first time.
 
 What the record already holds is not trained again. No test runs this.
