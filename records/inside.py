@@ -1,22 +1,34 @@
 """What page 17.c shows of 200 captions: its own functions `lens`, `costs` and `patched`, run on the test set.
 
 Kept as it made inside.json; no test runs it. With the data, and with PYTHONPATH=.:experiments: python records/inside.py
+
+With `means` behind it, only this is added: what heads cost if not zeros stand in for their output but its mean over
+training captions; and BLEU and chrF with zeros and with means, their differences by the paired bootstrap.
 """
 
+import json
 import re
+import sys
 import time
+from contextlib import ExitStack
 from itertools import pairwise, takewhile
 from pathlib import Path
 
 import jupytext
+import numpy as np
+import sacrebleu
 import torch
+from bleu import bleu, sentence_counts
+from heads import BATCH_TOKENS, TOLERANCE, all_heads
 from record import SPLITS, corpus, digest, environment, load, pretty_json
 
+from transformer_lib.data import encode_pairs
 from transformer_lib.files import atomic_write, shipped
+from transformer_lib.training.loss import validation_loss
 from transformer_lib.translation import cross_attention_weights
 
 ROOT = Path(__file__).resolve().parent.parent
-CAPTIONS = 200
+CAPTIONS, TRAINING = 200, 500
 TEST = SPLITS[0]
 ARTICLE = re.compile(r"^ ?[Ee]in(e|en|em|er|es)?$")
 
@@ -26,8 +38,9 @@ def page() -> dict:
     text = (ROOT / "chapters/17c_heads.md").read_text(encoding="utf-8")
     cells = [cell.source for cell in jupytext.reads(text, fmt="md:myst").cells if cell.cell_type == "code"]
     names: dict = {}
-    for source in takewhile(lambda source: 'shipped("inside.json")' not in source, cells):
-        exec(source, names)
+    for source in takewhile(lambda source: "looked, pairs = " not in source, cells):
+        if "inside" not in source:  # no cell that reads the record
+            exec(source, names)
     return names
 
 
@@ -78,6 +91,86 @@ def main() -> None:
     atomic_write(ROOT / "records/inside.json", pretty_json(value) + "\n")
 
 
+def means() -> None:
+    """Add to inside.json what it costs to put the mean over training captions in the place of heads."""
+    folder, start, names, path = shipped("multi30k-en-de"), time.process_time(), page(), ROOT / "records/inside.json"
+    tokenizer, model, record = names["tokenizer"], names["model"], load(folder)
+    pairs = {
+        part: encode_pairs(corpus(record, part), tokenizer, max_len=model.config.max_len)[0]
+        for part in ("train", "val")
+    }
+    outputs = {name: model.get_submodule(name).out_projection for name, _ in all_heads(model)}
+    entered = [names["run"](source, target[:-1], outputs.values())[1] for source, target in pairs["train"][:TRAINING]]
+    mean = {name: torch.cat(rows).mean(dim=0) for name, rows in zip(outputs, zip(*entered))}  # (d_model,) each
+
+    def put_in(heads, by: str) -> ExitStack:
+        """Within the block, zeros or means are in the place of these heads."""
+        hooks = ExitStack()
+        for name, head in heads:
+            place = names["channels"](head)
+            value = mean[name][place] if by == "means" else 0
+            hooks.enter_context(names["replaced"](outputs[name], (..., place), value))
+        return hooks
+
+    def loss(*heads) -> float:
+        with put_in(heads, "means"):
+            return validation_loss(model, pairs["val"], BATCH_TOKENS)
+
+    whole = loss()
+    alone = {head: loss(head) - whole for head in all_heads(model)}
+    order, together = sorted(alone, key=lambda head: alone[head]), []
+    while not together or together[-1] <= TOLERANCE:
+        together.append(loss(*order[: len(together) + 1]) - whole)
+    value = json.loads(path.read_text(encoding="utf-8"))
+    zeros = json.loads((folder / "analysis.json").read_text(encoding="utf-8"))["heads"]
+    gone = {"cheap": [tuple(head) for head in zeros["order"][: zeros["free"]]]}
+    gone["gender"] = [("decoder.layers.2.cross_attention", 3)]
+    test = corpus(record, TEST)
+    whole = names["translator"].translate(test.source, beam_size=1)
+    scores = {}
+    for name, heads in gone.items():
+        for by in ("zeros", "means"):
+            with put_in(heads, by):
+                answers = names["translator"].translate(test.source, beam_size=1)
+            changed = sum(one != other for one, other in zip(answers, whole))
+            scores[f"{name}, {by}"] = {"changed": changed} | differences(whole, answers, test.target)
+    layers = [mean[f"decoder.layers.{layer}.cross_attention"] for layer in range(model.config.num_decoder_layers)]
+    ours = (folder / f"{TEST}.de").read_text(encoding="utf-8").splitlines()
+    for number, row in value["looked"].items():
+        source, german = tokenizer.encode(test.source[int(number)]), tokenizer.encode(ours[int(number)])
+        at = before_nouns([tokenizer.decode([token]) for token in german])[-1]
+        for word, end in (("article", at + 2), ("noun", at + 3)):
+            row[f"{word} means"] = rounded(names["costs"](source, [tokenizer.bos_id, *german][:end], layers))
+    made = {"command": "python records/inside.py means"} | environment()
+    made |= {"training captions": TRAINING, "minutes of one core": round((time.process_time() - start) / 60, 1)}
+    costs = {name: [round(alone[key], 4) for key in alone if key[0] == name] for name in outputs}
+    value["means"] = {"made": made, "alone": costs, "order": order, "together": rounded(together, 4), "scores": scores}
+    atomic_write(path, pretty_json(value) + "\n")
+
+
+def differences(before: list[str], after: list[str], references: list[str]) -> dict:
+    """By how much BLEU and chrF change, and the bounds of 95 of 100 draws of captions, the same for both systems."""
+    metric = sacrebleu.CHRF()
+    draws = [range(len(references)), *np.random.default_rng(0).integers(len(references), size=(1000, len(references)))]
+    often = np.array([np.bincount(draw, minlength=len(references)) for draw in draws])  # (draws, captions)
+    found = []
+    for answers in (after, before):
+        sums = often @ sentence_counts(answers, references)
+        letters = often @ np.array(metric._extract_corpus_statistics(answers, [references]))
+        found.append(
+            [
+                [bleu(row).score for row in sums],
+                [metric._compute_score_from_stats(row.tolist()).score for row in letters],
+            ]
+        )
+    change = np.subtract(*found)  # (scores, draws)
+    bounds = np.quantile(change[:, 1:], [0.025, 0.975], axis=1).T
+    return {
+        name: rounded([first, *ends], 2)
+        for name, first, ends in zip(("bleu", "chrf"), change[:, 0].tolist(), bounds.tolist())
+    }
+
+
 def swapped(text: str) -> tuple[str, str] | None:
     """A caption of "a man" or "a woman" with the other one, and the German noun; None if there is not just one."""
     both = {"man": ("woman", " Mann"), "woman": ("man", " Frau")}
@@ -94,4 +187,4 @@ def rounded(value, digits: int = 3):
 
 
 if __name__ == "__main__":
-    main()
+    means() if sys.argv[1:] == ["means"] else main()
