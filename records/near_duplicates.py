@@ -4,7 +4,8 @@ PYTHONPATH=.:experiments python records/near_duplicates.py     It needs Multi30k
 
 Two sentences are near if they share half of their runs of three words: shared ones, divided by all that one of the two
 has. The scores are those of the recorded translations, of all sentences and of those without a near duplicate; the
-interval is a bootstrap of the near ones, in percentiles.
+interval is a bootstrap of the near ones, in percentiles. The control, "as long", has for each near one that is drawn
+another sentence of as many words, drawn from all such.
 """
 
 import json
@@ -51,6 +52,7 @@ if __name__ == "__main__":
     answers = (HERE / "multi30k-en-de" / f"{SPLIT}.de").read_text(encoding="utf-8").splitlines()
     best = nearest(test.source, train.source)
     far = [number for number, (share, _) in enumerate(best) if share < LEAST]
+    lengths = [len(sentence.split()) for sentence in test.source]
     near, rng = sorted(set(range(len(best))) - set(far)), random.Random(0)
 
     def bleu(kept):
@@ -60,6 +62,14 @@ if __name__ == "__main__":
     scores = {name: bleu(kept) for name, kept in (("all", range(len(best))), ("far", far), ("near", near))}
     # the bootstrap: as many near ones, drawn with replacement
     drawn = sorted(bleu(rng.choices(near, k=len(near))) for _ in range(1000))
+    as_long = {n: [far_one for far_one in far if lengths[far_one] == lengths[n]] for n in near}
+    differences, control = [], []
+    for _ in range(1000):
+        kept = rng.choices(near, k=len(near))
+        control.append(bleu([rng.choice(as_long[n]) for n in kept]))
+        differences.append(bleu(kept) - control[-1])
+    differences.sort()
+    scores["as long"] = fmean(control)
     record = {
         "made": {"command": f"python records/{Path(sys.argv[0]).name}", **environment()},
         "least": LEAST,
@@ -69,9 +79,8 @@ if __name__ == "__main__":
         "repeated in training": len(train.source) - len({runs(sentence) for sentence in train.source}),
         "bleu": scores,
         "interval of the near": [drawn[24], drawn[975]],
-        "words": {
-            name: fmean(len(test.source[n].split()) for n in kept) for name, kept in (("near", near), ("far", far))
-        },
+        "near minus as long": [fmean(differences), differences[24], differences[975]],
+        "words": {name: fmean(lengths[n] for n in kept) for name, kept in (("near", near), ("far", far))},
         "nearest": [
             {"share": round(share, 3), "test": test.source[n], "training": train.source[number]}
             for n, (share, number) in sorted(enumerate(best), key=lambda row: -row[1][0])[:3]

@@ -67,6 +67,16 @@ def glued(notebook: Path) -> dict[str, Any]:
     }
 
 
+def widget(notebook: Path, name: str) -> str:
+    """A widget among the outputs of a notebook, as what a page written by hand can hold."""
+    cells = json.loads(notebook.read_text(encoding="utf-8"))["cells"]
+    outputs = (
+        "".join(output.get("data", {}).get("text/html", "")) for cell in cells for output in cell.get("outputs", [])
+    )
+    (found,) = (text for text in outputs if f'id="widget-{name}"' in text)
+    return f"```{{raw}} html\n{found}\n```"
+
+
 def numbers() -> dict[str, str]:
     """All of them, by name."""
     zoo = glued(ROOT / "book" / "F_adapters.ipynb")
@@ -77,8 +87,9 @@ def numbers() -> dict[str, str]:
 
 
 def substitute(app: Sphinx, config: Config) -> None:
-    """Hand them to MyST."""
-    config.myst_substitutions = {**config.myst_substitutions, **numbers()}
+    """Hand them to MyST, and a widget of chapter 9 for the front page."""
+    learning = widget(ROOT / "book" / "09_training.ipynb", "learning")
+    config.myst_substitutions = {**config.myst_substitutions, **numbers(), "learning": learning}
 
 
 def setup(app: Sphinx) -> dict[str, bool]:

@@ -1,4 +1,4 @@
-# Generated from chapters/08c_corpora.md: edit it there and `make export`, or here and `make sync`.
+# Generated from chapters/11a_toy_grammar.md and 1 more: edit it there and `make export`, or here and `make sync`.
 
 """Corpora: sentences and their translations, from the toy grammar, from files, from Multi30k."""
 
