@@ -4,6 +4,7 @@
 
 START = '''\
 """Put your model in. Then: python -m transformer_lib check mine:build --family FAMILY --no-training"""
+# Behind it --max-len N, if it has a longest sequence. Heads are counted by n_heads, num_heads, nhead … of a module.
 
 from my_model import MyModel  # your file, your class
 from transformer_lib.checks import Adapted
