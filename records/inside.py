@@ -4,6 +4,7 @@ Kept as it made inside.json; no test runs it. With the data, and with PYTHONPATH
 
 With `means` behind it, only this is added: what heads cost if not zeros stand in for their output but its mean over
 training captions; and BLEU and chrF with zeros and with means, their differences by the paired bootstrap.
+With `resampled` behind it, what heads cost if their output for another caption stands in for it.
 """
 
 import json
@@ -148,6 +149,44 @@ def means() -> None:
     atomic_write(path, pretty_json(value) + "\n")
 
 
+def resampled() -> None:
+    """Add to inside.json what it costs to put a head's output for another caption in the place of its own.
+
+    The other caption is the next one of the batch, of about the same length; behind its end, its last token counts.
+    """
+    folder, start, names, path = shipped("multi30k-en-de"), time.process_time(), page(), ROOT / "records/inside.json"
+    model, value, lengths = names["model"], json.loads(path.read_text(encoding="utf-8")), {}
+    pairs = encode_pairs(corpus(load(folder), "val"), names["tokenizer"], max_len=model.config.max_len)[0]
+
+    def note(_, args) -> None:
+        assert len(args[0]) > 1, "no other caption"
+        for side, tokens in zip(("encoder", "decoder"), args):
+            lengths[side] = (tokens != model.config.pad_id).sum(dim=1)  # (batch,)
+
+    def loss(*heads) -> float:
+        with ExitStack() as hooks:
+            hooks.callback(model.register_forward_pre_hook(note).remove)
+            for name, head in heads:
+                side, place = name.split(".")[0], names["channels"](head)
+
+                def change(_, args, side=side, place=place):
+                    x, ends = args[0].clone(), lengths[side].roll(1)[:, None] - 1
+                    rows = torch.arange(x.size(1)).minimum(ends)[..., None].expand_as(x)  # (batch, length, d_model)
+                    x[..., place] = args[0].roll(1, 0).gather(1, rows)[..., place]
+                    return (x,)
+
+                hooks.enter_context(model.get_submodule(name).out_projection.register_forward_pre_hook(change))
+            return validation_loss(model, pairs, BATCH_TOKENS)
+
+    whole = loss()
+    alone = {head: loss(head) - whole for head in all_heads(model)}
+    costs = {name: [round(alone[key], 4) for key in alone if key[0] == name] for name, _ in alone}
+    made = {"command": "python records/inside.py resampled"} | environment()
+    made |= {"minutes of one core": round((time.process_time() - start) / 60, 1)}
+    value["resampled"] = {"made": made, "alone": costs}
+    atomic_write(path, pretty_json(value) + "\n")
+
+
 def differences(before: list[str], after: list[str], references: list[str]) -> dict:
     """By how much BLEU and chrF change, and the bounds of 95 of 100 draws of captions, the same for both systems."""
     metric = sacrebleu.CHRF()
@@ -187,4 +226,4 @@ def rounded(value, digits: int = 3):
 
 
 if __name__ == "__main__":
-    means() if sys.argv[1:] == ["means"] else main()
+    {"means": means, "resampled": resampled}.get("".join(sys.argv[1:]), main)()
