@@ -76,6 +76,12 @@ def test_each_file_has_the_siblings_of_its_own_folder(tmp_path, text):
     assert function_of("a/mine.py:build")() == "c"
 
 
+def test_a_sibling_may_load_a_file_while_it_is_imported(tmp_path):
+    write(tmp_path, mine="from helper import build", other=PLAIN,
+          helper="from transformer_lib.loading import load\nbuild = load('other.py').build")  # fmt: skip
+    assert function_of("mine.py:build")().width == 3
+
+
 def test_a_sibling_hides_neither_a_standard_module_nor_a_package(tmp_path):
     write(tmp_path, mine="import glob, tokenizers, filelock", glob="1 / 0", tokenizers="1 / 0", filelock="1 / 0")
     assert load("mine.py").tokenizers.Tokenizer

@@ -140,7 +140,10 @@ def _look_in(folder: Path) -> None:
     shared = _FOLDERS.setdefault(str(folder), frozenset(of_it)) & of_it
     for top in tops - shared:
         if _lies_in(folder, top, PathFinder.find_spec(top)):
-            for name in [name for name in sys.modules if f"{name}.".startswith(f"{top}.")]:
+            names = [name for name in sys.modules if f"{name}.".startswith(f"{top}.")]
+            if any(getattr(sys.modules[name].__spec__, "_initializing", False) for name in names):
+                continue  # one of these is being imported, and asks for this
+            for name in names:
                 del sys.modules[name]
 
 
