@@ -32,8 +32,10 @@ SOME = {"dropout in training", "every dtype", "gradient reaches everything", "pa
 
 
 def test_the_front_page_shows_what_the_record_has():
-    shown = re.search(r"```console\n(.+?)```", (ROOT / "book/index.md").read_text(encoding="utf-8"), re.DOTALL)[1]
-    found = json.loads((ROOT / "records/zoo.json").read_text())["models"]["decoder roberta"]["seeds"]["0"]
+    page, record = (ROOT / "book/index.md").read_text("utf-8"), json.loads((ROOT / "records/zoo.json").read_text())
+    assert f"({record['versions']['transformers']}, " in page
+    found = record["models"]["decoder roberta"]["seeds"]["0"]
+    shown = re.search(r"```console\n(.+?)```", page, re.DOTALL)[1]
     name = "generated tokens are the most probable"
     assert f"fail {name}: {found['failed'][name].partition(' (')[0]} …" in " ".join(shown.split())
     passed = found["passed"] + 2  # the command asks two properties more than `make zoo`
