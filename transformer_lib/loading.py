@@ -63,8 +63,9 @@ def read(path: str | Path) -> Source:
         line = data.count(b"\n", 0, error.start) + 1
         raise InputError(f"{path}, line {line}: not in {error.encoding}; save the file as UTF-8") from error
     except FileNotFoundError as error:
-        told = elsewhere(path) or f"there is no {path}: `python -m transformer_lib start` makes one in this folder"
-        raise InputError(told) from error
+        made = "`python -m transformer_lib start` makes one in this folder"
+        what = made if Path(path).suffix else f"name a file, such as {NAME}"
+        raise InputError(elsewhere(path) or f"there is no {path}: {what}") from error
     except IsADirectoryError as error:
         raise InputError(f"{path} is a folder: name a file in it") from error
     except InputError:

@@ -473,12 +473,14 @@ def generated_in_a_batch_as_alone(model: ModelUnderTest) -> Outcome:
     alone = torch.cat([row[:, -8:] for row in wanted])
     wrong = (found != alone).sum(dim=1).tolist()
     outcome = not any(wrong), f"of eight generated tokens a row, {wrong} differ from those of each prompt alone"
+    word = next((word for word in range(LONGEST) if word not in found and word != model.pad_id), None)
+    if not any(wrong) or word is None:
+        return outcome
     with if_it_runs():  # not each has a table of words
-        tables = [table.data for table in pad_tables(model, (*others, rows))] if any(wrong) else []
-        word = next(word for word in range(LONGEST) if word not in found and word != model.pad_id)
+        tables = [table.data for table in pad_tables(model, (*others, rows))]
         with padding_looks_like(model, tables, [table[word] for table in tables]):
             again = go_on()
-        if any(wrong) and not (again == model.pad_id).any() and not torch.equal(again, found):
+        if not (again == model.pad_id).any() and not torch.equal(again, found):
             return *outcome, "`generate` reads what stands in padding: it does not use the mask, or not everywhere"
     return outcome
 
@@ -506,7 +508,7 @@ def beams_are_as_probable_as_they_say(model: ModelUnderTest) -> Outcome:
             greedy = _greedy(model, inputs, 8)
             logits = model(*(each[rows] for each in inputs[:-1]), tokens[rows, :-1])[:, inputs[-1].size(1) - 1 :]
         wanted = logits.log_softmax(dim=-1).gather(2, tokens[rows, inputs[-1].size(1) :, None]).sum(dim=(1, 2))
-        moved = (scores[rows] / wanted - 1).abs().max().item()
+        moved = ((scores[rows] - wanted).abs() / wanted.abs().clamp(min=1.0)).max().item()  # enlarged, it may be 0
         told = "a score is off the log-probability of the answer, as a part of it, by"
         holds, told = model.at_most_rounding(moved, told)
         if not holds or not torch.equal(tokens[rows], greedy[rows]):  # a beam that was not the first has won
