@@ -310,8 +310,8 @@ def learning_rate(step, peak, warmup):
 def training_step(model, optimizer, source, target, pad_id, rate):
     """Change the weights once, and return the loss before the change, as a number.
 
-    source: (batch, n). target: (batch, m), which begins with <bos>: the model reads all but the last token of each
-    target, and predicts all but the first. rate: the learning rate of this step. The loss is that of
+    source: (batch, n). target: (batch, m + 1), which begins with <bos>: the model reads all but the last token of
+    each target, and predicts all but the first. rate: the learning rate of this step. The loss is that of
     `label_smoothed_loss` with its default smoothing; nothing is clipped, and the caller sets the training mode.
     """
     for group in optimizer.param_groups:
