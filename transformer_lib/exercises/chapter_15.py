@@ -185,4 +185,5 @@ def grade_15d_1(answer: Answer) -> None:
                 "an answer without others keeps its reward; it should get 0": torch.where(count > 1, right, rewards),
                 "an answer without others gives NaN: divide by its number of others only if there are any": lone,
             }
-            expect(f"the advantages for groups of {sizes}", answer(rewards.clone(), question.clone()), right, known)
+            found = answer(rewards.clone(), question.clone())
+            expect(f"the advantages for groups of {sizes}", found, right, known, 1e-6)  # also in float32
