@@ -184,7 +184,9 @@ def grade_05d_1(answer: Answer) -> None:
                 "a piece was kept, and its memory used again: use each before you take the next": _kept(k, v, sizes, q),
                 "the scores are not divided by the root of d": (k @ q).softmax(0) @ v,
             }
-            expect(f"the output for pieces of {sizes}", answer(q, _Pieces(k, v, sizes)), scores.softmax(0) @ v, known)
+            expect(
+                f"the output for pieces of {sizes}", answer(q, _Pieces(k, v, sizes)), scores.softmax(0) @ v, known, 1e-6
+            )
     q = torch.full((4,), 40.0, dtype=torch.float64)
     k = torch.tensor([[1.0], [50.0], [2.0]], dtype=torch.float64).expand(3, 4).contiguous()
     found = answer(q, _Pieces(k, torch.eye(3, dtype=torch.float64), (1, 1, 1)))
