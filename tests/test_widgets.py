@@ -79,7 +79,7 @@ def test_costs():
         (found,) = ask("cost", [options | {"source_length": n, "target_length": m, "batch": batch}])
         config = TransformerConfig(pad_id=0, max_len=512, **options)
         d, _, d_ff, encoders, decoders, _, vocabulary, *_ = layout
-        source, target = encoders * (10 * d + d_ff), decoders * (17 * d + d_ff) + vocabulary  # chapter 14
+        source, target = encoders * (10 * d + d_ff), decoders * (17 * d + d_ff) + 3 * vocabulary  # chapter 14
         flops = training_flops(config, n, m, batch=batch), decoding_flops(config, n, m, batch=batch)
         results = (count_parameters(config), *flops, 4 * batch * (n * source + m * target))
         assert found == dict(zip(("parameters", "training", "decoding", "activations"), results))

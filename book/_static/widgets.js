@@ -83,7 +83,7 @@ function cost(c) {
   const layer = 8 * d * d + 4 * d * f; // FLOPs a token: an attention's own projections, and the network
   const encode = b * n * (encoders * (layer + 4 * n * d) + decoders * 4 * d * d); // with the memory's keys and values
   const decode = (keys) => decoders * (layer + 4 * d * d + 4 * (keys + n) * d) + 2 * d * V; // a token that sees so many
-  const source = encoders * (10 * d + f), target = decoders * (17 * d + f) + V; // numbers kept for each token
+  const source = encoders * (10 * d + f), target = decoders * (17 * d + f) + 3 * V; // numbers a token needs
   return {
     parameters,
     training: 3 * (encode + b * m * decode(m)),
@@ -248,7 +248,7 @@ WIDGETS.gallery = ({ cases }) => {
 WIDGETS.cost = ({ sizes, tie_embeddings, machines, share }) => {
   const { element, say } = speaker(), names = Object.keys(sizes), peaks = Object.entries(machines);
   const ties = ["none", "target", "all"];
-  const rows = ["parameters", "weights, gradients, Adam", "activations, about", "fits into 90 % of 16 GB (T4)",
+  const rows = ["parameters", "weights, gradients, Adam", "activations, about", "fits into 90 % of the memory",
     "FLOPs of a training step", "time of a training step", "time of 100,000 steps", "FLOPs to write the target, cached"];
   const start = names.map((name) => [sizes[name]]);
   const inputs = editable("sizes", names, null, start, "", () => update(), { min: 1, max: 1e6, step: 1 });
@@ -266,12 +266,13 @@ WIDGETS.cost = ({ sizes, tie_embeddings, machines, share }) => {
       return say(`The heads share the width: ${given.num_heads} does not divide ${given.d_model}.`);
     if (tie === "all" && given.source_vocab_size !== given.target_vocab_size)
       return say("One table for all needs equal vocabularies.");
-    const found = cost(given), step = found.training / (reached * peaks[machine][1]);
-    const fixed = 16 * found.parameters, fits = fixed + found.activations < 0.9 * 16e9 ? "yes" : "no";
-    const texts = [found.parameters.toLocaleString("en"), bytes(fixed), bytes(found.activations), fits,
+    const found = cost(given), [name, [peak, memory]] = peaks[machine];
+    const step = found.training / (reached * peak);
+    const fixed = 16 * found.parameters, fits = fixed + found.activations < 0.9 * memory ? "yes" : "no";
+    const texts = [found.parameters.toLocaleString("en"), bytes(fixed), bytes(found.activations), `${fits} (${memory / 1e9} GB)`,
       power(found.training), time(step), time(1e5 * step), power(found.decoding)];
     texts.forEach((text, i) => { cells[i].textContent = text; });
-    say(`${texts[0]} parameters; a training step takes ${texts[5]} on the ${peaks[machine][0].replace(", ", " in ")} ` +
+    say(`${texts[0]} parameters; a training step takes ${texts[5]} on the ${name.replace(", ", " in ")} ` +
       `at ${written(100 * reached, 0)} % of its FLOP/s.`);
   }
   const tied = choice("tied embeddings", ties, (i) => { tie = ties[i]; update(); }, ties.indexOf(tie));

@@ -13,7 +13,7 @@ from transformer_lib.exercises.grading import Answer, expect
 
 
 def grade_14_1(answer: Answer) -> None:
-    """Ten times what is kept is at most nine times the memory, and with one pair more it is not."""
+    """Ten times what is needed is at most nine times the memory, and with one pair more it is not."""
     for parameters, per_pair, length, batch in (
         (10, 7, 3, 2),
         (1, 1, 1, 1),
