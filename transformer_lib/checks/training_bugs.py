@@ -40,7 +40,7 @@ def accumulate(model: nn.Module, optimizer: torch.optim.Optimizer, parts: Sequen
 
 
 def accumulate_wrong(model: nn.Module, optimizer: torch.optim.Optimizer, parts: Sequence[Pair], every: int) -> None:
-    """Wrong: the losses are not scaled, and each step comes one part early."""
+    """Wrong: the losses are not scaled, and each step comes `every` - 1 parts early."""
     for number, (source, target) in enumerate(parts):
         token_loss(model, source, target).backward()
         if number % every == 0:
