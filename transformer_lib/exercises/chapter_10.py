@@ -14,37 +14,6 @@ from transformer_lib.exercises.grading import Answer, claim, expect, random, sam
 from transformer_lib.teaching import WORDS, Chances, TableModel, by_last_word, every_sentence
 
 
-def _shares(logits: Tensor, temperature: float, P: float, *, late: bool = False, sorted_only: bool = False) -> Tensor:
-    """What each token should get; late: top-p leaves out the token that reaches P, too."""
-    p, tokens = (logits / temperature).softmax(dim=-1).sort(descending=True)
-    p = p * (p.cumsum(dim=-1) - (0 if late else p) < P)
-    return (p if sorted_only else torch.zeros_like(p).scatter(0, tokens, p)) / p.sum()
-
-
-def grade_10_2(answer: Answer) -> None:
-    """The shares of four tokens among a thousand draws."""
-    logits = torch.tensor([0.15, 0.5, 0.1, 0.25], dtype=torch.float64).log()
-    torch.manual_seed(0)
-    for temperature, P in ((1.0, 1.0), (0.5, 1.0), (1.0, 0.7), (2.0, 0.7), (1.0, 0.01)):
-        found = torch.zeros(4, dtype=torch.float64)
-        for _ in range(1000):
-            token = answer(logits.clone(), temperature, P)
-            claim("it returns the id of a token, a number", type(token) is int and 0 <= token < 4)
-            found[token] += 0.001
-        known = {
-            "it returns the place among the sorted tokens, not the token": _shares(
-                logits, temperature, P, sorted_only=True
-            ),
-            "the temperature should divide the logits": _shares(logits, 1 / temperature, P),
-            "the temperature changes nothing": _shares(logits, 1.0, P),
-            "top-p leaves nothing out": _shares(logits, temperature, 1.0),
-            "top-p should keep the token with which the share P is reached": _shares(logits, temperature, P, late=True),
-            "the token is not drawn: it is always the best one": _shares(logits, 1.0, 0.01),
-        }
-        what = f"with temperature {temperature} and P = {P}, the shares of the tokens among a thousand draws"
-        expect(what, found, _shares(logits, temperature, P), known, 0.06)
-
-
 def _is_table(table: Any) -> bool:
     if not isinstance(table, dict) or set(table) != {"start", "A", "B", "C"}:
         return False
@@ -53,7 +22,7 @@ def _is_table(table: Any) -> bool:
     return named and all(all(x >= 0 for x in row.values()) and same(sum(row.values()), 1.0, 1e-6) for row in rows)
 
 
-def grade_10_3(answer: Answer) -> None:
+def grade_10_2(answer: Answer) -> None:
     """Against all sentences of at most four tokens."""
     table = answer()
     claim("it is a table: four rows of four probabilities, each with the sum 1", _is_table(table))
