@@ -223,6 +223,7 @@ BEGUN = own_file.template(5).replace(own_file.emptied(6, "LayerNorm", LAYER_NORM
     ("2-1", "def attention(*_):\n    raise NotImplementedError", "not attempted: attention"),
     ("2-1", "def attention(*_):\n    raise SystemExit", "attention: failed: it raised SystemExit"),
     ("6-1", BEGUN, "LayerNorm: passed; FeedForward: not attempted$"),  # of several parts the next one is named
+    ("9-3", "def learning_rate(*_):\n    return 0.0", "learning_rate: failed: "),  # though another part comes first
 ])  # fmt: skip
 def test_a_notebook_grades_the_file_beside_it(tmp_path, monkeypatch, capsys, name, text, words):
     monkeypatch.chdir(tmp_path)

@@ -11,6 +11,8 @@ from typing import Any
 
 from transformer_lib.exercises.grading import Answer, Wrong, show
 
+_ONE_PART = {"09-1": "label_smoothed_loss", "09-3": "learning_rate", "09-4": "training_step"}  # others have a chapter's
+
 
 @dataclass
 class Verdict:
@@ -31,15 +33,15 @@ def grade(exercise: str, answer: Answer | None = None) -> Verdict:
     Args:
         exercise: chapter and number, such as "02-2" or "2-2".
         answer: your function. While it returns `NotImplemented`, it counts as not attempted. The first exercises of
-            the chapters 2 to 10 have none: their parts are read from `my_transformer.py` in this folder.
+            the chapters 2 to 10, and 9.3 and 9.4, have none: their parts are read from `my_transformer.py` here.
 
     Returns:
         The verdict in words and, in `args`, `options` and `result`, the last call of your function.
     """
     exercise = re.sub(r"^(?=\d\D)", "0", exercise)
-    if answer is None and re.fullmatch(r"(0[2-9]|10)-1", exercise):
+    if answer is None and (re.fullmatch(r"(0[2-9]|10)-1", exercise) or exercise in _ONE_PART):
         own_file = import_module("transformer_lib.exercises.own_file")  # by name: else each grader belongs to each page
-        return _print(exercise, Verdict(own_file.of_chapter(int(exercise[:2]))))
+        return _print(exercise, Verdict(own_file.of_chapter(int(exercise[:2]), _ONE_PART.get(exercise))))
     try:
         chapter = import_module(f"transformer_lib.exercises.chapter_{exercise[:2]}".rstrip("-"))
         grader = getattr(chapter, "grade_" + exercise.replace("-", "_"))

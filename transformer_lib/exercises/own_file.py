@@ -336,12 +336,12 @@ def _forgotten(error: NotImplementedError, mine: ModuleType, tree: ast.Module) -
     return ""
 
 
-def of_chapter(chapter: int) -> str:
-    """The verdicts on the parts of a chapter in the file of the present folder, up to the first that is not written."""
+def of_chapter(chapter: int, only: str | None = None) -> str:
+    """The verdicts on a chapter's parts, or one, in the present folder's file, up to the first that is not written."""
     if not Path(NAME).exists():
         return f"not attempted: there is no {NAME} here; `python -m transformer_lib start` makes one"
     try:
-        verdicts = grade_file(NAME, chapter)[chapter]
+        verdicts = grade_file(NAME, chapter, only=only)[chapter]
     except InputError as error:
         return f"failed: {error}"
     if set(verdicts.values()) == {"passed"}:
