@@ -242,10 +242,10 @@ def memory_is_whole(model: ModelUnderTest) -> Outcome:
         table = [[max_difference(logits[j, i], logits[7, i]) for i in range(6)] for j in range(7)]
         moves = [*map(max, table), *map(max, zip(*table))]
         if max(moves) > model.tolerance:
-            words = "the least that source tokens on one side move the vectors beside them is"
+            words = "a source token moves the vectors of the memory on both sides of it by at least"
             if not (outcome := model.more_than_rounding(beside, words))[0]:
                 return *outcome, "the encoder hears one side only, as with a causal mask in it"
-            words = "the least that a vector of the memory moves logits, or that a position hears of any, is"
+            words = "each vector of the memory moves some logits, and each position's logits hear some, by at least"
             outcome = model.more_than_rounding(moves, words)
             one_way = all(max(table[j][:j], default=0) <= model.tolerance for j in range(7))
             return outcome if outcome[0] or one_way else (*outcome, "")
@@ -399,6 +399,9 @@ def _swapped(model: ModelUnderTest, length: int, *, side: int) -> Tensor:
     return rows
 
 
+REPEATED = "positions repeat: they are wrapped or cut off, or rows of their table are equal"
+
+
 @register_property(SIGHT, "positions are missing, repeat or end too soon, or do not reach attention", "positions")
 def positions_matter(model: ModelUnderTest) -> Outcome:
     """Swapping two source tokens moves the logits, swapping two target tokens what self-attention says after them.
@@ -435,20 +438,28 @@ def positions_matter(model: ModelUnderTest) -> Outcome:
             continue
         rows = _swapped(model, length, side=-1)
         calls = [model.states(length, *row) for row in beside(rows, side=-1)]
-        common = (key for key in calls[0] if all(key in call for call in calls))  # not every expert is always called
-        states = (torch.cat([call[key] for call in calls]) for key in common)
-        mixed = (state for state in states if max_difference(state[1, 1:], state[0, 1:]) > model.tolerance)
-        if (state := next(mixed, None)) is not None:
-            heard = min(max_difference(swapped[-1], state[0, -1]) for swapped in state[2:])
+        common = [key for key in calls[0] if all(key in call for call in calls)]  # not every expert is always called
+        mixed = (at for at in common if max_difference(*(call[at][0, 1:] for call in calls[:2])) > model.tolerance)
+        if (at := next(mixed, None)) is not None:
+            heard = [max_difference(call[at][0, -1], calls[0][at][0, -1]) for call in calls[2:]]
+            if min(heard) <= model.tolerance < max(heard):
+                swapped = rows[2 + heard.index(min(heard))]
+                places = (swapped != rows[0]).nonzero()[:, 0]
+                changed = rows[:1].repeat(2, 1)
+                changed[[0, 1], places] = swapped[places]
+                found = [model.states(length, *row).get(at, calls[0][at]) for row in beside(changed, side=-1)]
+                if min(max_difference(x[0, -1], calls[0][at][0, -1]) for x in found) > model.tolerance:
+                    back = int(places.diff())
+                    return False, f"swapping tokens {back} apart changes nothing, though both are heard", REPEATED
             repeated = model(*beside(model.tokens(1, 1, side=-1).expand(1, length), side=-1)[0])[0]
-            moves.append(max(heard, *(max_difference(*both) for both in itertools.pairwise(repeated[-5:]))))
+            moves.append(max(min(heard), *(max_difference(*both) for both in itertools.pairwise(repeated[-5:]))))
             if moves[-1] <= model.tolerance and not model.has("whole"):  # a causal mask tells further layers of order
                 last = [model(*row)[0, -1] for row in beside(rows, side=-1)]
                 moves[-1] = min(max_difference(swapped, last[0]) for swapped in last[2:])
                 deeper += moves[-1] > model.tolerance
     if not moves:
         raise NotApplicable("no module mixes the tokens of one sentence")
-    words = "the least that swapping two tokens moves what should hear it is"
+    words = "swapping two tokens moves what should hear it by at least"
     outcome = model.more_than_rounding(moves, words, "swapping two tokens changes nothing")
     if outcome[0] and (told := _nearly_sinusoids(model.module)):
         return None, told, "one frequency for each pair, 10000^(-2i/d), as in Vaswani et al. 2017, section 3.5"
