@@ -6,7 +6,7 @@ With `control` after the seed, only the control is trained and added: from the t
 updates as the verifier had. With `plateau`, a model learns from fewer pairs, with dropout, until more steps give
 little; then the verifier has as many more updates, and more imitation with dropout. With `same`, imitation goes on
 there as the verifier did: with its rates, its number of answers in an update, and no dropout. With `own`, no baseline
-is subtracted. With `pairs`, three losses learn from the same pairs of own answers; each takes the rate that is best on
+is subtracted. With `pairs`, four losses learn from the same pairs of own answers; each takes the rate that is best on
 sentences which nothing else uses.
 """
 
@@ -28,7 +28,7 @@ from transformer_lib.files import atomic_write
 ROOT = Path(__file__).resolve().parent.parent
 CONTROL = 260 + 2 * 100  # updates
 PAIRS, MARKS, STEPS = 300, (600, 800, 1000), 100  # the verifier begins at the second mark, with 2 updates a step
-RATES = [1e-5, 3e-5, 1e-4, 3e-4, 1e-3, 3e-3]
+RATES = [1e-6, 3e-6, 1e-5, 3e-5, 1e-4, 3e-4, 1e-3, 3e-3]
 
 
 def plateau(names: dict, seed: int) -> dict:
@@ -53,11 +53,13 @@ def same(names: dict) -> dict:
 
 
 def pairs(names: dict, seed: int) -> dict:
-    """What three losses make of the same pairs of own answers: at each rate, and at the best one."""
+    """What four losses make of the same pairs of own answers: at each rate, and at the best one."""
     kept_apart, results = names["untranslated"][320:640], {}
     (imitator,) = names["imitate"](260)
     found = names["own_pairs"](imitator, seed)
     losses = {"DPO": names["dpo"], "DPO, 1": partial(names["dpo"], beta=1.0), "imitation": names["imitation"]}
+    losses["both"] = names["both"]
+    untouched = list(map(names["german"], names["write"](imitator, names["sources"](kept_apart), greedy=True)))
     for name, loss in losses.items():
         models = {rate: names["prefer"](imitator, found, loss, rate, seed=seed) for rate in RATES}
         rows = {
@@ -70,9 +72,10 @@ def pairs(names: dict, seed: int) -> dict:
             "right": [int(right[rate]) for rate in RATES],
             "best": best,
             "exact": names["exact"](models[best]),
+            "gains": [gain(names, models[rate], imitator, found) for rate in RATES],
         }
-        results[name] |= {"gain": gain(names, models[best], imitator, found)}
-    return {"pairs": len(found), "kept apart": len(kept_apart), "rates": RATES} | results
+    head = {"pairs": len(found), "kept apart": len(kept_apart), "rates": RATES}
+    return head | {"untouched": int(sum(map(names["verifier"], kept_apart, untouched)))} | results
 
 
 def gain(names: dict, model: torch.nn.Module, imitator: torch.nn.Module, found: dict) -> list[float]:
