@@ -35,12 +35,12 @@ ARTICLE = re.compile(r"^ ?[Ee]in(e|en|em|er|es)?$")
 
 
 def page() -> dict:
-    """The names that the page's cells define, those before the one that reads inside.json."""
+    """The names that the page's cells define: those that do not need inside.json."""
     text = (ROOT / "chapters/17c_heads.md").read_text(encoding="utf-8")
     cells = [cell.source for cell in jupytext.reads(text, fmt="md:myst").cells if cell.cell_type == "code"]
     names: dict = {}
-    for source in takewhile(lambda source: "looked, pairs = " not in source, cells):
-        if "inside" not in source:  # no cell that reads the record
+    for source in takewhile(lambda source: "import grade" not in source, cells):
+        if not re.search(r"\binside\b|_of\b|\b(table|interval|heads_effect)\b", source):  # no cell of the record's
             exec(source, names)
     return names
 

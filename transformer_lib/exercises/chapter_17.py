@@ -118,18 +118,3 @@ def grade_17c_1(answer: Answer) -> None:
         }
         found = answer(clean.clone(), corrupted.clone(), patched.clone(), [list(draw) for draw in draws])
         expect("the effect and its two bounds", found, right, known)
-
-
-def grade_17c_2(answer: Answer) -> None:
-    """Channel by channel: those of the head are left out of all three blocks, and of the output's columns."""
-    for d, heads, head in ((2, 2, 0), (2, 2, 1), (6, 3, 1), (8, 4, 3)):
-        in_weight, out_weight, width = random_numbers(3 * d, d), random_numbers(d, d, seed=1), d // heads
-        stay = [channel for channel in range(d) if channel // width != head]
-        rows = [block * d + channel for block in range(3) for channel in stay]
-        given = answer(in_weight.clone(), out_weight.clone(), heads, head)
-        claim("it returns a pair", isinstance(given, tuple | list) and len(given) == 2)
-        one_slice = in_weight[[row for row in range(3 * d) if row // (3 * width) != head]]
-        known = {"a head has rows in all three blocks, not in one slice": one_slice}
-        expect("the smaller in_weight", given[0], in_weight[rows], known)
-        known = {"a head's channels are columns of out_weight, not rows": out_weight[stay]}
-        expect("the smaller out_weight", given[1], out_weight[:, stay], known)
