@@ -41,7 +41,9 @@ def grade_13_1(answer: Answer) -> None:
         "real tokens, divided by all positions", "a penalty on all logits",
     )  # fmt: skip
     for kind in (*honest, *others, *honest):
-        expect(f"the answer for {kind}", answer(_loss(kind)), kind not in honest)
+        counts = kind not in honest
+        known = f"the loss is {kind}; padding has {'an' if counts else 'no'} influence, but the answer is {not counts}"
+        expect("the answer", answer(_loss(kind)), counts, {known: not counts})
 
 
 def grade_13_2(answer: Answer) -> None:
