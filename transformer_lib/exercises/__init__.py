@@ -11,7 +11,10 @@ from typing import Any
 
 from transformer_lib.exercises.grading import Answer, Wrong, show
 
-_ONE_PART = {"09-1": "label_smoothed_loss", "09-3": "learning_rate", "09-4": "training_step"}  # others have a chapter's
+_ONE_PART = {  # the others without an answer have a chapter's
+    "09-1": "label_smoothed_loss", "09-3": "learning_rate", "09-4": "training_step",
+    "10-1": "greedy", "10-3": "beam_search",
+}  # fmt: skip
 
 
 @dataclass
@@ -33,7 +36,7 @@ def grade(exercise: str, answer: Answer | None = None) -> Verdict:
     Args:
         exercise: chapter and number, such as "02-2" or "2-2".
         answer: your function. While it returns `NotImplemented`, it counts as not attempted. The first exercises of
-            the chapters 2 to 10, and 9.3 and 9.4, have none: their parts are read from `my_transformer.py` here.
+            the chapters 2 to 10, and 9.3, 9.4 and 10.3, have none: their parts are read from `my_transformer.py` here.
 
     Returns:
         The verdict in words and, in `args`, `options` and `result`, the last call of your function.
