@@ -2,6 +2,7 @@
 
 """The graders of chapter 15 and its pages in depth."""
 
+import textwrap
 from itertools import groupby, product
 from typing import Any
 
@@ -11,7 +12,110 @@ from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import FlopCounterMode
 
 from transformer_lib.checks import Adapted, check_transformer
+from transformer_lib.exercises import solved
 from transformer_lib.exercises.grading import Answer, Wrong, claim, expect, no_plain_list, random, same, says
+
+
+def try_step(number: int, answer: Answer) -> None:
+    """Print how step 1 (a class of layers) or step 2 (`my_gpt`) of exercise 15-1 fares; what the code raises is raised.
+
+    Neither looks at a cache.
+    """
+    try:
+        begun = _layer_begun(answer) if number == 1 else _faults(answer) is not None
+        said = "passed" if begun else "not attempted"
+    except Wrong as wrong:
+        said = f"failed: {wrong}"
+    print(textwrap.fill(f"step {number} of 3: {said}", 110, subsequent_indent="    "))
+
+
+def _called(module: nn.Module, *inputs: Any) -> Any:
+    """What a module returns; `Wrong` if a pair is used as a tensor."""
+    try:
+        return module(*inputs)
+    except (AttributeError, TypeError) as error:
+        if "tuple" not in str(error):
+            raise
+        told = "`attention(…)` returns output and weights, so take its [0]; a layer returns the new x and its pair"
+        raise Wrong(f"somewhere a pair is used as a tensor: {told}") from error
+
+
+def _layer_begun(make_layer: Answer) -> bool:
+    """Whether a layer is written; `Wrong` if it is no layer of a decoder without cross-attention."""
+    layer, x, mask = make_layer().eval(), torch.randn(2, 5, 64), solved.causal_mask(5)
+    answered = _called(layer, x, mask, None)
+    if answered is None:
+        return False
+    if not isinstance(answered, tuple) or len(answered) != 2:
+        raise Wrong("it returns two things: the new x, and the pair (k, v)")
+    new, pair = answered
+    if new.shape != x.shape:
+        raise Wrong(f"the new x has the shape (2, 5, 64) of the old one, not {tuple(new.shape)}")
+    if not isinstance(pair, tuple | list) or [each.shape for each in pair] != [(2, 4, 5, 16)] * 2:
+        raise Wrong("keys and values are split into heads: (2, 4, 5, 16) each")
+    least = 4 * 64**2 + sum(p.numel() for p in solved.FeedForward(64, 128).parameters())
+    if sum(p.numel() for p in layer.parameters()) < least:
+        raise Wrong("it has four linear maps of width 64 and a FeedForward")
+    if sum("Norm" in type(module).__name__ for module in [*layer.modules()][1:]) < 2:
+        raise Wrong("it has two norms, one for each part")
+    with torch.enable_grad():
+        layer(x, mask, None)[0].square().sum().backward()
+    for name, parameter in layer.named_parameters():
+        if parameter.grad is None:
+            raise Wrong(f"{name} has no part in the new x")
+    other = torch.cat([x[:, :4], torch.randn(2, 1, 64)], dim=1)  # another last token
+    if (layer(other, mask, None)[0] - new)[:, :4].abs().max() > 1e-4:
+        raise Wrong("a token sees a later one: does the mask reach `attention`?")
+    for parameter in layer.parameters():
+        nn.init.zeros_(parameter)
+    if (layer(x, mask, None)[0] - x).abs().max() > 1e-6:
+        raise Wrong("with all parameters 0, norm, part, add returns x as it was")
+    return True
+
+
+def _faults(answer: Answer, extend: Any = None) -> list[Any] | None:
+    """What would go wrong on a GPU only, None before a model is written; `Wrong` at all else that `check` finds."""
+
+    def build(vocab_size: int, pad_id: int) -> nn.Module:
+        return Adapted(answer(vocab_size), lambda model, tokens: model(tokens)[0], extend=extend)
+
+    model = answer(29)
+    if model is NotImplemented:
+        return None
+    if not isinstance(model, nn.Module):
+        raise Wrong(f"expected a module; got {type(model).__name__}")
+    no_plain_list(model)
+    answered = _called(model, torch.arange(20)[None])
+    if answered is None:
+        raise Wrong("the module returns None: does its `forward` end with a `return`?")
+    claim("it returns two things, the logits and a cache", isinstance(answered, tuple | list) and len(answered) == 2)
+    shape = "the logits have shape (batch, new, vocabulary): one row for each new token"
+    claim(shape, isinstance(answered[0], torch.Tensor) and answered[0].shape == (1, 20, 29))
+    faults = check_transformer(build, family="decoder", training=False).faults
+    for fault in (fault for fault in faults if fault.name != "buffers move along"):
+        raise Wrong(f"`check`: *{fault.name}* fails{fault.cause and '; likely, '}{fault.cause} ({fault.evidence})")
+    return faults
+
+
+def _cache_grows(model: nn.Module, tokens: torch.Tensor) -> None:
+    """Raise `Wrong` unless the cache of 5 tokens stands in front of that of one more, in each layer."""
+    cache = model(tokens[:, :5])[1]
+    old = [x.clone() for x in tree_leaves(cache) if isinstance(x, torch.Tensor)]
+    new = [x for x in tree_leaves(model(tokens[:, 5:6], cache)[1]) if isinstance(x, torch.Tensor)]
+    grown = sum(x.numel() for x in new) >= sum(x.numel() for x in old)
+    claim("the cache grows: it holds the old keys and values and the new ones", grown)
+    if any(x.dim() != 4 or x.size(2) != 6 for x in new) or len(old) != len(new):
+        return  # another kind of cache
+    for number, (before, after) in enumerate(zip(old, new)):
+        if torch.equal(after[:, :, 1:], before):
+            raise Wrong("new keys or values stand before the old ones: torch.cat([old[0], k], dim=2)")
+        kept = after[:, :, :5]
+        if torch.equal(kept, before):
+            continue
+        if torch.equal(kept, old[number ^ 1]):
+            raise Wrong("old values stand before new keys: old[0] are keys, old[1] values")
+        if any(torch.equal(kept, each) for each in old):
+            raise Wrong("a layer continues the keys and values of another layer: number i gets cache[i], not cache[0]")
 
 
 def grade_15_1(answer: Answer) -> None:
@@ -20,49 +124,25 @@ def grade_15_1(answer: Answer) -> None:
     def extend(model: nn.Module, tokens: torch.Tensor, cache: Any = None) -> Any:
         return model(tokens, cache)
 
-    def build(vocab_size: int, pad_id: int) -> nn.Module:
-        return Adapted(answer(vocab_size), lambda model, tokens: model(tokens)[0], extend=extend if cached else None)
-
-    def sizes(cache: Any) -> int:
-        return sum(x.numel() for x in tree_leaves(cache) if isinstance(x, torch.Tensor))
-
     model, tokens = answer(29), torch.arange(20)[None]
-    if not isinstance(model, nn.Module):
-        raise TypeError(f"expected a module; got {type(model).__name__}")
-    no_plain_list(model)
-    try:
-        answered = model(tokens)
-    except (AttributeError, TypeError) as error:
-        if "tuple" not in str(error):
-            raise
-        told = "`attention(…)` returns output and weights, so take its [0]; a layer returns the new x and its pair"
-        raise Wrong(f"somewhere a pair is used as a tensor: {told}") from error
-    if answered is None:
-        raise Wrong("the module returns None: does its `forward` end with a `return`?")
-    claim("it returns two things, the logits and a cache", isinstance(answered, tuple | list) and len(answered) == 2)
-    shape = "the logits have shape (batch, new, vocabulary): one row for each new token"
-    claim(shape, isinstance(answered[0], torch.Tensor) and answered[0].shape == (1, 20, 29))
-    cached = any(x is not None for x in tree_leaves(answered[1]))
+    answered = _called(model, tokens) if isinstance(model, nn.Module) else None
+    cached = isinstance(answered, tuple | list) and any(x is not None for x in tree_leaves(answered[1:]))
     if cached:
-        kept = model(tokens[:, :5])[1]
-        before, kept = sizes(kept), model(tokens[:, 5:6], kept)[1]
-        claim("the cache grows: it holds the old keys and values and the new ones", sizes(kept) >= before)
-    faults = check_transformer(build, family="decoder", training=False).faults
-    for fault in (fault for fault in faults if fault.name != "buffers move along"):
-        raise Wrong(f"`check`: *{fault.name}* fails{fault.cause and '; likely, '}{fault.cause} ({fault.evidence})")
+        _cache_grows(model, tokens)
+    only_here = _faults(answer, extend if cached else None)
     if not cached:
-        raise Wrong("steps 1 and 2 are right; only the cache is missing: it is None until step 3")
+        raise Wrong("step 3 of 3 is missing, the cache is None (step 2 of 3: passed)")
     cache, piece = model(tokens[:, :-2])[1], "the mask of a piece has a row for each new token and a column for each"
     with says(f"{piece} token so far; with 2 new tokens after 18: {{}}"):
         model(tokens[:, -2:], cache)
     cache = model(tokens[:, :-1])[1]
     with FlopCounterMode(display=False) as whole:
         model(tokens)
-    with FlopCounterMode(display=False) as step:
+    with FlopCounterMode(display=False) as one:
         model(tokens[:, -1:], cache)
-    spared = step.get_total_flops() < 0.2 * whole.get_total_flops()
+    spared = one.get_total_flops() < 0.2 * whole.get_total_flops()
     claim("with a cache, a token costs a fifth of 20 at most (else old keys and values are computed again)", spared)
-    if faults:
+    if only_here:
         told = "make positions and mask on the device of `tokens`: torch.arange(…, device=tokens.device), mask.to(…)"
         raise Wrong(f"right on this processor; for a GPU one thing is left: {told}")
 
