@@ -73,7 +73,7 @@ def _layer_begun(make_layer: Answer) -> bool:
     return True
 
 
-def _faults(answer: Answer, extend: Any = None) -> list[Any] | None:
+def _faults(answer: Answer, extend: Any = None) -> dict[Any, str] | None:
     """What would go wrong on a GPU only, None before a model is written; `Wrong` at all else that `check` finds."""
 
     def build(vocab_size: int, pad_id: int) -> nn.Module:
