@@ -2,66 +2,86 @@
 
 """The graders of chapter 17 and its pages in depth."""
 
+import math
 import random
-from fractions import Fraction
-from statistics import pvariance, variance
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from transformer_lib.exercises.grading import Answer, claim, expect
+from transformer_lib.exercises.grading import Answer, Wrong, claim, expect
 from transformer_lib.exercises.grading import random as random_numbers
 
 
+class Watched(nn.Module):
+    """Logits by the last token and the length of the source; it notes how it is called."""
+
+    def __init__(self, widths: list[int]) -> None:
+        super().__init__()
+        self.table, self.widths = nn.Parameter(3 * random_numbers(7, 7)), widths
+        self.called: list[tuple[bool, bool]] = []
+
+    def forward(self, source: Tensor, target: Tensor) -> Tensor:
+        """(b, n) and (b, m) give (b, m, 7)."""
+        if target.size(1) not in self.widths:
+            raise Wrong("the model reads target[:, :-1], without its last column")
+        self.called.append((self.training, torch.is_grad_enabled()))
+        return self.table[target] + source.size(1)
+
+
 def grade_17_1(answer: Answer) -> None:
-    """Small cases by hand, then sums over columns."""
-    generator = random.Random(1)
-    small = [(1, 2), (3, 10)], [(2, 2), (1, 10)]  # by sentences B is ahead; by sums A is
-    cases: list[tuple[list[tuple[int, int]], list[tuple[int, int]], list[list[int]], float]] = [
-        ([(1, 2)], [(0, 2)], [[0]], 1.0), ([(1, 2)], [(1, 2)], [[0]], 0.0), ([(0, 2)], [(1, 2)], [[0]], 0.0),
-        ([(3, 10)], [(2, 4)], [[0]], 0.0),
-        (*small, [[0, 1]], 1.0), (*small, [[0, 0, 1]], 0.0), (*small, [[0, 1], [0, 0, 1], [1, 1], [0, 0]], 0.5),
-    ]  # fmt: skip
-    a, b = ([(generator.randint(0, most), most) for most in generator.choices(range(5, 30), k=20)] for _ in "ab")
-    draws = [generator.choices(range(20), k=20) for _ in range(50)]
-    ahead = 0
-    for draw in draws:
-        (shared_a, all_a), (shared_b, all_b) = ([sum(system[k][n] for k in draw) for n in (0, 1)] for system in (a, b))
-        ahead += shared_a * all_b > shared_b * all_a
+    """One batch, then batches of several sizes; and how the model was called."""
+    generator, pad = torch.Generator().manual_seed(0), 0
+    batches: list[tuple[Tensor, Tensor]] = []
+    for b, n, m in ((1, 3, 4), (2, 3, 5), (5, 2, 8)):
+        target = torch.randint(1, 7, (b, m), generator=generator)
+        target[0, m // 2 + 1 :] = pad  # the first of each batch is shorter
+        batches.append((torch.randint(1, 7, (b, n), generator=generator), target))
 
-    def mean(system: list[tuple[int, int]], draw: list[int]) -> Fraction:
-        return sum((Fraction(*system[k]) for k in draw), Fraction(0)) / len(draw)
+    def mean(source: Tensor, target: Tensor, model: nn.Module) -> tuple[float, int]:
+        """The mean loss of a batch's real labels, and how many they are."""
+        real = target[:, 1:] != pad
+        losses = -model(source, target[:, :-1]).log_softmax(-1).gather(-1, target[:, 1:, None])[..., 0]
+        return losses[real].mean().item(), int(real.sum())
 
-    cases.append((a, b, draws, ahead / 50))
-    for a, b, draws, expected in cases:
-        by_sentence = sum(mean(a, draw) > mean(b, draw) for draw in draws) / len(draws)
-        known = {"this compares means of the sentences' scores; add the counts up first": by_sentence}
-        expect("the proportion", answer(list(a), list(b), draws), expected, known)
+    for some in (batches[:1], batches[1:], batches):
+        model = Watched([target.size(1) - 1 for _, target in some]).train()
+        with torch.no_grad():
+            means, tokens = zip(*(mean(source, target, model) for source, target in some))
+        model.called.clear()
+        found = answer(model, [(source.clone(), target.clone()) for source, target in some], pad)
+        cells = [target.size(0) * (target.size(1) - 1) for _, target in some]
+        weighted, padded = (sum(map(math.prod, zip(means, counts))) for counts in (tokens, cells))
+        known = {
+            "this is the mean of the batches' means; a token of a small batch counts too much": sum(means) / len(means),
+            "padding counts: weigh each mean by the batch's labels that are not pad": padded / sum(cells),
+            "this is the sum of the batches' means: weigh each by its tokens, then divide": sum(means),
+            "this is the sum of all losses: divide it by the number of tokens": weighted,
+        }
+        expect("the loss per token", found, weighted / sum(tokens), known, 1e-5)
+        claim("dropout is off while it looks: model.eval()", not any(training for training, _ in model.called))
+        claim("no gradient is prepared: @torch.no_grad()", not any(gradient for _, gradient in model.called))
+        claim("the model is in training afterwards: model.train()", model.training)
 
 
 def grade_17_2(answer: Answer) -> None:
-    """By hand, then lists of different lengths, then by the definition."""
-    generator = random.Random(3)
-    cases: list[tuple[list[float], list[float], float, float]] = [
-        ([2.0, 2.0], [2.0, 2.0], 0.0, 0.0), ([1.0, 3.0], [5.0, 5.0, 5.0], 3.0, 1.0),
-        ([1.0, 3.0], [2.0, 4.0], 1.0, 2**0.5), ([1.0, 2.0, 3.0], [0.0, 4.0], 0.0, (1 / 3 + 4) ** 0.5),
-    ]  # fmt: skip
-    plain, changed = ([generator.gauss(1.6, 0.1) for _ in range(n)] for n in (5, 8))
-    means = [sum(losses) / len(losses) for losses in (plain, changed)]
-    squared = sum(variance(losses) / len(losses) for losses in (plain, changed))
-    cases += [(plain, changed, means[1] - means[0], squared**0.5)]
-    for first, second, difference, error in cases:
-        found = answer(list(first), list(second))
-        claim("it returns a pair", isinstance(found, tuple | list) and len(found) == 2)
-        backwards = {"the sign is the other way round: changed minus plain": -difference}
-        expect("the difference", found[0], difference, backwards)
-        known = {
-            "the variance divides by n - 1, not by n": (pvariance(first) / len(first) + pvariance(second) / len(second))
-            ** 0.5,
-            "the mean of plain is uncertain as well": (variance(second) / len(second)) ** 0.5,
-            "this is the square of the standard error": error**2,
-        }
-        expect("the standard error", found[1], error, known)
+    """A model whose weights are 1, 2, 3 … after each step, and losses that fall and rise."""
+    for losses in ([3.0], [3.0, 2.0], [2.0, 3.0], [5.0, 3.0, 4.0, 2.0, 6.0]):
+        model = nn.Linear(2, 1)
+        best = (math.inf, {})
+        for step, loss in enumerate(losses, 1):
+            with torch.no_grad():
+                for parameter in model.parameters():
+                    parameter.fill_(step)
+            best = answer(model, loss, best)
+            claim("it returns a pair, a loss and weights", isinstance(best, tuple | list) and len(best) == 2)
+            lowest = min(losses[:step])
+            expect("the loss of the pair", best[0], lowest, {"this is the last loss, not the lowest": loss})
+            claim("the weights are a dictionary", isinstance(best[1], dict))
+            claim("the dictionary has the model's names", set(best[1]) == set(model.state_dict()))
+            held = {float(number) for weight in best[1].values() for number in torch.as_tensor(weight).flatten()}
+            if held != {float(losses.index(lowest) + 1)}:
+                later = f"after step {step} the pair holds the weights of step {max(held):.0f}, not of the best step"
+                raise Wrong(f"{later}: state_dict holds the model's own tensors, which the next step changes")
 
 
 def grade_17a_1(answer: Answer) -> None:
