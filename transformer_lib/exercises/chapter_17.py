@@ -67,20 +67,20 @@ def grade_17_2(answer: Answer) -> None:
     """A model whose weights are 1, 2, 3 … after each step, and losses that fall and rise."""
     for losses in ([3.0], [3.0, 2.0], [2.0, 3.0], [5.0, 3.0, 4.0, 2.0, 6.0]):
         model = nn.Linear(2, 1)
-        best = (math.inf, {})
-        for step, loss in enumerate(losses, 1):
+        best: tuple[float, dict[str, Tensor]] = (math.inf, {})
+        for number, loss in enumerate(losses, 1):
             with torch.no_grad():
                 for parameter in model.parameters():
-                    parameter.fill_(step)
+                    parameter.fill_(number)
             best = answer(model, loss, best)
             claim("it returns a pair, a loss and weights", isinstance(best, tuple | list) and len(best) == 2)
-            lowest = min(losses[:step])
+            lowest = min(losses[:number])
             expect("the loss of the pair", best[0], lowest, {"this is the last loss, not the lowest": loss})
             claim("the weights are a dictionary", isinstance(best[1], dict))
             claim("the dictionary has the model's names", set(best[1]) == set(model.state_dict()))
-            held = {float(number) for weight in best[1].values() for number in torch.as_tensor(weight).flatten()}
+            held = {float(value) for weight in best[1].values() for value in torch.as_tensor(weight).flatten()}
             if held != {float(losses.index(lowest) + 1)}:
-                later = f"after step {step} the pair holds the weights of step {max(held):.0f}, not of the best step"
+                later = f"after step {number} the pair holds the weights of step {max(held):.0f}, not of the best step"
                 raise Wrong(f"{later}: state_dict holds the model's own tensors, which the next step changes")
 
 
