@@ -152,7 +152,7 @@ TYPE = "the values are right, the type is wrong: got "
 
 @pytest.mark.parametrize(("name", "answer", "told"), [
     ("00-1", lambda x: x.mean(dim=1), "this is the mean of each token"),
-    ("01-2", lambda g, states: (states @ g / len(g)).softmax(dim=0) @ states, "divided by d, not by its root"),
+    ("01-1", lambda g, states: (states @ g / len(g)).softmax(dim=0) @ states, "divided by d, not by its root"),
     ("02b-1", small_added, "1e-09 is added to the sum"),
     ("03-2", lambda W_O, b_V, b_O: W_O @ b_V + b_O, "the transpose of W_O"),
     ("05a-1", lambda p: -(p * p.log()).sum(), "0 · ln 0 should count as 0"),

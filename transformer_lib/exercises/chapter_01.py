@@ -12,21 +12,6 @@ from transformer_lib.teaching import longest_chain
 
 
 def grade_01_1(answer: Answer) -> None:
-    """Distances by walking through the 2n steps."""
-    for n in (1, 2, 3, 5, 20):
-        for backwards in (False, True):
-            order = list(range(n))
-            read = order[::-1] if backwards else order
-            happened = [("read", i) for i in read] + [("write", i) for i in order]
-            expected = [happened.index(("write", i)) - happened.index(("read", i)) for i in order]
-            known = {
-                "this counts from reading to the vector only": [i + 1 if backwards else n - i for i in order],
-                "reading a token and writing the next one is 1 step, not 0": [steps - 1 for steps in expected],
-            }
-            expect("the steps from reading to writing each token", answer(n, backwards), expected, known)
-
-
-def grade_01_2(answer: Answer) -> None:
     """The context; a wrong divisor has a sentence of its own."""
     generator = torch.Generator().manual_seed(0)
     for d in (4, 1, 9):
@@ -42,6 +27,21 @@ def grade_01_2(answer: Answer) -> None:
             unweighted = {"the weights do not sum to one": states.sum(dim=0)}
             expect("the context for a state of zeros", answer(zero, states), states.mean(dim=0), unweighted)
             expect("the context", answer(g, states), right, known)
+
+
+def grade_01_2(answer: Answer) -> None:
+    """Distances by walking through the 2n steps."""
+    for n in (1, 2, 3, 5, 20):
+        for backwards in (False, True):
+            order = list(range(n))
+            read = order[::-1] if backwards else order
+            happened = [("read", i) for i in read] + [("write", i) for i in order]
+            expected = [happened.index(("write", i)) - happened.index(("read", i)) for i in order]
+            known = {
+                "this counts from reading to the vector only": [i + 1 if backwards else n - i for i in order],
+                "reading a token and writing the next one is 1 step, not 0": [steps - 1 for steps in expected],
+            }
+            expect("the steps from reading to writing each token", answer(n, backwards), expected, known)
 
 
 def grade_01a_1(answer: Answer) -> None:
