@@ -262,7 +262,7 @@ def test_the_command_line_starts_and_grades_it(tmp_path, monkeypatch, capsys):
 
 PAGES = {"11_translation": "sec-translation-yours", "17_multi30k": "sec-multi30k-twenty"}  # the label of the lines
 FEWER = {  # what makes them shorter
-    "steps=300": "steps=2", ".source[:20]": ".source[:1]", "(pairs, 1024)": "(pairs[::99], 1024)", "eos, 40": "eos, 3",
+    "steps=300": "steps=2", ".source[:20]": ".source[:1]", "(pairs, 1024)": "(pairs[::99], 1024)", "eos, 60": "eos, 3",
     "step < 200": "step < 2", "(50, 100)": "(2,)", "else 20": "else 1", "eos, 50": "eos, 3",
     "numbers(data.train)": "numbers(data.train)[::99]", "numbers(data.val)": "numbers(data.val)[:9]",
 }  # fmt: skip

@@ -1,4 +1,4 @@
-# Generated from chapters/11_translation.md: edit it there and `make export`, or here and `make sync`.
+# Generated from chapters/11a_toy_grammar.md: edit it there and `make export`, or here and `make sync`.
 
 """Scores of translations: BLEU, chrF and TER, as sacrebleu counts them."""
 

@@ -1,4 +1,4 @@
-# Generated from chapters/11_translation.md and 1 more: edit it there and `make export`, or here and `make sync`.
+# Generated from chapters/11a_toy_grammar.md and 1 more: edit it there and `make export`, or here and `make sync`.
 
 """A translator: a tokenizer and a search."""
 

@@ -2,47 +2,60 @@
 
 """The graders of chapter 11 and its pages in depth."""
 
-import random
+import math
+from collections import Counter
 
 from transformer_lib.exercises.grading import Answer, claim, expect
 
+FAULTS = {  # and where one sees it
+    "A": (5, "to which noun does each adjective go?"),
+    "B": (4, "what can be learned perfectly in fifty steps?"),
+    "C": (3, "what keeps each token from getting a large probability?"),
+    "D": (1, "the loss is right, and the very first words are wrong: what does the decoder see in training only?"),
+    "E": (2, "the words are right at first: what is missing at their end?"),
+}
+
 
 def grade_11_1(answer: Answer) -> None:
-    """Short lists by hand, then a mistake that is planted."""
-    cases: list[tuple[list[str], list[str], int | None]] = [
-        (["a"], ["b"], 0), (["a"], ["a"], None), (["a", "b"], ["a", "c"], 1), (["a"], ["a", "b"], 1),
-        (["a", "b"], ["a"], 1), ([], ["a"], 0), (["b", "a"], ["a", "b"], 0), (["a", "a"], ["a", "b"], 1),
-        (["x", "b"], ["a", "b", "c"], 0), (["a", "b", "c"], ["a", "x", "c"], 1), ([], [], None),
-    ]  # fmt: skip
-    words = list("abcdefghij")
-    cases += [([*words[:place], "x", *words[place + 1 :]], words, place) for place in range(10)]
-    for said, right, expected in cases:
-        pairs = [a == b for a, b in zip(said, right)]
-        first = pairs.index(False) if False in pairs else None
-        known = {
-            "zip stops at the end of the shorter list, and what is missing is a mistake": first,
-            "this is the number of equal pairs, also behind the first mistake": sum(pairs),
-        }
-        expect("the number of words", answer(list(said), list(right)), expected, known)
+    """Each training by itself; a wrong one gets a question."""
+    found = answer()
+    right = isinstance(found, dict) and found.keys() == FAULTS.keys()
+    claim("it is a dictionary whose keys are the letters A to E", right)
+    for letter, (number, question) in FAULTS.items():
+        claim(f"the fault of {letter} is found ({question})", type(found[letter]) is int and found[letter] == number)
+
+
+def _bleu(
+    translations: list[list[str]], references: list[list[str]], *, clip: bool = True, short: bool = True
+) -> float:
+    """BLEU without smoothing; not clip: an n-gram counts as often as it is said; not short: there is no penalty."""
+    product = 1.0
+    for n in (1, 2, 3, 4):
+        shared = all_of_them = 0
+        for rows in zip(translations, references):
+            ours, theirs = (Counter(tuple(row[i : i + n]) for i in range(len(row) - n + 1)) for row in rows)
+            shared += sum(min(count, theirs[gram]) if clip else count for gram, count in ours.items() if theirs[gram])
+            all_of_them += ours.total()
+        product *= shared / max(1, all_of_them)
+    c, r = (sum(map(len, side)) for side in (translations, references))
+    return 100 * product**0.25 * (min(1.0, math.exp(1 - r / c)) if short else 1.0)
 
 
 def grade_11_2(answer: Answer) -> None:
-    """The batches are written down, and the answers are the sentences in capitals."""
-    generator = random.Random(0)
-    many = ["".join(generator.choices("abc", k=generator.randint(1, 9))) for _ in range(20)]
-    for sentences, size in ((["a"], 1), (["bb", "a"], 1), (["bb", "a"], 2), (["ccc", "a", "bb", "a"], 2), (many, 7)):
-        batches: list[list[str]] = []
-
-        def upper(batch: list[str], batches: list[list[str]] = batches) -> list[str]:
-            batches.append(list(batch))
-            return [sentence.upper() for sentence in batch]
-
-        given = answer(list(sentences), upper, size)
-        right, by_length = ([s.upper() for s in order] for order in (sentences, sorted(sentences, key=len)))
-        unsorted = {"the translations are in the order of the lengths, not in that of the sentences": by_length}
-        expect("the list of translations", given, right, unsorted)
-        lengths = [len(sentence) for batch in batches for sentence in batch]
-        claim("the batches go from short to long", lengths == sorted(map(len, sentences)))
-        most = -(-len(sentences) // size)
-        few = len(batches) == most and max(map(len, batches)) <= size
-        claim(f"lists of at most {size}: as few as possible are {most}", few)
+    """One pair, then several: repeated words, a short translation, one that shares nothing."""
+    cases = [
+        (["a b c d e f"], ["a b c d e f"]), (["a b c d x f g h"], ["a b c d e f g h"]),
+        (["a b c d"], ["a b c d e f g h"]), (["a a b c d a"], ["a b c d e f"]), (["a b"], ["c d"]),
+        (["a b c d e", "p q r s t u v w"], ["a b c d e", "p q r s x u y w"]),
+        (["a b c d e f g", "p q"], ["a b c d e", "p q r s"]),
+    ]  # fmt: skip
+    for case in cases:
+        ours, theirs = ([sentence.split() for sentence in side] for side in case)
+        alone = [_bleu([x], [y]) for x, y in zip(ours, theirs)]
+        known = {
+            "this is the mean of the sentences' scores; add the counts up first": sum(alone) / len(alone),
+            "the penalty for short translations is missing": _bleu(ours, theirs, short=False),
+            "an n-gram counts at most as often as the reference has it": _bleu(ours, theirs, clip=False),
+            "BLEU is multiplied by 100": _bleu(ours, theirs) / 100,
+        }
+        expect("BLEU", answer(ours, theirs), _bleu(ours, theirs), known, 1e-9)
