@@ -11,7 +11,7 @@ FAULTS = {  # and where one sees it
     "A": (5, "to which noun does each adjective go?"),
     "B": (4, "what can be learned perfectly in fifty steps?"),
     "C": (3, "what keeps each token from getting a large probability?"),
-    "D": (1, "the loss is right, and the very first words are wrong: what does the decoder see in training only?"),
+    "D": (1, "the loss is right, and the words repeat: what does the decoder see in training only?"),
     "E": (2, "the words are right at first: what is missing at their end?"),
 }
 
