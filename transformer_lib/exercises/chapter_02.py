@@ -30,27 +30,6 @@ def grade_02_2(answer: Answer) -> None:
                 expect("the output", answer(output.clone(), by_query.clone(), by_key.clone()), wanted, known)
 
 
-def grade_02_3(answer: Answer) -> None:
-    """The limits agree with attention at a very high and a very low temperature, ties included."""
-    generator = torch.Generator().manual_seed(0)
-    rows = [[[0.0, 1.0]], [[1.0, 1.0]], [[2.0, 1.0, 2.0]]]
-    cases = [torch.tensor(row) for row in rows]
-    cases += [torch.randint(-2, 3, (n, m), generator=generator).float() for n, m in ((2, 3), (3, 4), (4, 8))]
-    for products in cases:
-        value = torch.randint(0, 10, (products.size(1), 2), generator=generator).float()
-        outputs = answer(products.clone(), value.clone())
-        claim("there are two outputs", isinstance(outputs, tuple | list) and len(outputs) == 2)
-        hot, cold = ((products.double() / t).softmax(dim=-1) @ value.double() for t in (1e9, 1e-9))
-        swapped = {"the limits are in the wrong order: t → ∞ comes first": cold}
-        expect("the output for t → ∞, where all keys weigh the same,", outputs[0], hot, swapped, 1e-5)
-        known = {
-            "of several keys with the largest dot product only one gets weight": value[products.argmax(dim=1)],
-            "the values of keys that tie are summed: they share the weight": cold
-            * (products == products.amax(dim=1, keepdim=True)).sum(dim=1, keepdim=True),
-        }
-        expect("the output for t → 0", outputs[1], cold, known, 1e-5)
-
-
 def grade_02a_1(answer: Answer) -> None:
     """The three gradients are those of autograd."""
     generator = torch.Generator().manual_seed(0)
