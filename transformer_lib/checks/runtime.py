@@ -153,15 +153,16 @@ def calls_leave_no_trace(model: ModelUnderTest) -> Outcome:
             told = f"a call keeps something: answers before and after longer sentences differ by {moved:.2g}"
             return False, told, KEPT
     labels, drawn = torch.full_like(inputs[-1], -100).index_fill(1, torch.tensor([0, 1]), 0), list[bool]()
-    for (part, last), adapter in product((("loss", labels), ("generate", 3)), (model.module, model.training_module)):
+    parts = ("loss", labels), ("generate", 3), ("beams", 3)
+    for (part, last), adapter in product(parts, (model.module, model.training_module)):
         known, state = str(handed := [*inputs, last]), torch.get_rng_state()
-        usual, training = [module.training for module in adapter.modules()], adapter.training
+        usual, training = {module: module.training for module in adapter.modules()}, adapter.training
         with if_it_runs():  # not each has these parts
             model.part(part, adapter)(*handed)
         drawn.append(not torch.equal(torch.get_rng_state(), state))
         if str(handed) != known:
             return False, f"`{part}` writes into what it is given, such as labels of -100", ""
-        if [module.training for module in adapter.modules()] != usual:
+        if any(module.training != usual.get(module, module.training) for module in adapter.modules()):
             adapter.train(training)
             modes = ("training", "evaluation mode, without dropout") if training else ("evaluation", "training mode")
             told = f"after `{part}` a model in {modes[0]} mode is in {modes[1]}"
@@ -170,7 +171,7 @@ def calls_leave_no_trace(model: ModelUnderTest) -> Outcome:
     words = "tokens are as they were, random numbers go on, and answers stay the same"
     if kept := model.kept_graph:
         return True, f"{words}; {KEEPS_A_GRAPH} ({kept}): a second backward raises: is it to be trained?"
-    if drawn[2:] == [False, True] and not model.only_read:
+    if drawn[2:4] == [False, True] and not model.only_read:
         words += "; in training mode `generate` draws numbers, as dropout does: is `eval()` called before?"
     return True, words
 
@@ -258,6 +259,7 @@ def its_loss_is_the_cross_entropy_of_its_logits(model: ModelUnderTest) -> Outcom
     loss, inputs = model.part("loss"), model.inputs()
     labels = model.tokens(*inputs[-1].shape, side=-1)
     labels[0, 2:4] = labels[1, -1] = -100
+    labels[2, 2:4] = 0 if model.pad_id else 1  # which many leave out, as if it were always padding
     with model.all_float64():
         logits, found = model(*inputs), loss(*inputs, labels.clone())
 
@@ -284,6 +286,7 @@ def its_loss_is_the_cross_entropy_of_its_logits(model: ModelUnderTest) -> Outcom
     others = {
         "a softmax stands before the cross-entropy": min(off(shift, logits=logits.softmax(-1)) for shift in shifts),
         "labels of -100 count, as token 0": min(off(shift, labels=labels.clamp(min=0)) for shift in shifts),
+        "labels of token 0 do not count": min(off(n, labels=labels.masked_fill(labels == 0, -100)) for n in shifts),
         "labels are shifted once too often": off(len(shifts)),
         "logits are held against the label of the token before": off(0, logits=logits[:, 1:], labels=labels[:, :-1]),
         "labels are flattened in another order than logits": min(

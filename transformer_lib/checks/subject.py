@@ -407,7 +407,7 @@ class ModelUnderTest(UnderTest):
                 size = 0.02 if weights.dim() > 1 else 0.1
                 weights.add_(size * torch.randn(weights.shape, generator=generator).to(weights))
             for weights in (parameter for parameter in trained if parameter.dim() > 1):
-                share = weights.std().item() * math.sqrt(weights.size(-1))
+                share = weights.square().mean().sqrt().item() * math.sqrt(weights.size(-1))
                 weights.mul_(1 / share if 0 < share < 0.5 else 1)
         with suppress(Exception):  # a module that cannot be trained is told so by a property
             optimizer = None  # an optimiser imports torch's compiler: two seconds

@@ -32,8 +32,9 @@ CASES = {
 }
 MORE = """
     # What your model has of the following is examined, too: take "# " away, and name it in the last line,
-    # as in Adapted(model, call, extend=extend). All this runs in evaluation mode, and in float64 if it can; loss and
-    # generate once in training mode, too. A cache that is returned may be a new one, or the old one changed in place.
+    # as in Adapted(model, call, extend=extend). All this runs in evaluation mode, and in float64 if it can; loss,
+    # generate and beams once in training mode, too: dropout is theirs to switch off. A cache that is returned may be a
+    # new one, or the old one changed in place.
     #
     # def extend(model, INPUTS, cache=None):  # new tokens only; None is an empty cache
     #     return model(INPUTS, cache)  # their logits, and the cache with them
@@ -56,12 +57,18 @@ MORE = """
     # def beams(model, INPUTS, steps):  # a beam search, of any width: the best answer to each, as of generate, and
     #     return model.beam_search(INPUTS, steps)  # the sum of its log-probabilities, (batch), which is recomputed
     #
+MASKS    # def loss(model, INPUTS, labels):  # its own, without other terms; labels of -100 do not count; a decoder may
+    #     # take them for those of the same positions, or shift them by one itself
+    #     return model(INPUTS, labels.masked_fill(labels == -100, -1))[1]  # if it has ignore_index=-1
+"""
+MASKS = """\
     # call, extend and generate may also take mask, (batch, length), 1 = real, 0 = padding; in extend it is of old and
     # new tokens. call and extend may take positions, (batch, length), of the tokens that they are given, so in extend
     # of the new ones. In generate the padding stands on the left, and only the new tokens of its answer are compared.
     #
-    # def loss(model, INPUTS, labels):  # its own, without other terms; labels of -100 do not count; it may shift them
-    #     return model(INPUTS, labels.masked_fill(labels == -100, -1))[1]  # if it has ignore_index=-1
+"""
+OF_ENCODER = """
+    # call may also take, by these names, mask, which is 0 where padding stands, and positions, both (batch, length).
 """
 END = "\n    return Adapted(model, call)\n"
 
@@ -71,7 +78,8 @@ def template(family: str) -> str:
     both = family == "encoder-decoder"
     sizes, inputs = ("source_vocab_size, target_vocab_size", "source, target") if both else ("vocab_size", "tokens")
     made_of = sizes if family == "decoder" else f"{sizes}, pad_id"
-    text = START + CASES[family] + ("" if family == "encoder" else MORE) + END
+    more = OF_ENCODER if family == "encoder" else MORE.replace("MASKS", "" if both else MASKS)
+    text = START + CASES[family] + more + END
     words = {"FAMILY": family, "MADE_OF": made_of, "SIZES": sizes, "INPUTS": inputs, "LAST": inputs.split()[-1]}
     for name, word in words.items():
         text = text.replace(name, word)
