@@ -5,6 +5,7 @@ Kept as it made inside.json; no test runs it. With the data, and with PYTHONPATH
 With `means` behind it, only this is added: what heads cost if not zeros stand in for their output but its mean over
 training captions; and BLEU and chrF with zeros and with means, their differences by the paired bootstrap.
 With `resampled` behind it, what heads cost if their output for another caption stands in for it.
+With `positions` behind it, what they cost if their mean at that position over training captions does.
 """
 
 import json
@@ -22,6 +23,7 @@ import torch
 from bleu import bleu, sentence_counts
 from heads import BATCH_TOKENS, TOLERANCE, all_heads
 from record import SPLITS, corpus, digest, environment, load, pretty_json
+from torch.nn.utils.rnn import pad_sequence
 
 from transformer_lib.data import encode_pairs
 from transformer_lib.files import atomic_write, shipped
@@ -187,6 +189,42 @@ def resampled() -> None:
     atomic_write(path, pretty_json(value) + "\n")
 
 
+def positions() -> None:
+    """Add to inside.json what it costs to put a head's mean at each position in its place.
+
+    Behind the longest of the training captions the mean of the last position counts.
+    """
+    folder, start, names, path = shipped("multi30k-en-de"), time.process_time(), page(), ROOT / "records/inside.json"
+    model, value, record = names["model"], json.loads(path.read_text(encoding="utf-8")), load(folder)
+    train, val = (
+        encode_pairs(corpus(record, part), names["tokenizer"], max_len=model.config.max_len)[0]
+        for part in ("train", "val")
+    )
+    outputs = {name: model.get_submodule(name).out_projection for name, _ in all_heads(model)}
+    entered = [names["run"](source, target[:-1], outputs.values())[1] for source, target in train[:TRAINING]]
+    mean = {name: pad_sequence(rows, padding_value=torch.nan).nanmean(1) for name, rows in zip(outputs, zip(*entered))}
+
+    def loss(*heads) -> float:
+        with ExitStack() as hooks:
+            for name, head in heads:
+
+                def change(_, args, name=name, place=names["channels"](head)):
+                    x, known = args[0].clone(), mean[name]  # (batch, length, d_model), (positions, d_model)
+                    x[..., place] = known[torch.arange(x.size(1)).clamp(max=len(known) - 1), place]
+                    return (x,)
+
+                hooks.enter_context(outputs[name].register_forward_pre_hook(change))
+            return validation_loss(model, val, BATCH_TOKENS)
+
+    whole = loss()
+    alone = {head: loss(head) - whole for head in all_heads(model)}
+    costs = {name: [round(alone[key], 4) for key in alone if key[0] == name] for name in outputs}
+    made = {"command": "python records/inside.py positions"} | environment()
+    made |= {"training captions": TRAINING, "minutes of one core": round((time.process_time() - start) / 60, 1)}
+    value["positions"] = {"made": made, "alone": costs}
+    atomic_write(path, pretty_json(value) + "\n")
+
+
 def differences(before: list[str], after: list[str], references: list[str]) -> dict:
     """By how much BLEU and chrF change, and the bounds of 95 of 100 draws of captions, the same for both systems."""
     metric = sacrebleu.CHRF()
@@ -226,4 +264,4 @@ def rounded(value, digits: int = 3):
 
 
 if __name__ == "__main__":
-    {"means": means, "resampled": resampled}.get("".join(sys.argv[1:]), main)()
+    {"means": means, "resampled": resampled, "positions": positions}.get("".join(sys.argv[1:]), main)()
