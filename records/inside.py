@@ -31,7 +31,7 @@ from transformer_lib.training.loss import validation_loss
 from transformer_lib.translation import cross_attention_weights
 
 ROOT = Path(__file__).resolve().parent.parent
-CAPTIONS, TRAINING = 200, 500
+CAPTIONS, TRAINING, SOME = 200, 500, 300
 TEST = SPLITS[0]
 ARTICLE = re.compile(r"^ ?[Ee]in(e|en|em|er|es)?$")
 
@@ -192,7 +192,7 @@ def resampled() -> None:
 def positions() -> None:
     """Add to inside.json what it costs to put a head's mean at each position in its place.
 
-    Behind the longest of the training captions the mean of the last position counts.
+    Behind the longest of the training captions the mean of the last position counts. Of SOME validation captions.
     """
     folder, start, names, path = shipped("multi30k-en-de"), time.process_time(), page(), ROOT / "records/inside.json"
     model, value, record = names["model"], json.loads(path.read_text(encoding="utf-8")), load(folder)
@@ -214,13 +214,14 @@ def positions() -> None:
                     return (x,)
 
                 hooks.enter_context(outputs[name].register_forward_pre_hook(change))
-            return validation_loss(model, val, BATCH_TOKENS)
+            return validation_loss(model, val[:SOME], BATCH_TOKENS)
 
     whole = loss()
     alone = {head: loss(head) - whole for head in all_heads(model)}
     costs = {name: [round(alone[key], 4) for key in alone if key[0] == name] for name in outputs}
     made = {"command": "python records/inside.py positions"} | environment()
-    made |= {"training captions": TRAINING, "minutes of one core": round((time.process_time() - start) / 60, 1)}
+    made |= {"training captions": TRAINING, "captions": SOME}
+    made |= {"minutes of one core": round((time.process_time() - start) / 60, 1)}
     value["positions"] = {"made": made, "alone": costs}
     atomic_write(path, pretty_json(value) + "\n")
 
