@@ -38,8 +38,8 @@ def main(number: str, minutes: str = "0") -> None:
     start = time.monotonic()
     with tempfile.TemporaryDirectory() as empty, chdir(empty):  # no file of a reader's: all parts are the solution's
         for cell in (cell for cell in cells if cell.cell_type == "code"):
-            if 'shipped("captions.json")' in cell.source or "recorded[" in cell.source or "yours[" in cell.source:
-                continue
+            if any(part in cell.source for part in ('shipped("captions.json")', "recorded[", "yours[", "plt.")):
+                continue  # what reads the record, and the pictures
             with redirect_stdout(io.StringIO()) as output:
                 exec(cell.source.replace("minutes = 0", f"minutes = {minutes}"), names)
             if "recorded" in cell.metadata.get("tags", []):
