@@ -137,4 +137,4 @@ def grade_17c_1(answer: Answer) -> None:
             ),
         }
         found = answer(clean.clone(), corrupted.clone(), patched.clone(), [list(draw) for draw in draws])
-        expect("the effect and its two bounds", found, right, known)
+        expect("the effect and its two bounds", found, right, known, 1e-6)  # also in float32
