@@ -4,14 +4,35 @@
 
 import math
 from functools import cache
+from types import ModuleType
 
 import torch
 import torch.nn.functional as F
 from torch import nn
 
-from transformer_lib.exercises.grading import Answer, expect, random
+from transformer_lib.exercises.grading import Answer, Wrong, expect, random, same
 from transformer_lib.masks import decoder_mask, padding_mask
 from transformer_lib.model import Transformer, TransformerConfig
+
+
+def made_around_the_stacks(mine: ModuleType, model: nn.Module) -> None:
+    """Step 1: what `__init__` makes besides the layers, for d_model 8 and vocabularies of 90 and 110 tokens."""
+    layers = [each for each in model.modules() if isinstance(each, (mine.EncoderLayer, mine.DecoderLayer))]
+    rest = {*model.modules()} - {part for layer in layers for part in layer.modules()}
+    shapes = [sorted(p.shape) for each in rest for p in each.parameters(recurse=False) if p.dim() == 2]
+    x, see_all = random(1, 3, 8, seed=0), torch.ones(1, 1, 1, 3, dtype=torch.bool)
+    y = mine.EncoderLayer(8, 2, 12, 0.0).double()(x, see_all)
+    post_norm = same(F.layer_norm(y, (8,)), y, 1e-3)  # then last norms may be left out
+    norms = sum(isinstance(each, (mine.LayerNorm, nn.LayerNorm)) for each in rest)
+    made = {
+        "an embedding of (source_vocab_size, d_model)": [8, 90] in shapes,
+        "a target embedding and an output projection, both for target_vocab_size": shapes.count([8, 110]) == 2,
+        "two last norms, one per stack": norms == 2 or (post_norm and norms == 0),
+        "an nn.Dropout(dropout) besides those in the layers": any(isinstance(each, nn.Dropout) for each in rest),
+    }
+    for what, there in made.items():
+        if not there:
+            raise Wrong(f"step 1: __init__ should make {what}")
 
 
 @cache

@@ -9,10 +9,11 @@ from transformer_lib.exercises.grading import Answer, claim, expect
 
 FAULTS = {  # and where one sees it
     "A": (5, "to which noun does each adjective go?"),
-    "B": (4, "what can be learned perfectly in fifty steps?"),
+    "B": (4, "what can be learned perfectly in seventy steps?"),
     "C": (3, "what keeps each token from getting a large probability?"),
     "D": (1, "the loss is right, and the words repeat: what does the decoder see in training only?"),
     "E": (2, "the words are right at first: what is missing at their end?"),
+    "F": (6, "the loss falls fast, and then no further: what if each step goes too far?"),
 }
 
 
@@ -20,7 +21,7 @@ def grade_11_1(answer: Answer) -> None:
     """Each training by itself; a wrong one gets a question."""
     found = answer()
     right = isinstance(found, dict) and found.keys() == FAULTS.keys()
-    claim("it is a dictionary whose keys are the letters A to E", right)
+    claim("it is a dictionary whose keys are the letters A to F", right)
     for letter, (number, question) in FAULTS.items():
         claim(f"the fault of {letter} is found ({question})", type(found[letter]) is int and found[letter] == number)
 

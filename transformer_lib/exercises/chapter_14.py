@@ -28,6 +28,7 @@ def grade_14_1(answer: Answer) -> None:
             known = {
                 "90 % of the memory are for the training, not all of it": max((memory - fixed) // each, 0),
                 "gradients and Adam's two means need their place, too": max((ninety - 4 * parameters) // each, 0),
+                "`length` tokens a side are `length` pairs, not twice that": max((ninety - fixed) // (2 * each), 0),
                 "each pair of sentences has `length` pairs of tokens": max((ninety - fixed) // (4 * per_pair), 0),
                 "a number in float32 has four bytes": max((ninety - fixed) // (per_pair * length), 0),
                 "a batch is not negative: 0 if none fits": (ninety - fixed) // each,
