@@ -208,8 +208,8 @@ def positions() -> None:
         with ExitStack() as hooks:
             for name, head in heads:
 
-                def change(_, args, name=name, place=names["channels"](head)):
-                    x, known = args[0].clone(), mean[name]  # (batch, length, d_model), (positions, d_model)
+                def change(_, args, name=name, head=head):
+                    x, known, place = args[0].clone(), mean[name], names["channels"](head)  # known: (positions, d_model)
                     x[..., place] = known[torch.arange(x.size(1)).clamp(max=len(known) - 1), place]
                     return (x,)
 
