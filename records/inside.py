@@ -209,7 +209,7 @@ def positions() -> None:
             for name, head in heads:
 
                 def change(_, args, name=name, head=head):
-                    x, known, place = args[0].clone(), mean[name], names["channels"](head)  # known: (positions, d_model)
+                    x, known, place = args[0].clone(), mean[name], names["channels"](head)  # (…, d_model)
                     x[..., place] = known[torch.arange(x.size(1)).clamp(max=len(known) - 1), place]
                     return (x,)
 
