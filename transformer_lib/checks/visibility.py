@@ -418,7 +418,7 @@ def _never_heard(
     return max(both) > model.tolerance
 
 
-REPEATED = "positions repeat: they are wrapped or cut off, or rows of their table are equal"
+REPEATED = "positions repeat or end too soon: wrapped, cut off, or equal rows of their table"
 
 
 @register_property(SIGHT, "positions are missing, repeat or end too soon, or do not reach attention", "positions")
