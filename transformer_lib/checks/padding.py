@@ -177,7 +177,7 @@ def target_padding_on_the_left(model: ModelUnderTest) -> Outcome:
     masked = "mask" in model.accepts(model.module)  # then it is no choice
     if not masked and _moved_by_padding(model, (*source, left), slice(3, None), word, as_word) <= model.tolerance:
         raise NotApplicable("in the target, padding is read like any word; it must stand on the right")
-    if model.heals(again, (torch.arange(9) < 1).expand(9, -1)):
+    if math.isfinite(moved) and model.heals(again, (torch.arange(9) < 1).expand(9, -1)):
         return None, f"{outcome[1]}; only its first position is never hidden", "is that meant, so that no row is empty?"
     if model.heals(again, (torch.arange(9) < 3).expand(9, -1)):
         if not math.isfinite(moved) and not masked and target_padding_on_the_right(model)[0]:
