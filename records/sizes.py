@@ -165,26 +165,24 @@ def main() -> None:
             powers = [*means, at - 1, at + 1]
 
     rate = lowest(16, 4, [-6, -5, -4, -3])
-    for seeds in ((0,), (0, 1, 2)):  # the widest last
-        for width, octaves in ((64, 2), (128, 3)):
-            if len(seeds) == 1 or width == 128:
-                most = (0, 1, 2) if width == 64 else seeds
-                lowest(width, 4, [rate - 1, rate, rate + 1], most)
-                lowest(width, 5, [rate - octaves - 1, rate - octaves, rate - octaves + 1], most)
+    lowest(64, 4, [rate - 1, rate, rate + 1])
+    lowest(64, 5, [rate - 3, rate - 2, rate - 1])
+    sweep = [each for each in product((400, 800, 1600, 3200, 6400), WIDTHS) if each != (6400, 256)]
+    for steps, width in sweep:
+        if steps * width**2 <= 3200 * 128**2:  # up to 36 seconds each
+            loss(width, 4, rate, steps, 0)
+    for seed, power, width in product((0, 1), (-4, -5), (32, 64)):  # the same text in smaller batches
+        for kind, steps in ((1, 200), (4, 800), (6, 1600)):
+            loss(width, kind, power, steps, seed)
+    for seeds in ((0,), (0, 1, 2)):
+        lowest(128, 4, [rate - 1, rate, rate + 1], seeds)
+        lowest(128, 5, [rate - 4, rate - 3, rate - 2], seeds)
         for seed in seeds:
             loss(128, 5, rate, 1600, seed)  # what comes of taking the narrower model's rate
-        if len(seeds) == 1:
-            for steps, width in product((400, 800, 1600, 3200, 6400), WIDTHS):
-                if steps * width <= 6400 * 128:  # up to 3 minutes each
-                    loss(width, 4, rate, steps, 0)
-            for seed, power, width in product((0, 1), (-4, -5), (32, 64)):  # the same text in smaller batches
-                for kind, steps in ((1, 200), (4, 800), (6, 1600)):
-                    loss(width, kind, power, steps, seed)
-            for power in (rate - 1, rate + 1):  # is it still the best in the longest training?
-                loss(16, 4, power, 6400, 0)
-    for width in (8, 32, 16, 64):
-        for steps in (400, 800, 1600, 3200):
-            loss(width, 4, rate, steps, 1)
+    for steps, width in sweep:
+        loss(width, 4, rate, steps, 0)
+    for power in (rate - 1, rate + 1):  # is it still the best in the longest training?
+        loss(16, 4, power, 6400, 0)
     keep()
 
 
