@@ -10,10 +10,8 @@ import torch
 from small import ROOT, node, stored_cells
 
 from transformer_lib.attention import scaled_dot_product_attention
-from transformer_lib.cost import count_parameters, decoding_flops, training_flops
 from transformer_lib.decoding import beam_search
 from transformer_lib.decoding.sampling import filtered_probabilities
-from transformer_lib.model import TransformerConfig
 from transformer_lib.positions import sinusoidal_table
 from transformer_lib.teaching import WORDS, TableModel
 
@@ -64,25 +62,6 @@ def test_filtered_probabilities():
         expected, _ = filtered_probabilities(p.log()[None], *setting)
         assert close(found[: setting[1]], expected[0])
         assert found[setting[1] :] == [0] * (6 - setting[1])
-
-
-def test_costs():
-    """Exactly those of the library, as long as they are whole numbers that a float64 holds."""
-    sizes = ["d_model", "num_heads", "d_ff", "num_encoder_layers", "num_decoder_layers"]
-    sizes += ["source_vocab_size", "target_vocab_size", "tie_embeddings", "norm_first"]
-    models = [
-        ((512, 8, 2048, 6, 6, 37000, 37000, "all", False), (25, 25, 1000)),
-        ((6, 3, 10, 1, 2, 11, 13, "none", True), (5, 4, 3)),
-    ]
-    for layout, (n, m, batch) in models:
-        options = dict(zip(sizes, layout))
-        (found,) = ask("cost", [options | {"source_length": n, "target_length": m, "batch": batch}])
-        config = TransformerConfig(pad_id=0, max_len=512, **options)
-        d, _, d_ff, encoders, decoders, _, vocabulary, *_ = layout
-        source, target = encoders * (10 * d + d_ff), decoders * (17 * d + d_ff) + 3 * vocabulary  # chapter 14
-        flops = training_flops(config, n, m, batch=batch), decoding_flops(config, n, m, batch=batch)
-        results = (count_parameters(config), *flops, 4 * batch * (n * source + m * target))
-        assert found == dict(zip(("parameters", "training", "decoding", "activations"), results))
 
 
 def box(name):
@@ -141,7 +120,7 @@ def hold_and_move(tab, element, *ways):
     tab.mouse.up()
 
 
-WIDGETS = ["plane", "masks", "positions", "beam", "learning", "sampling", "gallery", "cost"]
+WIDGETS = ["plane", "masks", "positions", "beam", "learning", "sampling", "gallery"]
 
 
 @pytest.mark.parametrize("name", WIDGETS)

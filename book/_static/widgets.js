@@ -72,26 +72,6 @@ function filtered(p, temperature, topK, topP) {
   return kept.map((x) => x / sum(kept));
 }
 
-// The formulas of transformer_lib.cost for a model and a batch without padding, and tokens that are written one by one.
-function cost(c) {
-  const [d, f, V, b] = [c.d_model, c.d_ff, c.target_vocab_size, c.batch], [n, m] = [c.source_length, c.target_length];
-  const [encoders, decoders] = [c.num_encoder_layers, c.num_decoder_layers];
-  const attention = 4 * (d * d + d), network = 2 * d * f + f + d, norm = 2 * d;
-  const tables = { none: c.source_vocab_size + 2 * V, target: c.source_vocab_size + V, all: V }[c.tie_embeddings] * d;
-  const parameters = encoders * (attention + network + 2 * norm) + decoders * (2 * attention + network + 3 * norm)
-    + (c.norm_first ? 2 * norm : 0) + tables;
-  const layer = 8 * d * d + 4 * d * f; // FLOPs a token: an attention's own projections, and the network
-  const encode = b * n * (encoders * (layer + 4 * n * d) + decoders * 4 * d * d); // with the memory's keys and values
-  const decode = (keys) => decoders * (layer + 4 * d * d + 4 * (keys + n) * d) + 2 * d * V; // a token that sees so many
-  const source = encoders * (10 * d + f), target = decoders * (17 * d + f) + 3 * V; // numbers a token needs
-  return {
-    parameters,
-    training: 3 * (encode + b * m * decode(m)),
-    decoding: encode + b * m * decode((m + 1) / 2), // with a cache: 1, 2, …, m keys
-    activations: 4 * b * (n * source + m * target), // bytes, fused kernel
-  };
-}
-
 // --- What a widget is built of ----------------------------------------------------------------------------------
 
 // An element with attributes, listeners (functions) and children; texts stay texts.
@@ -169,20 +149,6 @@ function matrix(caption, rows, names, width, role, digits) {
   return { element, show, cells };
 }
 
-// A table of numbers that the reader changes; `read` gives them, or nothing where one is missing or out of range.
-function editable(caption, rows, names, numbers, role, change, range = { min: -99, max: 99, step: "any" }) {
-  const inputs = numbers.map((row, i) => row.map((value, j) => make("input", {
-    type: "number", value, ...range, required: true, input: change,
-    "aria-label": `${caption}, ${rows[i]}` + (row.length > 1 ? `, ${names ? names[j] : "column " + (j + 1)}` : ""),
-  })));
-  const element = table(caption, rows, names, (i) => inputs[i]);
-  if (role) element.style.setProperty("--role", `var(--role-${role})`);
-  const read = () => inputs.flat().every((input) => input.validity.valid)
-    ? inputs.map((row) => row.map((input) => input.valueAsNumber)) : undefined;
-  const reset = () => inputs.forEach((row, i) => row.forEach((input, j) => { input.value = numbers[i][j]; }));
-  return { element, read, reset };
-}
-
 const row = (...children) => make("div", { class: "widget-row" }, ...children);
 
 // What is said to those who do not see the tables change; `say` waits until a slider or a key comes to rest.
@@ -245,49 +211,6 @@ WIDGETS.gallery = ({ cases }) => {
   return [row(which, make("label", {}, bug, " with the bug")), shown, element];
 };
 
-WIDGETS.cost = ({ sizes, tie_embeddings, machines, share }) => {
-  const { element, say } = speaker(), names = Object.keys(sizes), peaks = Object.entries(machines);
-  const ties = ["none", "target", "all"];
-  const rows = ["parameters", "weights, gradients, Adam", "activations, about", "fits into 90 % of the memory",
-    "FLOPs of a training step", "time of a training step", "time of 100,000 steps", "FLOPs to write the target, cached"];
-  const start = names.map((name) => [sizes[name]]);
-  const inputs = editable("sizes", names, null, start, "", () => update(), { min: 1, max: 1e6, step: 1 });
-  const results = table("what it costs", rows, null, () => [""]), cells = [...results.querySelectorAll("td")];
-  let tie = tie_embeddings, machine = 0, reached = share;
-  const bytes = (n) => (n < 1e9 ? `${written(n / 1e6, 1)} MB` : `${written(n / 1e9, 1)} GB`);
-  const raised = (digits) => [...digits].map((digit) => "⁰¹²³⁴⁵⁶⁷⁸⁹"[digit]).join("");
-  const power = (n) => n.toExponential(1).replace(/e\+(\d+)/, (_, digits) => " · 10" + raised(digits));
-  const time = (s) => (s < 1 ? `${written(1000 * s, s < 0.01 ? 2 : 0)} ms` : s < 3600 ? `${written(s, 1)} s` : `${written(s / 3600, 1)} h`);
-  function update() {
-    const read = inputs.read();
-    const given = read && { ...Object.fromEntries(names.map((name, i) => [name, read[i][0]])), tie_embeddings: tie };
-    if (!read) return say("Each size must be a whole number from 1 to 1,000,000.");
-    if (given.d_model % given.num_heads)
-      return say(`The heads share the width: ${given.num_heads} does not divide ${given.d_model}.`);
-    if (tie === "all" && given.source_vocab_size !== given.target_vocab_size)
-      return say("One table for all needs equal vocabularies.");
-    const found = cost(given), [name, [peak, memory]] = peaks[machine];
-    const step = found.training / (reached * peak);
-    const fixed = 16 * found.parameters, fits = fixed + found.activations < 0.9 * memory ? "yes" : "no";
-    const texts = [found.parameters.toLocaleString("en"), bytes(fixed), bytes(found.activations), `${fits} (${memory / 1e9} GB)`,
-      power(found.training), time(step), time(1e5 * step), power(found.decoding)];
-    texts.forEach((text, i) => { cells[i].textContent = text; });
-    say(`${texts[0]} parameters; a training step takes ${texts[5]} on the ${name.replace(", ", " in ")} ` +
-      `at ${written(100 * reached, 0)} % of its FLOP/s.`);
-  }
-  const tied = choice("tied embeddings", ties, (i) => { tie = ties[i]; update(); }, ties.indexOf(tie));
-  const processor = choice("processor", peaks.map(([name]) => name), (i) => { machine = i; update(); });
-  const part = slider("it reaches", { min: 0.05, max: 1, step: 0.05, value: share }, (value) => {
-    reached = value;
-    update();
-    return `${written(100 * value, 0)} % of its FLOP/s`;
-  });
-  part.move();
-  const sides = row(inputs.element, results);
-  sides.classList.add("widget-steps"); // both from the top
-  return [row(processor, part.element, tied), sides, element];
-};
-
 // --- Start ------------------------------------------------------------------------------------------------------
 
 // The widget takes the place of the table that stands in its box as long as no script runs.
@@ -300,7 +223,7 @@ function start() {
   }
 }
 
-const kit = { sum, dot, softmax, attend, positionRow, beamSearch, filtered, cost, make, draw, set, picture, line, label,
+const kit = { sum, dot, softmax, attend, positionRow, beamSearch, filtered, make, draw, set, picture, line, label,
   written, list, button, choice, slider, table, matrix, row, speaker, WIDGETS };
 if (typeof module === "object") module.exports = kit;
 else {

@@ -6,8 +6,6 @@ import itertools
 import math
 import random
 
-import torch
-
 from transformer_lib.cost import Product, attention_memory
 from transformer_lib.exercises.grading import Answer, expect
 
@@ -34,18 +32,6 @@ def grade_14_1(answer: Answer) -> None:
                 "a batch is not negative: 0 if none fits": (ninety - fixed) // each,
             }
             expect("the largest batch", answer(parameters, per_pair, length, memory), expected, known)
-
-
-def grade_14_2(answer: Answer) -> None:
-    """The mask is drawn and counted."""
-    for n, w in ((1, 1), (2, 1), (2, 2), (3, 2), (2, 3), (5, 3), (40, 7), (7, 40)):
-        mask = torch.ones(n, n, dtype=torch.bool).tril().triu(1 - w)
-        known = {
-            "the first queries have fewer than w keys": n * w,
-            "this is the whole triangle, without a window": n * (n + 1) // 2,
-            "the first queries have fewer than w keys, but not none": max(n - w + 1, 0) * w,
-        }
-        expect("the number of scores", answer(n, w), int(mask.sum()), known)
 
 
 def grade_14b_1(answer: Answer) -> None:
