@@ -1,14 +1,13 @@
-"""What the trainings of page 15.d come to: the page's own cells, with `long = True` and three seeds.
+"""What the trainings of page 15.d come to: the page's own cells, from one start, with each seed.
 
-Kept as it made verifier.json; no test runs it. With PYTHONPATH=.:experiments, as python records/verifier.py SEED
+Kept as it made verifier.json; no test runs it. With PYTHONPATH=.:experiments, as python records/verifier.py SEED WAY …
 
-With `control` after the seed, only the control is trained and added: from the translations alone, with as many more
-updates as the verifier had. With `plateau`, a model learns from fewer pairs, with dropout, until more steps give
-little; then the verifier has as many more updates, and more imitation with dropout. With `same`, imitation goes on
-there as the verifier did: with its rates, its number of answers in an update, and no dropout. With `own`, no baseline
-is subtracted. With `pairs`, four losses learn from the same pairs of own answers; each takes the rate that is best on
-sentences which nothing else uses. With `lenient`, what the lenient verifier gives for test answers before it was
-learned from and after, drawn and greedy.
+The start has learned from PAIRS translations, with dropout, until more steps give little. From it lead these ways:
+`more` of the same; `verifier`, with the mean of the group as baseline; its `right` answers alone (no baseline);
+`every` answer, right or wrong, counted as right; `taught`, the oracle's translations of the sentences that the
+verifier is asked about; `lenient`, a lenient verifier, and `KL`, the same with the KL term; `pairs`, DPO and its
+control at three rates. What earlier commits recorded (`plateau`, `own` and others: the command and the commit are
+beside it) goes these ways and others, from this start and from another.
 """
 
 import json
@@ -16,7 +15,6 @@ import sys
 import tempfile
 import time
 from contextlib import chdir
-from functools import partial
 from pathlib import Path
 
 import jupytext
@@ -24,135 +22,101 @@ import torch
 from record import environment, pretty_json
 from torch.nn.utils.rnn import pad_sequence
 
+from transformer_lib.data import toy_oracle
 from transformer_lib.files import atomic_write
 
 ROOT = Path(__file__).resolve().parent.parent
-CONTROL = 260 + 2 * 100  # updates
-PAIRS, MARKS, STEPS = 300, (600, 800, 1000), 100  # the verifier begins at the second mark, with 2 updates a step
-RATES = [1e-6, 3e-6, 1e-5, 3e-5, 1e-4, 3e-4, 1e-3, 3e-3]
+PAIRS, MARKS, STEPS = 300, (800, 1000), 100  # learning begins at the first mark, with 2 updates a step
+RATE, RATES = 1e-3, (1e-5, 1e-4, 1e-3)
 
 
-def plateau(names: dict, seed: int) -> dict:
-    """What imitation of PAIRS pairs comes to at each mark, and what the verifier makes of the second model."""
-    exact, german, write, tests = (names[name] for name in ("exact", "german", "write", "tests"))
-    models = names["imitate"](*MARKS, pairs=names["translated"][:PAIRS], dropout=0.1)
-    learner, rewards = names["learn"](models[1], names["verifier"], STEPS, rate=1e-3, seed=seed)
-    rows = [
-        [german(row) for row in write(model, names["sources"](tests), greedy=True)] for model in (models[1], learner)
-    ]
-    imitated = {str(steps): exact(model) for steps, model in zip(MARKS, models)}
-    said = {english: list(told) for english, *told in zip(tests, *rows) if told[0] != told[1]}
-    return {"imitated": imitated, "verifier": exact(learner), "rewards": [round(x, 3) for x in rewards], "said": said}
+def measured(names: dict, model: torch.nn.Module) -> dict[str, float]:
+    """Of greedy answers to the test sentences, and of drawn ones: percent right, the lenient reward, words: means."""
+    tests, found = names["tests"], {}
+    for way, asked in (("greedy", tests), ("drawn", tests * 4)):
+        torch.manual_seed(0)
+        told = list(map(names["german"], names["write"](model, names["sources"](asked), way == "greedy")))
+        found[way] = 100 * sum(map(names["verifier"], asked, told)) / len(asked)
+        found[f"lenient, {way}"] = sum(map(names["lenient"], asked, told)) / len(asked)
+        found[f"words, {way}"] = sum(len(names["split"](answer)) for answer in told) / len(asked)
+    return {name: round(number, 3) for name, number in found.items()}
 
 
-def same(names: dict) -> dict:
-    """What imitation of PAIRS pairs comes to that differs from the verifier's updates only in what is learned from."""
-    imitate, few = names["imitate"], names["translated"][:PAIRS]
-    model = imitate(*MARKS[:2], pairs=few, dropout=0.1)[1]
-    size, warm_up = 16 * 8, 2 * 10  # questions, answers to each; 2 updates a step
-    return {"exact": names["exact"](*imitate(2 * STEPS, pairs=few, start=model, rate=1e-3, warm_up=warm_up, size=size))}
+def learned(names: dict, start: torch.nn.Module, baseline: bool, *what, **settings) -> dict:
+    """What `learn` makes of the start; rewards in each step, and the share of groups whose answers differ in reward."""
+    mean, mixed = names["advantages"], []
+
+    def watched(rewards: torch.Tensor) -> torch.Tensor:
+        mixed.append((rewards.amax(dim=1) > rewards.amin(dim=1)).float().mean().item())
+        return mean(rewards) if baseline else rewards
+
+    names["advantages"] = watched
+    model, rewards = names["learn"](start, *what, rate=RATE, **settings)
+    names["advantages"] = mean
+    rounded = {name: [round(x, 3) for x in each] for name, each in (("rewards", rewards), ("mixed groups", mixed))}
+    return measured(names, model) | rounded
 
 
-def pairs(names: dict, seed: int) -> dict:
-    """What four losses make of the same pairs of own answers: at each rate, and at the best one."""
-    kept_apart, results = names["untranslated"][320:640], {}
-    (imitator,) = names["imitate"](260)
-    found = names["own_pairs"](imitator, seed)
-    losses = {"DPO": names["dpo"], "DPO, 1": partial(names["dpo"], beta=1.0), "imitation": names["imitation"]}
-    losses["both"] = names["both"]
-    untouched = list(map(names["german"], names["write"](imitator, names["sources"](kept_apart), greedy=True)))
-    for name, loss in losses.items():
-        models = {rate: names["prefer"](imitator, found, loss, rate, seed=seed) for rate in RATES}
-        rows = {
-            rate: names["write"](model, names["sources"](kept_apart), greedy=True) for rate, model in models.items()
-        }
-        told = {rate: list(map(names["german"], answers)) for rate, answers in rows.items()}
-        right = {rate: sum(map(names["verifier"], kept_apart, answers)) for rate, answers in told.items()}
-        best = max(RATES, key=right.__getitem__)
-        results[name] = {
-            "right": [int(right[rate]) for rate in RATES],
-            "best": best,
-            "exact": names["exact"](models[best]),
-            "gains": [gain(names, models[rate], imitator, found) for rate in RATES],
-        }
-    head = {"pairs": len(found), "kept apart": len(kept_apart), "rates": RATES}
-    return head | {"untouched": int(sum(map(names["verifier"], kept_apart, untouched)))} | results
-
-
-def gain(names: dict, model: torch.nn.Module, imitator: torch.nn.Module, found: dict) -> list[float]:
+def gain(names: dict, model: torch.nn.Module, start: torch.nn.Module, found: dict) -> list[float]:
     """By how much the log-probabilities of the right answers of the pairs, and of the wrong ones, have grown: means."""
     source, means = names["sources"](list(found)), []
     for answers in zip(*found.values()):
         tokens = pad_sequence(answers, True, 0)
         with torch.no_grad():
-            now, then = (names["log_probs"](each, source, tokens).sum() for each in (model, imitator))
+            now, then = (names["log_probs"](each, source, tokens).sum() for each in (model, start))
         means.append(round((now - then).item() / len(found), 3))
     return means
 
 
-def own(names: dict, seed: int) -> dict:
-    """What the right answers are worth alone: each counts 1, no baseline is subtracted, no wrong one unlearned."""
-    exact, imitate, learn, verifier = (names[name] for name in ("exact", "imitate", "learn", "verifier"))
-    strict = learn(*imitate(260), verifier, 50, rate=1e-3, seed=seed)[0]
-    model = imitate(*MARKS[:2], pairs=names["translated"][:PAIRS], dropout=0.1)[1]
-    names["advantages"] = lambda rewards: rewards
-    return {"exact": exact(learn(model, verifier, STEPS, rate=1e-3, seed=seed)[0]), "strict": exact(strict)}
+def tried(names: dict, start: torch.nn.Module, seed: int) -> dict:
+    """What DPO and its control make of the start, with the same pairs of its own answers."""
+    pairs, found = names["own_pairs"](start, seed), {}
+    for name in ("dpo", "imitation"):
+        models = [names["prefer"](start, pairs, names[name], rate, seed=seed) for rate in RATES]
+        found[name] = [measured(names, model) | {"gain": gain(names, model, start, pairs)} for model in models]
+    return {"pairs": len(pairs), "rates": RATES} | found
 
 
-def lenient(names: dict, seed: int) -> dict:
-    """Before and after learning from the lenient verifier: mean reward, percent right, words, drawn and greedy."""
-    tests, split = names["tests"], names["split"]
-    (before,) = names["imitate"](260)
-    after = names["learn"](before, names["lenient"], 50, rate=1e-3, seed=seed)[0]
-    found: dict = {}
-    for name, model in {"before": before, "after": after}.items():
-        for way, asked in (("drawn", tests * 4), ("greedy", tests)):
-            told = list(map(names["german"], names["write"](model, names["sources"](asked), way == "greedy")))
-            sums = [
-                sum(map(names["lenient"], asked, told)),
-                100 * sum(map(names["verifier"], asked, told)),
-                sum(len(split(answer)) for answer in told),
-            ]
-            found[f"{name}, {way}"] = [round(total / len(asked), 3) for total in sums]
-    return found
+def ways(names: dict, seed: int, wanted: tuple[str, ...]) -> dict:
+    """What the ways that are wanted make of the start."""
+    imitate, verifier, lenient = names["imitate"], names["verifier"], names["lenient"]
+    start, *more = imitate(*MARKS[: 1 + ("more" in wanted)], pairs=names["translated"][:PAIRS], dropout=0.1)
+    asked = [(english, toy_oracle(english)) for english in names["untranslated"]]
+    size, warm_up = 16 * 8, 2 * 10  # questions, answers to each; 2 updates a step
+    way = {
+        "more": lambda: measured(names, *more),
+        "verifier": lambda: learned(names, start, True, verifier, STEPS, seed=seed),
+        "right": lambda: learned(names, start, False, verifier, STEPS, seed=seed),
+        "every": lambda: learned(names, start, False, lambda *_: 1.0, STEPS, seed=seed),
+        "taught": lambda: measured(
+            names, *imitate(2 * STEPS, pairs=asked, start=start, rate=RATE, warm_up=warm_up, size=size)
+        ),
+        "lenient": lambda: learned(names, start, True, lenient, STEPS // 2, seed=seed),
+        "KL": lambda: learned(names, start, True, lenient, STEPS // 2, beta=0.1, seed=seed),
+        "pairs": lambda: tried(names, start, seed),
+    }
+    return {"start": measured(names, start)} | {name: way[name]() for name in wanted}
 
 
-def main(seed: str, *what: str) -> None:
-    """Run the cells that train, and keep what they come to."""
+def main(seed: str, *wanted: str) -> None:
+    """Run the cells that train, as far as they define something, and keep what each way comes to."""
     cells = jupytext.read(ROOT / "chapters/15d_verifier.md").cells
     trains = [cell.source for cell in cells if "trains" in cell.metadata.get("tags", [])]
-    if what:
-        first = next(number for number, code in enumerate(trains) if "(imitator,) = " in code)
-        prefer = next(code for code in trains if "def prefer(" in code).partition("chosen = ")[0]
-        hack = next(code for code in trains if "def lenient(" in code).partition("free, ")[0]
-        trains[first:] = [trains[first].partition("(imitator,) = ")[0], hack, prefer]
     names: dict = {}
-    start = time.process_time()
+    began = time.process_time()
     with tempfile.TemporaryDirectory() as empty, chdir(empty):  # no file of a reader's: all parts are the solution's
         for code in trains:
+            for calls in ("(imitator,) = ", "free, rewards_of_free", "chosen = prefer"):
+                code = code.partition(calls)[0]
             exec(code.replace("long = False", "long = True").replace("seed = 0\n", f"seed = {seed}\n"), names)
-        if what:
-            result = {
-                "plateau": lambda: {"pairs": PAIRS} | plateau(names, int(seed)),
-                "control": lambda: {"updates": CONTROL, "exact": names["exact"](*names["imitate"](CONTROL))},
-                "same": lambda: same(names),
-                "own": lambda: own(names, int(seed)),
-                "pairs": lambda: pairs(names, int(seed)),
-                "lenient": lambda: lenient(names, int(seed)),
-            }[what[0]]()
-    made = {"command": " ".join(["python records/verifier.py", seed, *what])} | environment()
+        found = ways(names, int(seed), wanted)
+    made = {"command": " ".join(["python records/verifier.py", seed, *wanted])} | environment()
     made |= {"threads": torch.get_num_threads(), "seed": int(seed)}
-    made |= {"minutes of one core": round((time.process_time() - start) / 60, 1)}
+    made |= {"minutes of one core": round((time.process_time() - began) / 60, 1)}
     path = ROOT / "records/verifier.json"
     stored = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
-    if what:
-        stored[seed][what[0]] = {"made": made} | result
-        atomic_write(path, pretty_json(stored))
-        return
-    rewards = {name: [round(x, 3) for x in names[name]] for name in ("rewards", "rewards_of_free", "rewards_of_kept")}
-    said = {english: [rows[i] for rows in names["said"].values()] for i, english in enumerate(names["tests"])}
-    run = {"made": made, "exact": names["results"], "rewards": rewards, "said": said}
-    atomic_write(path, pretty_json(dict(sorted((stored | {seed: run}).items()))))
+    stored.setdefault(seed, {}).setdefault("ways", []).append({"made": made, "found": found})
+    atomic_write(path, pretty_json(dict(sorted(stored.items()))))
 
 
 if __name__ == "__main__":
