@@ -3,7 +3,6 @@
 """The graders of chapter 15 and its pages in depth."""
 
 import textwrap
-from itertools import groupby, product
 from typing import Any
 
 import torch
@@ -145,34 +144,6 @@ def grade_15_1(answer: Answer) -> None:
     if only_here:
         told = "make positions and mask on the device of `tokens`: torch.arange(…, device=tokens.device), mask.to(…)"
         raise Wrong(f"right on this processor; for a GPU one thing is left: {told}")
-
-
-def grade_15_2(answer: Answer) -> None:
-    """Every choice of hidden tokens among up to five."""
-    for hidden in (list(flags) for n in range(1, 6) for flags in product([True, False], repeat=n)):
-        tokens, sentinels = list(range(7, 7 + len(hidden))), list(range(100, 110))
-        result = answer(list(tokens), list(hidden), list(sentinels))
-        lists = isinstance(result, tuple | list) and [type(part) for part in result] == [list] * 2
-        claim("it returns two lists", lists)
-        source: list[int] = []
-        target: list[int] = []
-        names = iter(sentinels)
-        for gone, run in groupby(zip(tokens, hidden), key=lambda pair: pair[1]):
-            part = [token for token, _ in run]
-            if gone:
-                name = next(names)
-                source, target = [*source, name], [*target, name, *part]
-            else:
-                source = source + part
-        each = iter(sentinels)
-        every = [next(each) if gone else token for token, gone in zip(tokens, hidden)]
-        known = {
-            "there is a sentinel for each hidden token; a span has one": every,
-            "a span leaves no sentinel in the source": [token for token, gone in zip(tokens, hidden) if not gone],
-        }
-        expect("the source", result[0], source, known)
-        last = {"the last sentinel, which says where to stop, is missing": target}
-        expect("the target", result[1], [*target, next(names)], last)
 
 
 def grade_15a_1(answer: Answer) -> None:
