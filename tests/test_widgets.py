@@ -120,7 +120,7 @@ def hold_and_move(tab, element, *ways):
     tab.mouse.up()
 
 
-WIDGETS = ["plane", "masks", "positions", "beam", "learning", "sampling", "gallery"]
+WIDGETS = ["plane", "masks", "positions", "beam", "learning", "sampling"]
 
 
 @pytest.mark.parametrize("name", WIDGETS)

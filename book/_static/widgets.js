@@ -191,26 +191,6 @@ WIDGETS.sampling = ({ words, p }) => {
   return [row(...dials.map((each) => each.element)), bars.element, element];
 };
 
-WIDGETS.gallery = ({ cases }) => {
-  const { element, say } = speaker(), shown = make("div", { class: "widget-row" }), [width, height] = [300, 110];
-  let chosen = cases[0], wrong = false;
-  const bug = make("input", { type: "checkbox", role: "switch", change: () => { wrong = bug.checked; update(); } });
-  function update() {
-    const { names, down, words } = chosen, numbers = wrong ? chosen.wrong : chosen.right;
-    const largest = Math.max(...chosen.right, ...chosen.wrong), gap = width / names.length;
-    const bars = numbers.map((number, i) => draw("rect", { x: 10 + i * gap, y: height - 100 * number / largest,
-      width: 0.7 * gap, height: 100 * number / largest, class: wrong ? "bug" : "" }));
-    const rows = matrix(down, names, [wrong ? "with the bug" : "as it should be"], 1, "", 2);
-    rows.show(numbers.map((number) => [number]));
-    const floor = line(10, height, 10 + width, height, "thin");
-    shown.replaceChildren(picture(20 + width, height + 2, ...bars, floor), rows.element);
-    say(words[Number(wrong)]);
-  }
-  const which = choice("case", cases.map((each) => each.title), (i) => { chosen = cases[i]; update(); });
-  update();
-  return [row(which, make("label", {}, bug, " with the bug")), shown, element];
-};
-
 // --- Start ------------------------------------------------------------------------------------------------------
 
 // The widget takes the place of the table that stands in its box as long as no script runs.

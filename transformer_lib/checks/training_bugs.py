@@ -17,11 +17,6 @@ def token_loss(model: nn.Module, source: Tensor, target: Tensor, pad_id: int = 0
     return F.cross_entropy(logits.flatten(0, 1), target[:, 1:].flatten(), ignore_index=pad_id)
 
 
-def loss_over_padding(model: nn.Module, source: Tensor, target: Tensor) -> Tensor:
-    """Wrong: the mean over padding as well."""
-    return F.cross_entropy(model(source, target[:, :-1]).flatten(0, 1), target[:, 1:].flatten())
-
-
 def loss_unshifted(model: nn.Module, source: Tensor, target: Tensor, pad_id: int = 0) -> Tensor:
     """Wrong: the model is given the tokens that it has to predict."""
     logits = model(source, target[:, 1:])

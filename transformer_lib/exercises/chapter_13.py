@@ -4,7 +4,6 @@
 
 from collections.abc import Callable
 
-import torch
 import torch.nn.functional as F
 from torch import Tensor
 
@@ -44,22 +43,6 @@ def grade_13_1(answer: Answer) -> None:
         counts = kind not in honest
         known = f"the loss is {kind}; padding has {'an' if counts else 'no'} influence, but the answer is {not counts}"
         expect("the answer", answer(_loss(kind)), counts, {known: not counts})
-
-
-def grade_13_2(answer: Answer) -> None:
-    """Equal and unequal parts, one part, and parts without real tokens."""
-    generator = torch.Generator().manual_seed(0)
-    for counts in ([3], [2, 2], [2, 6], [1, 2, 3, 4], [5, 0], [0, 3, 0, 1]):
-        losses = torch.randn(sum(counts), 2, 3, generator=generator, dtype=torch.float64)  # a gradient for each token
-        gradients = [part.mean(dim=0) for part in losses.split(counts)]
-        total = sum(gradient.nan_to_num() * count for gradient, count in zip(gradients, counts))
-        known = {
-            "0 · NaN is NaN: leave out the parts without real tokens": torch.full_like(losses[0], torch.nan),
-            "this is the mean of the means; a part with more tokens counts more": sum(gradients) / len(gradients),
-            "this is a sum, not yet divided by all real tokens": total,
-            "the sum is divided by the number of parts, not of tokens": total / len(counts),
-        }
-        expect("the gradient of the whole", answer(gradients, list(counts)), losses.mean(dim=0), known, 1e-12)
 
 
 def grade_13a_1(answer: Answer) -> None:
