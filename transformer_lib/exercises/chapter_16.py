@@ -3,8 +3,6 @@
 """The graders of chapter 16 and its pages in depth."""
 
 import math
-from collections.abc import Callable
-from itertools import product
 
 import torch
 
@@ -22,44 +20,6 @@ def grade_16_1(answer: Answer) -> None:
             "n - 1 other keys have the score -B, not n": 1 / (1 + n * math.exp(-2 * bound)),
         }
         expect("the largest weight", answer(n, bound), best.softmax(dim=0)[0], known)
-
-
-Examples = list[tuple[tuple[int, ...], tuple[float, ...]]]
-
-
-def _least_squares(examples: Examples, group: Callable[[int, tuple[int, ...]], object]) -> float:
-    """The smallest error, by a solver, if all tokens of a group get one answer."""
-    rows = [group(token, inputs) for inputs, _ in examples for token in inputs]
-    unknowns = list(dict.fromkeys(rows))
-    design = torch.tensor([[float(row == unknown) for unknown in unknowns] for row in rows], dtype=torch.float64)
-    wanted = torch.tensor([[t] for _, targets in examples for t in targets], dtype=torch.float64)
-    return (design @ torch.linalg.lstsq(design, wanted).solution - wanted).square().sum().item()
-
-
-def grade_16_2(answer: Answer) -> None:
-    """Tasks by hand, then all strings of three bits, then random tasks against a solver for least squares."""
-    pair: Examples = [((0, 1), (0, 0)), ((1, 0), (1, 1))]
-    tasks: list[Examples] = [
-        [((0, 1), (5, 7))], [((0, 0), (0, 1))], pair, [((0, 1), (0, 0)), ((0, 2), (1, 1))],
-        [((0, 1), (0, 1)), ((1, 0), (1, 0))], 3 * pair,
-    ]  # fmt: skip
-    strings = list(product((0, 1), repeat=3))
-    for task in (lambda bits: bits[::-1], lambda bits: (sum(bits) % 2,) * 3, lambda bits: (bits[-1],) * 3):
-        tasks.append([(bits, task(bits)) for bits in strings])
-    generator = torch.Generator().manual_seed(0)
-    for n in (2, 3, 4):
-        inputs = torch.randint(3, (12, n), generator=generator).tolist()
-        targets = torch.randn(12, n, generator=generator, dtype=torch.float64).tolist()
-        tasks.append([(tuple(i), tuple(t)) for i, t in zip(inputs, targets)])
-    for examples in tasks:
-        error = _least_squares(examples, lambda token, inputs: (token, tuple(sorted(inputs))))
-        ordered = _least_squares(examples, lambda token, inputs: (token, inputs))
-        known = {
-            "an encoder sees the other tokens of a sentence": _least_squares(examples, lambda token, inputs: token),
-            "this encoder has positions: it sees the order": ordered,
-            "the sum is over all examples; this is their mean": error / len(examples),
-        }
-        expect("the smallest error", answer(list(examples)), error, known)
 
 
 def grade_16a_1(answer: Answer) -> None:
