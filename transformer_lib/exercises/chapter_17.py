@@ -109,32 +109,59 @@ def grade_17a_1(answer: Answer) -> None:
         expect("the calibration error", answer(list(confidence), list(right), bins), expected, known)
 
 
+class Small(nn.Module):
+    """Embeddings, a part with a residual connection, and outputs that read earlier positions."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding = nn.Parameter(random_numbers(7, 4))
+        self.part, self.output = nn.Linear(4, 4).double(), nn.Linear(4, 3).double()
+        for number, weight in enumerate([*self.part.parameters(), *self.output.parameters()]):
+            weight.data = random_numbers(*weight.shape, seed=number)
+
+    def after(self, x: Tensor, found: Tensor) -> Tensor:
+        """The output, (n, 3), of the state (n, 4) and what came out of the part, (n, 4)."""
+        x = x + found
+        return self.output(x + x.cumsum(dim=0).tanh())
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """(n,) gives (n, 3)."""
+        x = self.embedding[tokens]
+        return self.after(x, self.part(x))
+
+
 def grade_17c_1(answer: Answer) -> None:
-    """A ratio of sums, from the corrupted run to the clean one, with whole pairs drawn."""
+    """What enters the part, at one position, in some channels, from the clean run into the corrupted one."""
+    for n, position, channels in ((1, 0, slice(0, 2)), (4, 1, slice(2, 4)), (5, 3, slice(0, 2))):
+        model, tokens = Small(), torch.arange(n)
+        clean, corrupted = tokens, tokens + 2
+        x, other, part = model.embedding[corrupted], model.embedding[clean], model.part
 
-    def over(draws: list[list[int]], gained: Tensor, possible: Tensor) -> Tensor:
-        drawn = torch.stack([gained[draw].sum() / possible[draw].sum() for draw in draws])
-        return torch.stack([gained.sum() / possible.sum(), drawn.min(), drawn.max()])
+        def put(into: Tensor, values: Tensor, *place: slice | int) -> Tensor:
+            changed = into.clone()
+            changed[place] = values[place]
+            return changed
 
-    for pairs in (1, 2, 5):
-        corrupted = random_numbers(pairs) - 5
-        clean = corrupted + 1 + 9 * random_numbers(pairs, seed=1).abs()
-        patched = corrupted + random_numbers(pairs, seed=2)
-        draws = torch.randint(pairs, (4, pairs), generator=torch.Generator().manual_seed(pairs)).tolist()
-        gained, possible = patched - corrupted, clean - corrupted
-        right, ratios, from_clean = over(draws, gained, possible), gained / possible, clean - patched
-        drawn = torch.stack([gained[draw].sum() for draw in draws]) / possible.sum()
+        y = put(x, other, position, channels)
         known = {
-            "it should be a ratio of sums, not a mean of ratios": over(draws, ratios, torch.ones_like(ratios)),
-            "it is measured from the clean run: at 0, the patch should change nothing": over(
-                draws, from_clean, possible
+            "this is the corrupted run as it was: does the hook return what it changed?": model(corrupted),
+            "this is the clean run: run the model on `corrupted`, with the patch": model(clean),
+            "the clean run is patched with the corrupted one's numbers": model.after(
+                other, part(put(other, x, position, channels))
             ),
-            "the corrupted run's D is subtracted above and below": over(draws, patched, clean),
-            "the corrupted run's D is subtracted below, too": over(draws, gained, clean),
-            "the corrupted run's D is subtracted above, too": over(draws, patched, possible),
-            "pairs are drawn below, too: both sums are of the same pairs": torch.stack(
-                [right[0], drawn.min(), drawn.max()]
+            "every position is patched": model.after(x, part(put(x, other, slice(None), channels))),
+            "the last position is patched, not `position`": model.after(x, part(put(x, other, -1, channels))),
+            "all channels are patched": model.after(x, part(put(x, other, position))),
+            "every position and all channels are patched": model.after(x, part(other)),
+            "what comes out of `part` is patched, not what enters it": model.after(
+                x, put(part(x), part(other), position, channels)
+            ),
+            "the tensor is changed in place, so the residual connection has the patch, too: clone it": model.after(
+                y, part(y)
             ),
         }
-        found = answer(clean.clone(), corrupted.clone(), patched.clone(), [list(draw) for draw in draws])
-        expect("the effect and its two bounds", found, right, known, 1e-6)  # also in float32
+        right = model.after(x, part(y))
+        found = answer(model, part, clean.clone(), corrupted.clone(), position, channels)
+        expect("the output after the patch", found, right, known, 1e-6)
+        hooks = [each for module in model.modules() for each in (*module._forward_pre_hooks, *module._forward_hooks)]
+        claim("no hook is left behind", not hooks)
