@@ -174,7 +174,7 @@ def main() -> None:
             if steps * width**2 <= dearest * 128**2:
                 loss(width, 4, rate, steps, 0)
 
-    sweep((400, 800), 3200)
+    sweep((400, 800, 1600, 3200), 1600)
     for seed, power, width in product((0, 1), (-4, -5), (32, 64)):  # the same text in smaller batches
         loss(width, 1, power, 200, seed)
         loss(width, 4, power, 4 * 200, seed)
