@@ -2,7 +2,7 @@
 
 Kept as it made verifier.json; no test runs it. With PYTHONPATH=.:experiments, as python records/verifier.py SEED WAY …
 
-The start has learned from PAIRS translations, with dropout, until more steps give little. From it lead these ways:
+The start has learned from the 300 translations, with dropout, until more steps give little. From it lead these ways:
 `more` of the same; `verifier`, with the mean of the group as baseline; its `right` answers alone (no baseline);
 `every` answer, right or wrong, counted as right; `taught`, the oracle's translations of the sentences that the
 verifier is asked about; `lenient`, a lenient verifier, and `KL`, the same with the KL term; `pairs`, DPO and its
@@ -26,7 +26,7 @@ from transformer_lib.data import toy_oracle
 from transformer_lib.files import atomic_write
 
 ROOT = Path(__file__).resolve().parent.parent
-PAIRS, MARKS, STEPS = 300, (800, 1000), 100  # learning begins at the first mark, with 2 updates a step
+MARKS, STEPS = (800, 1000), 100  # learning begins at the first mark, with 2 updates a step
 RATE, RATES = 1e-3, (1e-5, 1e-4, 1e-3)
 
 
@@ -44,15 +44,15 @@ def measured(names: dict, model: torch.nn.Module) -> dict[str, float]:
 
 def learned(names: dict, start: torch.nn.Module, baseline: bool, *what, **settings) -> dict:
     """What `learn` makes of the start; rewards in each step, and the share of groups whose answers differ in reward."""
-    mean, mixed = names["advantages"], []
+    advantages, mixed = names["advantages"], []
 
     def watched(rewards: torch.Tensor) -> torch.Tensor:
         mixed.append((rewards.amax(dim=1) > rewards.amin(dim=1)).float().mean().item())
-        return mean(rewards) if baseline else rewards
+        return advantages(rewards) if baseline else rewards
 
-    names["advantages"] = watched
+    names["advantages"] = watched  # so it is told of the groups without a baseline, too
     model, rewards = names["learn"](start, *what, rate=RATE, **settings)
-    names["advantages"] = mean
+    names["advantages"] = advantages
     rounded = {name: [round(x, 3) for x in each] for name, each in (("rewards", rewards), ("mixed groups", mixed))}
     return measured(names, model) | rounded
 
@@ -80,7 +80,7 @@ def tried(names: dict, start: torch.nn.Module, seed: int) -> dict:
 def ways(names: dict, seed: int, wanted: tuple[str, ...]) -> dict:
     """What the ways that are wanted make of the start."""
     imitate, verifier, lenient = names["imitate"], names["verifier"], names["lenient"]
-    start, *more = imitate(*MARKS[: 1 + ("more" in wanted)], pairs=names["translated"][:PAIRS], dropout=0.1)
+    start, *more = imitate(*MARKS[: 1 + ("more" in wanted)], dropout=0.1, seed=seed)
     asked = [(english, toy_oracle(english)) for english in names["untranslated"]]
     size, warm_up = 16 * 8, 2 * 10  # questions, answers to each; 2 updates a step
     way = {
@@ -89,7 +89,7 @@ def ways(names: dict, seed: int, wanted: tuple[str, ...]) -> dict:
         "right": lambda: learned(names, start, False, verifier, STEPS, seed=seed),
         "every": lambda: learned(names, start, False, lambda *_: 1.0, STEPS, seed=seed),
         "taught": lambda: measured(
-            names, *imitate(2 * STEPS, pairs=asked, start=start, rate=RATE, warm_up=warm_up, size=size)
+            names, *imitate(2 * STEPS, pairs=asked, start=start, rate=RATE, warm_up=warm_up, size=size, seed=seed)
         ),
         "lenient": lambda: learned(names, start, True, lenient, STEPS // 2, seed=seed),
         "KL": lambda: learned(names, start, True, lenient, STEPS // 2, beta=0.1, seed=seed),
@@ -99,16 +99,14 @@ def ways(names: dict, seed: int, wanted: tuple[str, ...]) -> dict:
 
 
 def main(seed: str, *wanted: str) -> None:
-    """Run the cells that train, as far as they define something, and keep what each way comes to."""
+    """Run the cells that define what trains, and keep what each way comes to."""
     cells = jupytext.read(ROOT / "chapters/15d_verifier.md").cells
     trains = [cell.source for cell in cells if "trains" in cell.metadata.get("tags", [])]
     names: dict = {}
     began = time.process_time()
     with tempfile.TemporaryDirectory() as empty, chdir(empty):  # no file of a reader's: all parts are the solution's
         for code in trains:
-            for calls in ("(imitator,) = ", "free, rewards_of_free", "chosen = prefer"):
-                code = code.partition(calls)[0]
-            exec(code.replace("long = False", "long = True").replace("seed = 0\n", f"seed = {seed}\n"), names)
+            exec(code, names)
         found = ways(names, int(seed), wanted)
     made = {"command": " ".join(["python records/verifier.py", seed, *wanted])} | environment()
     made |= {"threads": torch.get_num_threads(), "seed": int(seed)}

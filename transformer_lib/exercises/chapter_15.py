@@ -213,28 +213,27 @@ def grade_15c_1(answer: Answer) -> None:
 
 
 def grade_15d_1(answer: Answer) -> None:
-    """Groups of one to four answers, mixed up; rewards are right or wrong, then any numbers."""
-    for sizes in ((3, 2), (2,), (1, 1), (4, 1, 3)):
-        mixed = random(sum(sizes), seed=len(sizes)).argsort()
-        question = torch.arange(7, 7 + len(sizes)).repeat_interleave(torch.tensor(sizes))[mixed]
-        for rewards in ((random(sum(sizes), seed=5) > 0).double(), random(sum(sizes), seed=6)):
-            groups = [[rewards[j] for j in range(len(rewards)) if question[j] == each] for each in question]
-            count = torch.tensor([len(group) for group in groups])
-            total = torch.stack([sum(group, torch.zeros(()).double()) for group in groups])
-            right = torch.where(count > 1, rewards - (total - rewards) / (count - 1).clamp(min=1), 0.0)
-            spread = torch.stack([torch.stack(group).std(unbiased=False) for group in groups])
-            own, rest = total / count, (rewards.sum() - rewards) / (len(rewards) - 1)
-            ordered, lone = right[question.argsort(stable=True)], torch.where(count > 1, right, torch.nan)
-            known = {
-                "an answer stands in its own baseline: leave it out": rewards - own,
-                "the baseline is the mean of all other answers: take those to the same question": rewards - rest,
-                "the baseline is the mean of all answers: take the others to the same question": rewards
-                - rewards.mean(),
-                "the sign is wrong: the reward minus the baseline": -right,
-                "it is divided by the standard deviation of the group": (rewards - own) / (spread + 1e-4),
-                "the advantages are in the order of the questions, not in that of the answers": ordered,
-                "an answer without others keeps its reward; it should get 0": torch.where(count > 1, right, rewards),
-                "an answer without others gives NaN: divide by its number of others only if there are any": lone,
-            }
-            found = answer(rewards.clone(), question.clone())
-            expect(f"the advantages for groups of {sizes}", found, right, known, 1e-6)  # also in float32
+    """Right and wrong answers whose tokens have become more and less probable, by more and by less than the clip."""
+    for seed, (answers, tokens), clip in ((1, (4, 6), 0.2), (2, (3, 5), 0.1), (3, (5, 5), 0.3)):
+        new = (random(answers, tokens, seed=seed) / 3).requires_grad_()
+        advantage = random(answers, seed=seed)
+        advantage = torch.where(torch.arange(answers) % 2 == 0, advantage.abs() + 0.1, -advantage.abs() - 0.1)
+        ratio, A = new.exp(), advantage[:, None]
+        objective = torch.minimum(ratio * A, ratio.clamp(1 - clip, 1 + clip) * A).sum()
+        (right,) = torch.autograd.grad(objective, new)
+        ratio = ratio.detach()
+        pushed, cut, above, below = ratio * A, ratio.clamp(1 - clip, 1 + clip), ratio > 1 + clip, ratio < 1 - clip
+        known = {
+            "a ratio changes with its log-probability: its derivative is the ratio itself, not 1": right / ratio,
+            "a token that moved against its advantage is still pushed": pushed.masked_fill(above | below, 0.0),
+            "nothing stops: the clip is missing": pushed,
+            "right answers stop above, wrong ones below": pushed.masked_fill(torch.where(A > 0, below, above), 0.0),
+            "tokens of wrong answers stop, too: below": pushed.masked_fill(above & (A > 0), 0.0),
+            "tokens of wrong answers stop below, not above": pushed.masked_fill(above, 0.0),
+            "wrong answers are pushed, too, with their negative advantage": right.clamp(min=0),
+            "where the clipped ratio is in force, it is constant: its derivative is 0": cut * A,
+            "that is the objective, not its derivative": torch.minimum(pushed, cut * A),
+            "the sign is wrong: the objective grows": -right,
+        }
+        found = answer(ratio.clone(), advantage.clone(), clip)
+        expect(f"the derivatives of {answers} answers", found, right, known, 1e-6)  # also in float32
