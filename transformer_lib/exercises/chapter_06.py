@@ -1,11 +1,30 @@
-# Generated from chapters/06a_norm.md and 1 more: edit it there and `make export`, or here and `make sync`.
+# Generated from chapters/06_layers.md and 2 more: edit it there and `make export`, or here and `make sync`.
 
-"""The graders of the pages in depth of chapter 06."""
+"""The graders of chapter 06 and its pages in depth."""
 
 import torch
 import torch.nn.functional as F
+from torch import nn
 
-from transformer_lib.exercises.grading import Answer, expect, random
+from transformer_lib.exercises.grading import Answer, claim, expect, random
+from transformer_lib.layers import EncoderLayer
+
+
+def grade_06_2(answer: Answer) -> None:
+    """The layer is the identity in both modes, and no more than the two last maps is zero."""
+    generator = torch.Generator().manual_seed(0)
+    for d_model, length in ((2, 1), (2, 3), (8, 4)):
+        layer = EncoderLayer(d_model, 2, 2 * d_model, dropout=0.0, norm_first=True).double()
+        for parameter in layer.parameters():
+            nn.init.normal_(parameter, generator=generator)
+        before = {name: parameter.clone() for name, parameter in layer.named_parameters()}
+        result = answer(layer)
+        claim("it returns the layer that it got", result is layer)
+        x = random(1, length, d_model, seed=d_model)
+        for mode in (False, True):
+            expect("the output (it should be the input)", result.train(mode)(x), x, tolerance=1e-12)
+        touched = [name for name, parameter in layer.named_parameters() if not torch.equal(parameter, before[name])]
+        claim(f"four tensors are enough; changed are {', '.join(touched)}", len(touched) <= 4)
 
 
 def grade_06a_1(answer: Answer) -> None:
