@@ -28,22 +28,26 @@ def grade_12_1(answer: Answer) -> None:
                 expect(f"*{name}* of {what} ({n} by {n})", one, bool(good))
 
 
+HONEST, SIDES = "no sentence reads another", ("before", "after")
+SQUARE = "sentences mix if there are as many as each is long"
+
+
 def _mixing(kind: str, only: int | None = None) -> Callable[[Tensor], Tensor]:
     """A model of (batch, length) that mixes sentences in one way; with `only`, only if both sizes are that number."""
 
     def model(x: Tensor) -> Tensor:
         y = x.cumsum(dim=1)
-        if x.size(0) == 1 or kind == "honest" or (only is not None and x.shape != (only, only)):
+        if x.size(0) == 1 or kind == HONEST or (only is not None and x.shape != (only, only)):
             return y
-        if kind == "square":
+        if kind == SQUARE:
             return y + x.T if x.size(0) == x.size(1) else y
-        if kind == "the one before":
+        if kind == "each sentence reads the one before it":
             return torch.cat([y[:1], y[1:] + y[:-1] / 8])
-        if kind == "the one after":
+        if kind == "each sentence reads the one after it":
             return torch.cat([y[:-1] + y[1:] / 8, y[-1:]])
-        if kind == "the last row":
+        if kind == "only the last sentence reads another":
             return torch.cat([y[:-1], y[-1:] + y[:1] / 8])
-        if kind == "the fifth row of eight":
+        if kind == "only the fifth of eight sentences reads another":
             return torch.cat([y[:4], y[4:5] + y[:1] / 8, y[5:]]) if x.size(0) == 8 else y
         return y / x.mean()
 
@@ -52,11 +56,12 @@ def _mixing(kind: str, only: int | None = None) -> Callable[[Tensor], Tensor]:
 
 def grade_12_2(answer: Answer) -> None:
     """Honest and mixing models of several kinds."""
-    kinds = "mean", "the one before", "the one after", "square", "the last row", "the fifth row of eight"
-    for kind in ("honest", *kinds, "honest"):
-        expect(f"the answer for a model of the kind {kind!r}", answer(_mixing(kind)), kind != "honest")
+    places = "the last sentence", "the fifth of eight sentences"
+    kinds = "all are divided by the mean of the batch", *(f"each sentence reads the one {side} it" for side in SIDES)
+    for kind in (HONEST, *kinds, SQUARE, *(f"only {place} reads another" for place in places), HONEST):
+        expect(f"the answer for a model in which {kind}", answer(_mixing(kind)), kind != HONEST)
     for size in range(2, 9):
-        found = answer(_mixing("square", size))
+        found = answer(_mixing(SQUARE, size))
         expect(f"the answer for a model that mixes {size} sentences of {size} numbers only", found, True)
 
 
