@@ -7,8 +7,11 @@ The start has learned from the 300 translations, with dropout, until more steps 
 `every` answer, right or wrong, counted as right; `taught`, the oracle's translations of the sentences that the
 verifier is asked about; `lenient`, a lenient verifier, and `KL`, the same with the KL term; `pairs`, DPO and its
 control at three rates. With `weaker` before the ways, the start has learned from 600 translations for 260 updates,
-and half as many updates follow. What earlier commits recorded (`plateau`, `own`, `pairs`: the command and the commit
-are beside it) goes these ways and others, from the one start or the other.
+and half as many updates follow.
+
+Earlier commits recorded, beside their command and commit, from the first start: `plateau` (`more` and `verifier`) and
+`own` (`right`); from the weaker one: `control` (460 updates of the translations), `pairs` (DPO and its control at eight
+rates) and `exact` (an earlier run; its `verifier` had half the rate and twice the steps).
 """
 
 import json
