@@ -285,11 +285,14 @@ class Page:
             return [nbformat.v4.new_code_cell(style(), metadata={"tags": [], "jupyter": {"source_hidden": True}})]
         if not source:
             return []
-        if "hide-input" in tags and "code_prompt_show" in shown:
+        closed = {"hide-input", "hide-cell"} & {*tags}
+        if closed and "code_prompt_show" in shown:
             source = f"# @title {shown['code_prompt_show']}\n{source}"
         metadata: dict[str, Any] = {"tags": list(tags)}
-        if "hide-input" in tags:
+        if closed:
             metadata |= {"jupyter": {"source_hidden": True}, "cellView": "form"}  # the second is Colab's, as is @title
+        if "hide-cell" in tags:
+            metadata["jupyter"]["outputs_hidden"] = True
         code = nbformat.v4.new_code_cell(source, metadata=metadata, execution_count=cell.execution_count)
         code.outputs = [output for output in cell.outputs if "scrapbook" not in output.get("metadata", {})]
         figure = shown.get("figure")

@@ -55,7 +55,9 @@ def grade_11_2(answer: Answer) -> None:
         alone = [_bleu([x], [y]) for x, y in zip(ours, theirs)]
         known = {
             "this is the mean of the sentences' scores; add the counts up first": sum(alone) / len(alone),
-            "the penalty for short translations is missing": _bleu(ours, theirs, short=False),
+            "the penalty for short translations is missing or has no effect (is it r / c, counted in words?)": _bleu(
+                ours, theirs, short=False
+            ),
             "an n-gram counts at most as often as the reference has it": _bleu(ours, theirs, clip=False),
             "BLEU is multiplied by 100": _bleu(ours, theirs) / 100,
         }

@@ -16,12 +16,11 @@ from transformer_lib.exercises.grading import Answer, Wrong, claim, expect, no_p
 
 
 def try_step(number: int, answer: Answer) -> None:
-    """Print how step 1 (a class of layers) or step 2 (`my_gpt`) of exercise 15-1 fares; what the code raises is raised.
-
-    Neither looks at a cache.
-    """
+    """Print how step 1 (a class of layers) or step 2 (`my_gpt`) of exercise 15-1 fares; neither looks at a cache."""
+    shapes = "q, k and v are (2, 4, 5, 16) each" if number == 1 else "x is (batch, new, 64)"
     try:
-        begun = _layer_begun(answer) if number == 1 else _faults(answer) is not None
+        with says(f"it raises: {{}} (here {shapes})"):
+            begun = _layer_begun(answer) if number == 1 else _faults(answer) is not None
         said = "passed" if begun else "not attempted"
     except Wrong as wrong:
         said = f"failed: {wrong}"
@@ -127,7 +126,8 @@ def grade_15_1(answer: Answer) -> None:
     answered = _called(model, tokens) if isinstance(model, nn.Module) else None
     cached = isinstance(answered, tuple | list) and any(x is not None for x in tree_leaves(answered[1:]))
     if cached:
-        _cache_grows(model, tokens)
+        with says("with a cache it raises: {} (each layer has a pair, (batch, 4, old + new, 16), old keys first)"):
+            _cache_grows(model, tokens)
     only_here = _faults(answer, extend if cached else None)
     if not cached:
         raise Wrong("step 3 of 3 is missing, the cache is None (step 2 of 3: passed)")

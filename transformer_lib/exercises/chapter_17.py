@@ -65,7 +65,7 @@ def grade_17_1(answer: Answer) -> None:
 
 def grade_17_2(answer: Answer) -> None:
     """A model whose weights are 1, 2, 3 … after each step, and losses that fall and rise."""
-    for losses in ([3.0], [3.0, 2.0], [2.0, 3.0], [5.0, 3.0, 4.0, 2.0, 6.0]):
+    for losses in ([3.0], [3.0, 2.0], [2.0, 3.0], [5.0, 3.0, 4.0, 2.0, 6.0], [2.0, 2.0]):
         model = nn.Linear(2, 1)
         best: tuple[float, dict[str, Tensor]] = (math.inf, {})
         for number, loss in enumerate(losses, 1):
@@ -80,6 +80,7 @@ def grade_17_2(answer: Answer) -> None:
             claim("the dictionary has the model's names", set(best[1]) == set(model.state_dict()))
             held = {float(value) for weight in best[1].values() for value in torch.as_tensor(weight).flatten()}
             if held != {float(losses.index(lowest) + 1)}:
+                claim("an equal loss is not lower: the earlier pair stays", len({*losses}) == len(losses))
                 later = f"after step {number} the pair holds the weights of step {max(held):.0f}, not of the best step"
                 raise Wrong(f"{later}: state_dict holds the model's own tensors, which the next step changes")
 
