@@ -36,7 +36,7 @@ def halves(minutes: int) -> int:
 
 def hours(halves: int) -> str:
     """So many half hours, as pages write them."""
-    return f"{halves // 2}{'½' * (halves % 2)}"
+    return f"{halves // 2}{'½' * (halves % 2)} {'hour' if halves == 2 else 'hours'}"
 
 
 def times() -> dict[str, str]:
