@@ -28,8 +28,18 @@ def grade_12_1(answer: Answer) -> None:
                 expect(f"*{name}* of {what} ({n} by {n})", one, bool(good))
 
 
-HONEST, SIDES = "no sentence reads another", ("before", "after")
 SQUARE = "sentences mix if there are as many as each is long"
+KINDS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {  # what becomes of the input x and of y, row by row its sums
+    "no sentence reads another": lambda x, y: y,
+    "all are divided by the mean of the batch": lambda x, y: y / x.mean(),
+    "each sentence reads the one before it": lambda x, y: torch.cat([y[:1], y[1:] + y[:-1] / 8]),
+    "each sentence reads the one after it": lambda x, y: torch.cat([y[:-1] + y[1:] / 8, y[-1:]]),
+    SQUARE: lambda x, y: y + x.T if x.size(0) == x.size(1) else y,
+    "only the last sentence reads another": lambda x, y: torch.cat([y[:-1], y[-1:] + y[:1] / 8]),
+    "only the fifth of eight sentences reads another": lambda x, y: (
+        torch.cat([y[:4], y[4:5] + y[:1] / 8, y[5:]]) if x.size(0) == 8 else y
+    ),
+}
 
 
 def _mixing(kind: str, only: int | None = None) -> Callable[[Tensor], Tensor]:
@@ -37,29 +47,18 @@ def _mixing(kind: str, only: int | None = None) -> Callable[[Tensor], Tensor]:
 
     def model(x: Tensor) -> Tensor:
         y = x.cumsum(dim=1)
-        if x.size(0) == 1 or kind == HONEST or (only is not None and x.shape != (only, only)):
+        if x.size(0) == 1 or (only is not None and x.shape != (only, only)):
             return y
-        if kind == SQUARE:
-            return y + x.T if x.size(0) == x.size(1) else y
-        if kind == "each sentence reads the one before it":
-            return torch.cat([y[:1], y[1:] + y[:-1] / 8])
-        if kind == "each sentence reads the one after it":
-            return torch.cat([y[:-1] + y[1:] / 8, y[-1:]])
-        if kind == "only the last sentence reads another":
-            return torch.cat([y[:-1], y[-1:] + y[:1] / 8])
-        if kind == "only the fifth of eight sentences reads another":
-            return torch.cat([y[:4], y[4:5] + y[:1] / 8, y[5:]]) if x.size(0) == 8 else y
-        return y / x.mean()
+        return KINDS[kind](x, y)
 
     return model
 
 
 def grade_12_2(answer: Answer) -> None:
     """Honest and mixing models of several kinds."""
-    places = "the last sentence", "the fifth of eight sentences"
-    kinds = "all are divided by the mean of the batch", *(f"each sentence reads the one {side} it" for side in SIDES)
-    for kind in (HONEST, *kinds, SQUARE, *(f"only {place} reads another" for place in places), HONEST):
-        expect(f"the answer for a model in which {kind}", answer(_mixing(kind)), kind != HONEST)
+    honest, *_ = KINDS
+    for kind in (*KINDS, honest):
+        expect(f"the answer for a model in which {kind}", answer(_mixing(kind)), kind != honest)
     for size in range(2, 9):
         found = answer(_mixing(SQUARE, size))
         expect(f"the answer for a model that mixes {size} sentences of {size} numbers only", found, True)
