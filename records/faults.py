@@ -2,10 +2,12 @@
 
 Kept as it made that file; no test runs it. With PYTHONPATH=.:experiments, as
 python records/faults.py
+python records/faults.py --look-ahead  # only what the model without a causal mask looks at
 """
 
 import json
 import random
+import sys
 import tempfile
 from pathlib import Path
 
@@ -31,32 +33,48 @@ FAULTS = {  # what each changes in the solution's file: (this, into that)
 }  # fmt: skip
 
 
-def run(name: str, tokenizer: Tokenizer, sentences: list[str]) -> dict:
-    """Train with one fault, as the page trains, and translate."""
-    text, corpus = own_file.template(10), toy_corpus("train")
-    if FAULTS[name]:
-        assert text.count(FAULTS[name][0]) == 1, name
-        text = text.replace(*FAULTS[name])
+def parts_with(fault: str):
+    """The solution's parts, with one fault."""
+    text = own_file.template(10)
+    if FAULTS[fault]:
+        assert text.count(FAULTS[fault][0]) == 1, fault
+        text = text.replace(*FAULTS[fault])
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder, "faulty.py")
         file.write_text(text, "utf-8")
-        mine = own_file.load(file)
-    pad, bos, eos, V = tokenizer.pad_id, tokenizer.bos_id, tokenizer.eos_id, tokenizer.vocab_size
-    pairs = [(tokenizer.encode(s), [bos, *tokenizer.encode(t)]) for s, t in zip(corpus.source, corpus.target)]
-    if name == "targets without <eos>":
-        pairs = [(source, target[:-1]) for source, target in pairs]
+        return own_file.load(file)
+
+
+def numbers(corpus, tokenizer: Tokenizer) -> list:
+    """Each pair as two lists of ids."""
+    return [
+        (tokenizer.encode(s), [tokenizer.bos_id, *tokenizer.encode(t)]) for s, t in zip(corpus.source, corpus.target)
+    ]
+
+
+def training(mine, pairs: list, tokenizer: Tokenizer):
+    """Train as the page trains: the model and the loss, after each step."""
+    pad, V = tokenizer.pad_id, tokenizer.vocab_size
     torch.manual_seed(SEED)
     model = mine.Transformer(V, V, pad, num_layers=2, dropout=0.0)
     optimizer = torch.optim.Adam(model.parameters(), betas=(0.9, 0.98))
     batches, generator = mine.batches_by_length(pairs, 1024), random.Random(SEED)
     left: list = []
-    losses = []
     for step in range(1, STEPS + 1):
         left = left or generator.sample(batches, len(batches))
         source, target = mine.make_batch(left.pop(), pad)
         rate = mine.learning_rate(step, 2e-3, 60)
-        losses.append(mine.training_step(model, optimizer, source, target, pad, rate))
-    model.eval()
+        yield model, mine.training_step(model, optimizer, source, target, pad, rate)
+
+
+def run(name: str, tokenizer: Tokenizer, sentences: list[str]) -> dict:
+    """Train with one fault, and translate."""
+    mine, pairs = parts_with(name), numbers(toy_corpus("train"), tokenizer)
+    if name == "targets without <eos>":
+        pairs = [(source, target[:-1]) for source, target in pairs]
+    trained = [*training(mine, pairs, tokenizer)]
+    model, losses = trained[-1][0].eval(), [loss for _, loss in trained]
+    bos, eos = tokenizer.bos_id, tokenizer.eos_id
     answers = [
         tokenizer.decode(mine.beam_search(model, torch.tensor([tokenizer.encode(sentence)]), bos, eos, 40))
         for sentence in sentences
@@ -67,18 +85,56 @@ def run(name: str, tokenizer: Tokenizer, sentences: list[str]) -> dict:
     return {"fault": name, "exact": exact, "losses": [round(x, 2) for x in kept], "german": answers[:SHOWN]}
 
 
+@torch.no_grad()
+def look_ahead(tokenizer: Tokenizer, steps: tuple[int, ...] = (25, 50, 75, 100, 300)) -> dict:
+    """The losses on 64 other pairs: the right model, the one without a causal mask, and that one with a mask."""
+    right, wrong = parts_with("none"), parts_with("no causal mask")
+    pad, V = tokenizer.pad_id, tokenizer.vocab_size
+    source, target = right.make_batch(numbers(toy_corpus("val"), tokenizer)[:64], pad)
+    masked = right.Transformer(V, V, pad, num_layers=2, dropout=0.0).eval()
+
+    def loss(model) -> float:
+        logits = model(source, target[:, :-1])
+        return round(right.label_smoothed_loss(logits, target[:, 1:], pad).item(), 2)
+
+    rows: dict = {"steps": steps, "right": [], "no causal mask": [], "the same, with the mask": []}
+    for mine, name in ((right, "right"), (wrong, "no causal mask")):
+        with torch.enable_grad():
+            trained = training(mine, numbers(toy_corpus("train"), tokenizer), tokenizer)
+            for step, (model, _) in enumerate(trained, 1):
+                if step in steps:
+                    with torch.no_grad():
+                        model.eval()
+                        rows[name].append(loss(model))
+                        masked.load_state_dict(model.state_dict())
+                        if mine is wrong:
+                            rows["the same, with the mask"].append(loss(masked))
+                        model.train()
+    return {"command": "python records/faults.py --look-ahead"} | environment() | rows
+
+
 def main() -> None:
     """Train them all, and write the record."""
     corpus = toy_corpus("train")
     tokenizer = Tokenizer.train(corpus.source + corpus.target, vocab_size=600)
     sentences = toy_corpus("test").source[:20]
+    file = Path(__file__).with_suffix(".json")
+    if "--look-ahead" in sys.argv:
+        record = json.loads(file.read_text("utf-8"))
+        runs = record.pop("runs")
+        write(file, record | {"look_ahead": look_ahead(tokenizer)}, runs)
+        return
     runs = [run(name, tokenizer, sentences) for name in FAULTS]
     made: dict = {"command": "python records/faults.py"} | environment()
     made |= {"threads": torch.get_num_threads(), "seed": SEED, "steps": STEPS}
-    record = {"made": made, "english": sentences[:SHOWN], "of": len(sentences)}
+    record = {"made": made, "english": sentences[:SHOWN], "of": len(sentences), "look_ahead": look_ahead(tokenizer)}
+    write(file, record, runs)
+
+
+def write(file: Path, record: dict, runs: list[dict]) -> None:
+    """A line for each run."""
     lines = ",\n  ".join(json.dumps(row, ensure_ascii=False) for row in runs)
-    text = pretty_json(record)[:-2] + f',\n "runs": [\n  {lines}\n ]\n}}\n'
-    atomic_write(Path(__file__).with_suffix(".json"), text)
+    atomic_write(file, pretty_json(record)[:-2] + f',\n "runs": [\n  {lines}\n ]\n}}\n')
 
 
 if __name__ == "__main__":
