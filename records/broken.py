@@ -4,6 +4,7 @@ With the data, and with PYTHONPATH=.:experiments, as python records/broken.py (s
 """
 
 from pathlib import Path
+from unittest.mock import patch
 
 import torch
 from record import environment, pretty_json
@@ -11,9 +12,23 @@ from record import environment, pretty_json
 from transformer_lib.data import load_multi30k
 from transformer_lib.exercises.trying import BREAKS, Trial
 from transformer_lib.files import atomic_write
+from transformer_lib.translation import Translator
 
 CAPTIONS = 100  # the first of the validation set
 NAMES = ("scale", "heads", "merge", "positions", "residual", "norm")
+
+
+def without_positions(side: str, captions: list[str]) -> list[str]:
+    """Translations if one side of the model, "encode" or "decode", adds no positions."""
+    translator = Translator.from_pretrained("multi30k-en-de")
+    model, own = translator.model, getattr(translator.model, side)
+
+    def bare(*given: object, **named: object) -> object:
+        with patch.object(model.positions, "forward", lambda x, offset: x):
+            return own(*given, **named)
+
+    with patch.object(model, side, bare):
+        return translator.translate(captions)
 
 
 def main() -> None:
@@ -27,6 +42,9 @@ def main() -> None:
         broken = Trial(Path("none"), [], BREAKS[name], whole).translate(captions)
         changed[name] = sum(a != b for a, b in zip(right, broken, strict=True))
         print(name, changed[name], flush=True)
+    for side in ("encode", "decode"):
+        changed[side] = sum(a != b for a, b in zip(right, without_positions(side, captions), strict=True))
+        print(side, changed[side], flush=True)
     record = {"made": made, "captions": CAPTIONS, "changed": changed}
     atomic_write(Path(__file__).with_suffix(".json"), pretty_json(record))
 

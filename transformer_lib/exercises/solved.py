@@ -156,13 +156,13 @@ class EncoderLayer(nn.Module):
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, x, mask=None):
-        """x: (batch, n, d_model). mask: as in `MultiHeadAttention`. Returns the shape of x.
+        """Pre-norm: a norm stands before each sub-layer.
 
-        The norm may stand before each sub-layer (pre-norm) or after the sum (post-norm, as in the paper).
+        x: (batch, n, d_model). mask: as in `MultiHeadAttention`. Returns the shape of x.
         """
-        y = self.norm1(x)
-        x = x + self.dropout(self.self_attention(y, y, y, mask))
-        return x + self.dropout(self.feed_forward(self.norm2(x)))
+        a = self.norm1(x)
+        z = x + self.dropout(self.self_attention(a, a, a, mask))
+        return z + self.dropout(self.feed_forward(self.norm2(z)))
 
 
 class DecoderLayer(nn.Module):
@@ -182,10 +182,10 @@ class DecoderLayer(nn.Module):
 
         mask is for the self-attention, memory_mask for the attention to the memory. Returns the shape of x.
         """
-        y = self.norm1(x)
-        x = x + self.dropout(self.self_attention(y, y, y, mask))
-        x = x + self.dropout(self.cross_attention(self.norm2(x), memory, memory, memory_mask))
-        return x + self.dropout(self.feed_forward(self.norm3(x)))
+        a = self.norm1(x)
+        z1 = x + self.dropout(self.self_attention(a, a, a, mask))
+        z2 = z1 + self.dropout(self.cross_attention(self.norm2(z1), memory, memory, memory_mask))
+        return z2 + self.dropout(self.feed_forward(self.norm3(z2)))
 
 
 # ---- Chapter 7: the model ----------------------------------------------------------------------------------------
