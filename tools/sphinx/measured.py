@@ -87,8 +87,8 @@ def numbers() -> dict[str, str]:
 
 
 def substitute(app: Sphinx, config: Config) -> None:
-    """Hand them to MyST, and a widget of chapter 9 for the front page."""
-    learning = widget(ROOT / "book" / "09_training.ipynb", "learning")
+    """Hand them to MyST, and a widget of chapter 9 for the front page, which says in its own words what it shows."""
+    learning = re.sub(r"<p>It reads[^<]*</p>", "", widget(ROOT / "book" / "09_training.ipynb", "learning"))
     config.myst_substitutions = {**config.myst_substitutions, **numbers(), "learning": learning}
 
 

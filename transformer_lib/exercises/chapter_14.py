@@ -34,6 +34,31 @@ def grade_14_1(answer: Answer) -> None:
             expect("the largest batch", answer(parameters, per_pair, length, memory), expected, known)
 
 
+def grade_14_2(answer: Answer) -> None:
+    """Each case has the name that one mistake leads to; the last two have no GPU on which a text fits."""
+    cases = (
+        ("a step reads the caches, too", "C",
+         8, 6, ((60, 8, 4), (180, 1, 7), (150, 6, 7), (30, 4, 4)), "A"),
+        ("a step writes a token of each text: divide by the texts", "C",
+         34, 3, ((70, 6, 8), (100, 2, 7), (60, 9, 7), (100, 9, 5)), "D"),
+        ("the cheapest hour need not give the cheapest token", "D",
+         19, 9, ((170, 6, 5), (120, 3, 7), (140, 9, 6), (150, 3, 3)), "C"),
+        ("the fastest GPU need not give the cheapest token", "B",
+         39, 11, ((110, 2, 5), (120, 5, 8), (110, 3, 8), (160, 3, 1)), "D"),
+        ("a step reads the weights once for all texts, and each text's cache", "D",
+         47, 2, ((100, 6, 8), (190, 2, 1), (60, 2, 1), (80, 7, 3)), "B"),
+        ("90 % of the memory are for weights and caches, not all of it", "D",
+         59, 12, ((80, 6, 3), (80, 9, 8), (90, 5, 6), (90, 8, 5)), "A"),
+        ("leave out a GPU on which no text fits", "D",
+         35, 2, ((190, 4, 1), (70, 7, 5), (60, 7, 3), (30, 3, 8)), "A"),
+        ("leave out a GPU on which no text fits", "A", 35, 2, ((30, 3, 8),), None),
+        ("leave out a GPU on which no text fits", "A", 8, 2, ((10, 3, 8),), None),
+    )  # fmt: skip
+    for sentence, wrong, weights, cache, gpus, right in cases:
+        found = answer(weights, cache, dict(zip("ABCD", gpus)))
+        expect("the GPU of the cheapest token", found, right, {sentence: wrong})
+
+
 def grade_14b_1(answer: Answer) -> None:
     """It fits, and one token more does not."""
     for d_model, num_heads in ((1, 1), (2, 1), (4, 2), (64, 8), (512, 8)):

@@ -11,12 +11,12 @@ from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import FlopCounterMode
 
 from transformer_lib.checks import Adapted, check_transformer
-from transformer_lib.exercises import solved
+from transformer_lib.exercises import _NotAttempted, solved
 from transformer_lib.exercises.grading import Answer, Wrong, claim, expect, no_plain_list, random, same, says
 
 
 def try_step(number: int, answer: Answer) -> None:
-    """Print how step 1 (a class of layers) or step 2 (`my_gpt`) of exercise 15-1 fares; neither looks at a cache."""
+    """Print how step 1 (a class of layers) or step 2 (of models) of exercise 15-1 fares; neither looks at a cache."""
     shapes = "q, k and v are (2, 4, 5, 16) each" if number == 1 else "x is (batch, new, 64)"
     try:
         with says(f"it raises: {{}} (here {shapes})"):
@@ -78,12 +78,12 @@ def _faults(answer: Answer, extend: Any = None) -> dict[Any, str] | None:
         return Adapted(answer(vocab_size), lambda model, tokens: model(tokens)[0], extend=extend)
 
     model = answer(29)
-    if model is NotImplemented:
-        return None
     if not isinstance(model, nn.Module):
         raise Wrong(f"expected a module; got {type(model).__name__}")
     no_plain_list(model)
     answered = _called(model, torch.arange(20)[None])
+    if answered is NotImplemented:
+        return None
     if answered is None:
         raise Wrong("the module returns None: does its `forward` end with a `return`?")
     claim("it returns two things, the logits and a cache", isinstance(answered, tuple | list) and len(answered) == 2)
@@ -124,6 +124,8 @@ def grade_15_1(answer: Answer) -> None:
 
     model, tokens = answer(29), torch.arange(20)[None]
     answered = _called(model, tokens) if isinstance(model, nn.Module) else None
+    if answered is NotImplemented:
+        raise _NotAttempted
     cached = isinstance(answered, tuple | list) and any(x is not None for x in tree_leaves(answered[1:]))
     if cached:
         with says("with a cache it raises: {} (each layer has a pair, (batch, 4, old + new, 16), old keys first)"):
@@ -144,6 +146,26 @@ def grade_15_1(answer: Answer) -> None:
     if only_here:
         told = "make positions and mask on the device of `tokens`: torch.arange(…, device=tokens.device), mask.to(…)"
         raise Wrong(f"right on this processor; for a GPU one thing is left: {told}")
+
+
+def grade_15_2(answer: Answer) -> None:
+    """Each of the three losses, as words with a space between them."""
+    text, found = "my dog likes to chase red balls", answer()
+    claim("it is a dictionary with GPT, BERT and T5", isinstance(found, dict) and {"GPT", "BERT", "T5"} <= {*found})
+    right = {"GPT": f"{text} <eos>", "BERT": "dog red", "T5": "<1> dog likes <2> red <3>"}
+    known = {
+        ("GPT", text): "it predicts the end, too",
+        ("GPT", f"<bos> {text} <eos>"): "<bos> is only read",
+        ("BERT", text): "it sees the other tokens",
+        ("BERT", "[MASK] [MASK]"): "the answers are words, not [MASK]",
+        ("T5", "dog likes red"): "the decoder writes the sentinels, too",
+        ("T5", "<1> dog likes <2> red"): "a last sentinel says that no span follows",
+        ("T5", "my <1> to chase <2> balls"): "this is what the encoder reads",
+    }
+    for name, tokens in right.items():
+        given = " ".join(str(found[name]).split())
+        if given != tokens:
+            raise Wrong(f"{name}: {known.get((name, given), 'these are not the tokens that its loss counts')}")
 
 
 def grade_15a_1(answer: Answer) -> None:

@@ -22,6 +22,20 @@ def grade_16_1(answer: Answer) -> None:
         expect("the largest weight", answer(n, bound), best.softmax(dim=0)[0].item(), known, 1e-6)  # float32, too
 
 
+def grade_16_2(answer: Answer) -> None:
+    """Below and above the numbers of tokens from which two dtypes lose proportions."""
+    for n in (1, 4, 256, 258, 300, 1000, 3000):
+        for dtype in (torch.bfloat16, torch.float16):
+            counts = torch.arange(n + 1)
+            known = {
+                "round the proportions, not the counts": len((counts.to(dtype) / n).unique()),
+                "the proportions are not rounded": n + 1,
+                "k runs from 0 to n, both included": len((counts[1:] / n).to(dtype).unique()),
+            }
+            right = len((counts / n).to(dtype).unique())
+            expect("how many different numbers are left", answer(n, dtype), right, known)
+
+
 def grade_16a_1(answer: Answer) -> None:
     """Against one step of Adam, against the largest so far, and against PyTorch's AMSGrad."""
     for gradients, beta2 in (

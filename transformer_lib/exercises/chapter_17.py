@@ -131,18 +131,19 @@ class Small(nn.Module):
         return self.after(x, self.part(x))
 
 
+def put(into: Tensor, values: Tensor, *place: slice | int) -> Tensor:
+    """A copy, (n, d), that has the other tensor's values at a place."""
+    changed = into.clone()
+    changed[place] = values[place]
+    return changed
+
+
 def grade_17c_1(answer: Answer) -> None:
     """What enters the part, at one position, in some channels, from the clean run into the corrupted one."""
     for n, position, channels in ((1, 0, slice(0, 2)), (4, 1, slice(2, 4)), (5, 3, slice(0, 2))):
         model, tokens = Small(), torch.arange(n)
         clean, corrupted = tokens, tokens + 2
         x, other, part = model.embedding[corrupted], model.embedding[clean], model.part
-
-        def put(into: Tensor, values: Tensor, *place: slice | int) -> Tensor:
-            changed = into.clone()
-            changed[place] = values[place]
-            return changed
-
         y = put(x, other, position, channels)
         known = {
             "this is the corrupted run as it was: does the hook return what it changed?": model(corrupted),
