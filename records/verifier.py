@@ -10,8 +10,9 @@ right ones of answers that the start drew to the same questions, each at three r
 four rates (40 updates); and every answer, right or wrong, counted as right, with new answers for each update: `every`,
 and `plain`, whose steps are as long as those of `every`, but along the gradient.
 
-Earlier commits recorded, beside their command and commit, `weaker`, from a start that had learned from 600 translations
-for 260 updates; `control`, 460 updates of these; and `exact`, an earlier run from there. The rest is not read.
+Earlier commits recorded, beside their command and commit, from a start that had learned from 600 translations for 260
+updates: `weaker`; `control`, 460 updates of these; and `exact`, an earlier run. `ways` is from a start like the present
+one. The rest is not read.
 """
 
 import json
