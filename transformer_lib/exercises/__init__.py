@@ -68,8 +68,8 @@ def _print(exercise: str, verdict: Verdict) -> Verdict:
     return verdict
 
 
-class _NotAttempted(Exception):
-    pass
+class NotAttempted(Exception):
+    """An answer is still as the page gives it."""
 
 
 def _verdict(grader: Callable[[Answer], None], answer: Any) -> Verdict:
@@ -84,13 +84,13 @@ def _verdict(grader: Callable[[Answer], None], answer: Any) -> Verdict:
         verdict.args, verdict.options, verdict.result = args, options, None
         result = verdict.result = answer(*args, **options)
         if result is NotImplemented:
-            raise _NotAttempted
+            raise NotAttempted
         case = f"called with ({given}), it returned {show(result)}"
         return result
 
     try:
         grader(attempt)
-    except _NotAttempted:
+    except NotAttempted:
         verdict.text = "not attempted"
     except Wrong as wrong:  # what was found, the case says
         verdict.text = f"failed: {str(wrong).removesuffix(f'; it is {show(verdict.result)}')}; {case}"

@@ -11,7 +11,7 @@ from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import FlopCounterMode
 
 from transformer_lib.checks import Adapted, check_transformer
-from transformer_lib.exercises import _NotAttempted, solved
+from transformer_lib.exercises import NotAttempted, solved
 from transformer_lib.exercises.grading import Answer, Wrong, claim, expect, no_plain_list, random, same, says
 
 
@@ -127,7 +127,7 @@ def grade_15_1(answer: Answer) -> None:
     model, tokens = answer(29), torch.arange(20)[None]
     answered = _called(model, tokens) if isinstance(model, nn.Module) else None
     if answered is NotImplemented:
-        raise _NotAttempted
+        raise NotAttempted
     cached = isinstance(answered, tuple | list) and any(x is not None for x in tree_leaves(answered[1:]))
     if cached:
         with says("with a cache it raises: {} (each layer has a pair, (batch, 4, old + new, 16), old keys first)"):
