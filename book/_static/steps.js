@@ -69,8 +69,8 @@ WIDGETS.beam = ({ table: chances, max_length }) => {
     const kept = candidates.filter((each) => each.fate !== "dropped");
     const fates = kept.map((each) => `${each.words.join(" ")} ${each.fate === "live" ? "stays live" : "is finished"}`);
     say(`Step ${at}: ${fates.join(", ")}. ` +
-      (best > -Infinity ? `The best finished score is ${written(best, 3)}` : "Nothing has finished") +
-      (reach > -Infinity ? `; if all later tokens had probability 1, a live one could reach ${written(reach, 3)}. ` : "; nothing is live. ") +
+      (best > -Infinity ? `The best finished score is ${written(best, 3)}. ` : "Nothing has finished. ") +
+      (best >= reach && reach > -Infinity ? "No live one can still overtake it. " : "") +
       (over ? `The search is over. The answer is ${answer.words.join(" ")}, with the score ${written(answer.score, 3)}.`
         : "The search goes on."));
   }
