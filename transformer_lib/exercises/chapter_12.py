@@ -18,7 +18,7 @@ def grade_12_1(answer: Answer) -> None:
         for i in range(n):
             for j in range(n):
                 for value in (1e-9, 1e-13):  # a small influence, and what rounding does
-                    cases.append((f"a right table, but [{i}, {j}] is {value}", right.clone()))
+                    cases.append((f"a right table with {value} in place of [{i}, {j}]", right.clone()))
                     cases[-1][1][i, j] = value
         for what, table in cases:
             wanted = table.triu(1).max() <= 2e-12, min(table.diagonal().min(), table.diagonal(-1).min()) > 2e-12
