@@ -12,7 +12,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from transformer_lib.checks import Adapted, check_transformer
 from transformer_lib.exercises import NotAttempted, solved
-from transformer_lib.exercises.grading import Answer, Wrong, claim, expect, no_plain_list, random, same, says
+from transformer_lib.exercises.grading import Answer, Wrong, claim, expect, matrices, no_plain_list, random, same, says
 
 
 def try_step(number: int, answer: Answer) -> None:
@@ -53,6 +53,9 @@ def _layer_begun(make_layer: Answer) -> bool:
         raise Wrong(f"the new x has the shape (2, 5, 64) of the old one, not {tuple(new.shape)}")
     if not isinstance(pair, tuple | list) or [each.shape for each in pair] != [(2, 4, 5, 16)] * 2:
         raise Wrong("keys and values are split into heads: (2, 4, 5, 16) each")
+    louder = _called(layer, 10 * x, mask, None)[1]
+    if max((a - b).abs().max() for a, b in zip(louder, pair)) > 0.01:
+        raise Wrong("keys or values grow with x: both are linear maps of self.norm1(x)")
     least = 4 * 64**2 + sum(p.numel() for p in solved.FeedForward(64, 128).parameters())
     if sum(p.numel() for p in layer.parameters()) < least:
         raise Wrong("it has four linear maps of width 64 and a FeedForward")
@@ -83,6 +86,7 @@ def _faults(answer: Answer, extend: Any = None) -> dict[Any, str] | None:
     if not isinstance(model, nn.Module):
         raise Wrong(f"expected a module; got {type(model).__name__}")
     no_plain_list(model)
+    two = 2 * matrices(solved.EncoderLayer(64, 4, 128))  # its matrices are those of a layer here
     answered = _called(model, torch.arange(20)[None])
     if answered is NotImplemented:
         return None
@@ -91,6 +95,7 @@ def _faults(answer: Answer, extend: Any = None) -> dict[Any, str] | None:
     claim("it returns two things, the logits and a cache", isinstance(answered, tuple | list) and len(answered) == 2)
     shape = "the logits have shape (batch, new, vocabulary): one row for each new token"
     claim(shape, isinstance(answered[0], torch.Tensor) and answered[0].shape == (1, 20, 29))
+    claim("it has two layers, each with parameters of its own", matrices(model) >= two + 29 * 64)
     faults = check_transformer(build, family="decoder", training=False).faults
     for fault in (fault for fault in faults if fault.name != "buffers move along"):
         raise Wrong(f"`check`: *{fault.name}* fails{fault.cause and '; likely, '}{fault.cause} ({fault.evidence})")
