@@ -1,4 +1,4 @@
-"""How far other captions of the kind may move BLEU and chrF: of translations of the test set that chapter 17 compares.
+"""How near BLEU and chrF probably lie to those of many more captions: of translations that chapter 17 compares.
 
 Kept as it made intervals.json; no test runs it. With the data: PYTHONPATH=.:experiments python records/intervals.py
 Each entry is the score, and half the width of the middle 95 % of sacreBLEU's thousand draws of the sentences.
