@@ -13,6 +13,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from transformer_lib.checks import Adapted, check_transformer
 from transformer_lib.exercises import NotAttempted, solved
 from transformer_lib.exercises.grading import Answer, Wrong, claim, expect, matrices, no_plain_list, random, same, says
+from transformer_lib.exercises.grading import random as random_numbers
 
 
 def try_step(number: int, answer: Answer) -> None:
@@ -244,8 +245,8 @@ def grade_15c_1(answer: Answer) -> None:
 def grade_15d_1(answer: Answer) -> None:
     """Right and wrong answers whose tokens have become more and less probable, by more and by less than the clip."""
     for seed, (answers, tokens), clip in ((1, (4, 6), 0.2), (2, (3, 5), 0.1), (3, (5, 5), 0.3)):
-        new = (random(answers, tokens, seed=seed) / 3).requires_grad_()
-        advantage = random(answers, seed=seed)
+        new = (random_numbers(answers, tokens, seed=seed) / 3).requires_grad_()
+        advantage = random_numbers(answers, seed=seed)
         advantage = torch.where(torch.arange(answers) % 2 == 0, advantage.abs() + 0.1, -advantage.abs() - 0.1)
         ratio, A = new.exp(), advantage[:, None]
         objective = torch.minimum(ratio * A, ratio.clamp(1 - clip, 1 + clip) * A).sum()
