@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from transformer_lib.exercises.grading import Answer, claim, expect
+from transformer_lib.exercises.grading import Answer, Wrong, claim, expect
 
 
 def grade_05_2(answer: Answer) -> None:
@@ -149,12 +149,15 @@ def grade_05c_3(answer: Answer) -> None:
 
 
 class _Pieces:
-    """Each piece in the same memory as the one before it."""
+    """Each piece once, in the same memory as the one before it."""
 
     def __init__(self, k: torch.Tensor, v: torch.Tensor, sizes: tuple[int, ...]) -> None:
-        self.k, self.v, self.sizes = k, v, sizes
+        self.k, self.v, self.sizes, self.taken = k, v, sizes, False
 
     def __iter__(self) -> Iterator[tuple[torch.Tensor, ...]]:
+        if self.taken:
+            raise Wrong("the pieces are taken twice, and each comes once: shrink z and y when the maximum grows")
+        self.taken = True
         room = [torch.empty(max(self.sizes), part.size(1), dtype=part.dtype) for part in (self.k, self.v)]
         for own in zip(self.k.split(self.sizes), self.v.split(self.sizes)):
             yield tuple(place[: len(part)].copy_(part) for place, part in zip(room, own))
