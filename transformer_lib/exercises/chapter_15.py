@@ -27,6 +27,8 @@ def try_step(number: int, answer: Answer) -> None:
         said = "passed" if begun else "not attempted"
     except Wrong as wrong:
         said = f"failed: {wrong}"
+    except NameError as error:
+        said = f"failed: {error}: is the line that makes it still to write?"
     print(textwrap.fill(f"step {number} of 3: {said}", 110, subsequent_indent="    "))
 
 
@@ -48,20 +50,20 @@ def _layer_begun(make_layer: Answer) -> bool:
     if answered is None:
         return False
     if not isinstance(answered, tuple) or len(answered) != 2:
-        raise Wrong("it returns two things: the new x, and the pair (k, v)")
+        raise Wrong("it should return two things: the new x, and the pair (k, v)")
     new, pair = answered
     if new.shape != x.shape:
         raise Wrong(f"the new x has the shape (2, 5, 64) of the old one, not {tuple(new.shape)}")
     if not isinstance(pair, tuple | list) or [each.shape for each in pair] != [(2, 4, 5, 16)] * 2:
-        raise Wrong("keys and values are split into heads: (2, 4, 5, 16) each")
+        raise Wrong("keys and values should be split into heads: (2, 4, 5, 16) each")
     louder = _called(layer, 10 * x, mask, None)[1]
     if max((a - b).abs().max() for a, b in zip(louder, pair)) > 0.01:
         raise Wrong("keys or values grow with x: both are linear maps of self.norm1(x)")
     least = 4 * 64**2 + sum(p.numel() for p in solved.FeedForward(64, 128).parameters())
     if sum(p.numel() for p in layer.parameters()) < least:
-        raise Wrong("it has four linear maps of width 64 and a FeedForward")
+        raise Wrong("it should have four linear maps of width 64 and a FeedForward")
     if sum("Norm" in type(module).__name__ for module in [*layer.modules()][1:]) < 2:
-        raise Wrong("it has two norms, one for each part")
+        raise Wrong("it should have two norms, one for each part")
     with torch.enable_grad():
         layer(x, mask, None)[0].square().sum().backward()
     for name, parameter in layer.named_parameters():
