@@ -113,7 +113,7 @@ def grade_08c_2(answer: Answer) -> None:
 
             right = without(gains)
             known: dict[str, list[int]] = {
-                "no pair stays: [:-drop] is empty if drop is 0": [],
+                f"no pair stays, with drop = {drop}": [],
                 "the loss alone decides; what counts is how much it rises": without([-loss for loss in own]),
                 "those that gain most are dropped": without([-gain for gain in gains]),
                 "the numbers are in the order of the gains, not in that of the corpus": sorted(
