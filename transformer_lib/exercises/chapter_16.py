@@ -29,7 +29,7 @@ def grade_16_2(answer: Answer) -> None:
             counts = torch.arange(n + 1)
             known = {
                 "round the proportions, not the counts": len((counts.to(dtype) / n).unique()),
-                "the proportions are not rounded": n + 1,
+                "no two are equal: were they rounded, and are numbers counted, not tensors": n + 1,
                 "k runs from 0 to n, both included": len((counts[1:] / n).to(dtype).unique()),
             }
             right = len((counts / n).to(dtype).unique())
