@@ -209,7 +209,7 @@ def test_a_page_in_depth_says_who_should_read_it_and_for_how_long_and_its_chapte
     label = re.search(opening, text, re.MULTILINE)[1]
     (chapter,) = (main for main in MAIN if main.stem[:2] == page.stem[:2])
     assert re.search(rf"[`<]{label}[`>]", chapter.read_text(encoding="utf-8"))
-    assert -10 <= measured.time_of(f"book/{page.stem}") - needed(page) <= 40  # hard ones take longer than it counts
+    assert -10 <= measured.time_of(f"book/{page.stem}") - needed(page) <= 50  # hard ones take longer than it counts
 
 
 def tolerances_left_out(code):
