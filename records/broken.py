@@ -10,9 +10,8 @@ import torch
 from record import environment, pretty_json
 
 from transformer_lib.data import load_multi30k
-from transformer_lib.exercises.trying import BREAKS, Trial
+from transformer_lib.exercises.trying import BREAKS, Trial, translator
 from transformer_lib.files import atomic_write
-from transformer_lib.translation import Translator
 
 CAPTIONS = 100  # the first of the validation set
 NAMES = ("scale", "heads", "merge", "positions", "residual", "norm")
@@ -20,15 +19,15 @@ NAMES = ("scale", "heads", "merge", "positions", "residual", "norm")
 
 def without_positions(side: str, captions: list[str]) -> list[str]:
     """Translations if one side of the model, "encode" or "decode", adds no positions."""
-    translator = Translator.from_pretrained("multi30k-en-de")
-    model, own = translator.model, getattr(translator.model, side)
+    model = translator().model
+    own = getattr(model, side)
 
     def bare(*given: object, **named: object) -> object:
         with patch.object(model.positions, "forward", lambda x, offset: x):
             return own(*given, **named)
 
     with patch.object(model, side, bare):
-        return translator.translate(captions)
+        return translator().translate(captions)
 
 
 def main() -> None:

@@ -46,6 +46,10 @@ def _called(module: nn.Module, *inputs: Any) -> Any:
 def _layer_begun(make_layer: Answer) -> bool:
     """Whether a layer is written; `Wrong` if it is no layer of a decoder without cross-attention."""
     layer, x, mask = make_layer().eval(), torch.randn(2, 5, 64), solved.causal_mask(5)
+    read: list[torch.Tensor] = []  # what the linear maps read
+    for module in layer.modules():
+        if isinstance(module, nn.Linear):
+            module.register_forward_pre_hook(lambda _, given: read.append(given[0]))
     answered = _called(layer, x, mask, None)
     if answered is None:
         return False
@@ -56,11 +60,6 @@ def _layer_begun(make_layer: Answer) -> bool:
         raise Wrong(f"the new x has the shape (2, 5, 64) of the old one, not {tuple(new.shape)}")
     if not isinstance(pair, tuple | list) or [each.shape for each in pair] != [(2, 4, 5, 16)] * 2:
         raise Wrong("keys and values should be split into heads: (2, 4, 5, 16) each")
-    read: list[torch.Tensor] = []  # what the linear maps read
-    for module in layer.modules():
-        if isinstance(module, nn.Linear):
-            module.register_forward_pre_hook(lambda _, given: read.append(given[0]))
-    layer(x, mask, None)
     if any(torch.equal(each, x) for each in read):
         raise Wrong("a linear map reads x itself: queries, keys and values should be maps of self.norm1(x)")
     least = 4 * 64**2 + sum(p.numel() for p in solved.FeedForward(64, 128).parameters())
