@@ -17,7 +17,7 @@ EXPECTED = [
     r": TRANSFORMER_LIB_DATA does not name (a|the) folder",  # so there is no Multi30k
     r": test_2017_\w+ is not (recorded, or not )?on this machine$",  # two more test sets of Multi30k
     r": torch 2\.6 shards on GPUs only$",
-    r"^book/(0[2-9]|10|15b|A)_\w+\.ipynb::",  # the cells of these pages that are shown and not run
+    r"^book/(0[2-9]|10|15b|15d|A)_\w+\.ipynb::",  # the cells of these pages that are shown and not run
 ]
 if sys.platform == "darwin":
     EXPECTED.append(r": no browser: ")  # GitHub's machines have one that `tools/pdf.py` does not look for
