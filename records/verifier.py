@@ -4,11 +4,12 @@ Kept as it made verifier.json; no test runs it. With PYTHONPATH=.:experiments, a
 python records/verifier.py SEED …
 
 The start has learned from the 300 translations, with dropout, until more steps give little. From it lead, each with 100
-updates, `verifier`, with the mean of the group as baseline, its `right` answers alone (no baseline), and `once`, the
-right ones of answers that the start drew to the same questions, each at three rates; `more` of the same translations;
-`taught`, the oracle's translations of the sentences that the verifier is asked about; `pairs`, DPO and its control at
-five rates (40 updates), with as many drawn answers; and every answer, right or wrong, counted as right, with new ones
-for each update: `every`, and `plain`, whose steps are as long as those of `every`, but along the gradient.
+updates, `verifier`, with the mean of the group as baseline, its `right` answers alone (baseline 0), its `wrong` ones
+alone (1), and `once`, the right ones of answers that the start drew to the same questions, each at three rates; `more`
+of the same translations; `taught`, the oracle's translations of the sentences that the verifier is asked about;
+`pairs`, DPO and its control at five rates (40 updates), with as many drawn answers; and every answer, right or wrong,
+counted as right, with new ones for each update: `every`, and `plain`, whose steps are as long as those of `every`, but
+along the gradient.
 
 `lenient BETA` is the flawed verifier with this weight of the KL term. `second` begins with the same from another start,
 600 translations for 260 updates without dropout; `more` is 200 updates more of these.
@@ -159,11 +160,13 @@ def first(names: dict, start: None, seed: int, found: dict) -> torch.nn.Module:
 
 
 def by_rate(names: dict, start: torch.nn.Module, seed: int, found: dict) -> torch.nn.Module:
-    """Policy gradient, own right answers, and right answers drawn once."""
+    """Policy gradient, own right answers, own wrong ones, and right answers drawn once."""
     kept = drawn_once(names, start, seed)
+    minus = {"wrong": lambda *given: names["verifier"](*given) - 1}
     for rate in RATES:
-        for way, baseline in (("verifier", True), ("right", False)):
-            found[f"{way} {rate}"] = learned(names, start, baseline, names["verifier"], STEPS, rate=rate, seed=seed)
+        for way, baseline in (("verifier", True), ("right", False), ("wrong", False)):
+            reward = minus.get(way, names["verifier"])
+            found[f"{way} {rate}"] = learned(names, start, baseline, reward, STEPS, rate=rate, seed=seed)
         found[f"once {rate}"] = copied(names, start, kept, rate, seed)
     return start
 
