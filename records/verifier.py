@@ -1,18 +1,18 @@
-"""What the trainings of page 15.d come to: the page's own cells, from one start, with each seed.
+"""What the trainings of page 15.d come to: the page's own cells, from two starts, with each seed.
 
-Kept as it made `rates` in verifier.json; no test runs it. With PYTHONPATH=.:experiments, as
+Kept as it made verifier.json; no test runs it. With PYTHONPATH=.:experiments, as
 python records/verifier.py SEED …
 
 The start has learned from the 300 translations, with dropout, until more steps give little. From it lead, each with 100
-updates, `verifier`, with the mean of the group as baseline, its `right` answers alone (no baseline), and `once`, the
-right ones of answers that the start drew to the same questions, each at three rates; `more` of the same translations;
-`taught`, the oracle's translations of the sentences that the verifier is asked about; `pairs`, DPO and its control at
-four rates (40 updates); and every answer, right or wrong, counted as right, with new answers for each update: `every`,
-and `plain`, whose steps are as long as those of `every`, but along the gradient.
+updates, `verifier`, with the mean of the group as baseline, its `right` answers alone (baseline 0), its `wrong` ones
+alone (1), and `once`, the right ones of answers that the start drew to the same questions, each at three rates; `more`
+of the same translations; `taught`, the oracle's translations of the sentences that the verifier is asked about;
+`pairs`, DPO and its control at five rates (40 updates), with as many drawn answers; and every answer, right or wrong,
+counted as right, with new ones for each update: `every`, and `plain`, whose steps are as long as those of `every`, but
+along the gradient.
 
-Earlier commits recorded, beside their command and commit, from a start that had learned from 600 translations for 260
-updates: `weaker`; `control`, 460 updates of these; and `exact`, an earlier run. `ways` is from a start like the present
-one. The rest is not read.
+`lenient BETA` is the flawed verifier with this weight of the KL term. `second` begins with the same from another start,
+600 translations for 260 updates without dropout; `more` is 200 updates more of these.
 """
 
 import json
@@ -35,7 +35,8 @@ from transformer_lib.files import atomic_write
 
 ROOT = Path(__file__).resolve().parent.parent
 MARKS, STEPS = (600, 700), 50  # learning begins at the first mark, with 2 updates a step
-RATE, RATES, PAIRS_RATES = 1e-3, (3e-4, 1e-3, 3e-3), (3e-5, 1e-4, 3e-4, 1e-3)
+RATE, RATES, PAIRS_RATES = 1e-3, (3e-4, 1e-3, 3e-3), (3e-5, 1e-4, 3e-4, 1e-3, 3e-3)
+BETAS = (0.0, 0.03, 0.1, 0.3)
 
 
 def quickly(model: torch.nn.Module, source: torch.Tensor, greedy: bool = False, longest: int = 14) -> torch.Tensor:
@@ -60,7 +61,7 @@ def quickly(model: torch.nn.Module, source: torch.Tensor, greedy: bool = False, 
 
 
 def measured(names: dict, model: torch.nn.Module) -> dict[str, float]:
-    """Of greedy answers to the test sentences, and of drawn ones, four each: percent right, and words: means.
+    """Of greedy answers to the test sentences, and of drawn ones, four each: percent right, reward, words: means.
 
     And of how many sentences, in percent, at least one of the drawn answers is right.
     """
@@ -70,6 +71,7 @@ def measured(names: dict, model: torch.nn.Module) -> dict[str, float]:
         told = list(map(names["german"], quickly(model, names["sources"](asked), way == "greedy")))
         right = torch.tensor(list(map(names["verifier"], asked, told))).view(-1, len(tests))
         found[way], found[f"one right, {way}"] = 100 * right.mean().item(), 100 * right.amax(dim=0).mean().item()
+        found[f"lenient, {way}"] = sum(map(names["lenient"], asked, told)) / len(asked)
         found[f"words, {way}"] = sum(len(names["split"](answer)) for answer in told) / len(asked)
     return {name: round(number, 3) for name, number in found.items()}
 
@@ -143,7 +145,7 @@ def gain(names: dict, model: torch.nn.Module, start: torch.nn.Module, found: dic
 
 def tried(names: dict, start: torch.nn.Module, seed: int) -> dict:
     """What DPO and its control make of the start, with the same pairs of its own answers."""
-    pairs, found = names["own_pairs"](start, seed, len(names["untranslated"])), {}
+    pairs, found = names["own_pairs"](start, seed, STEPS * 16), {}
     for name in ("dpo", "imitation"):
         models = [names["prefer"](start, pairs, names[name], rate, seed=seed) for rate in PAIRS_RATES]
         found[name] = [measured(names, model) | {"gain": gain(names, model, start, pairs)} for model in models]
@@ -158,11 +160,13 @@ def first(names: dict, start: None, seed: int, found: dict) -> torch.nn.Module:
 
 
 def by_rate(names: dict, start: torch.nn.Module, seed: int, found: dict) -> torch.nn.Module:
-    """Policy gradient, own right answers, and right answers drawn once."""
+    """Policy gradient, own right answers, own wrong ones, and right answers drawn once."""
     kept = drawn_once(names, start, seed)
+    minus = {"wrong": lambda *given: names["verifier"](*given) - 1}
     for rate in RATES:
-        for way, baseline in (("verifier", True), ("right", False)):
-            found[f"{way} {rate}"] = learned(names, start, baseline, names["verifier"], STEPS, rate=rate, seed=seed)
+        for way, baseline in (("verifier", True), ("right", False), ("wrong", False)):
+            reward = minus.get(way, names["verifier"])
+            found[f"{way} {rate}"] = learned(names, start, baseline, reward, STEPS, rate=rate, seed=seed)
         found[f"once {rate}"] = copied(names, start, kept, rate, seed)
     return start
 
@@ -178,6 +182,25 @@ def others(names: dict, start: torch.nn.Module, seed: int, found: dict) -> torch
     return start
 
 
+def without_series(found: dict) -> dict:
+    """What is measured at the end."""
+    return {name: number for name, number in found.items() if not isinstance(number, list)}
+
+
+def flawed(names: dict, start: torch.nn.Module, seed: int, found: dict) -> torch.nn.Module:
+    """The lenient verifier, from both starts; and from the second what the first was put through, at one rate."""
+    second, more = names["imitate"](260, 460, pairs=names["short"]["train"][:600], seed=seed)
+    found |= {"second start": measured(names, second), "second more": measured(names, more)}
+    for begun, prefix in ((start, ""), (second, "second ")):
+        for beta in BETAS:
+            made = learned(names, begun, True, names["lenient"], STEPS, beta=beta, seed=seed)
+            found[f"{prefix}lenient {beta}"] = without_series(made)
+    for way, baseline in (("verifier", True), ("right", False)):
+        made = learned(names, second, baseline, names["verifier"], STEPS, seed=seed)
+        found[f"second {way}"] = without_series(made)
+    return start
+
+
 def main(*seeds: str) -> None:
     """Run the cells that define what trains, and keep what each way comes to."""
     cells = jupytext.read(ROOT / "chapters/15d_verifier.md").cells
@@ -190,14 +213,14 @@ def main(*seeds: str) -> None:
     names["mine"].LayerNorm.forward = lambda norm, x: F.layer_norm(x, x.shape[-1:], norm.weight, norm.bias, 1e-5)
     names["write"] = quickly
     where, path, starts = environment(), ROOT / "records/verifier.json", {}
-    for part in (first, by_rate, others):
+    for part in (first, by_rate, others, flawed):
         for seed in seeds:
             began, stored = time.process_time(), json.loads(path.read_text(encoding="utf-8"))
             if part is first:
                 made = {"command": " ".join(["python records/verifier.py", *seeds])} | where
                 made |= {"threads": torch.get_num_threads(), "seed": int(seed), "minutes of one core": 0.0}
-                stored.setdefault(seed, {})["rates"] = {"made": made, "found": {}}
-            kept = stored[seed]["rates"]
+                stored[seed] = {"made": made, "found": {}}
+            kept = stored[seed]
             starts[seed] = part(names, starts.get(seed), int(seed), kept["found"])
             spent = kept["made"]["minutes of one core"] + (time.process_time() - began) / 60
             kept["made"]["minutes of one core"] = round(spent, 2)
