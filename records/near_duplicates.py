@@ -6,6 +6,9 @@ Two sentences are near if they share half of their runs of three words: shared o
 has. The scores are those of the recorded translations, of all sentences and of those without a near duplicate; the
 interval is a bootstrap of the near ones, in percentiles. The control, "as long", has for each near one that is drawn
 another sentence of as many words, drawn from all such.
+
+The rule is strict with short sentences: one exchanged word takes three runs from both. Those are counted apart, and so
+are pairs of which either side is near one of the training data.
 """
 
 import json
@@ -47,6 +50,12 @@ def nearest(sentences: list[str], training: list[str]) -> list[tuple[float, int]
     return found
 
 
+def with_gaps(sentence: str) -> set[tuple[str, ...]]:
+    """The sentence with each of its words left open: another has one of these if one word at most is exchanged."""
+    words = re.findall(r"\w+", sentence.lower())
+    return {(*words[:place], "", *words[place + 1 :]) for place in range(len(words))}
+
+
 if __name__ == "__main__":
     train, test = load_multi30k("train"), load_multi30k(SPLIT)
     answers = (HERE / "multi30k-en-de" / f"{SPLIT}.de").read_text(encoding="utf-8").splitlines()
@@ -54,6 +63,8 @@ if __name__ == "__main__":
     far = [number for number, (share, _) in enumerate(best) if share < LEAST]
     lengths = [len(sentence.split()) for sentence in test.source]
     near, rng = sorted(set(range(len(best))) - set(far)), random.Random(0)
+    near_in_german = {n for n, (share, _) in enumerate(nearest(test.target, train.target)) if share >= LEAST}
+    gaps = {gap for sentence in train.source for gap in with_gaps(sentence)}
 
     def bleu(kept):
         """The score of these sentences."""
@@ -75,6 +86,8 @@ if __name__ == "__main__":
         "least": LEAST,
         "sentences": len(best),
         "near": len(best) - len(far),
+        "far, one word exchanged": sum(not gaps.isdisjoint(with_gaps(test.source[n])) for n in far),
+        "near on either side": len(near_in_german | set(near)),
         "equal": sum(share == 1 for share, _ in best),
         "repeated in training": len(train.source) - len({runs(sentence) for sentence in train.source}),
         "bleu": scores,
