@@ -246,15 +246,23 @@ def test_a_term_shows_its_definition(tab):
     assert page.url.endswith(CHAPTER)
 
 
+def test_the_words_of_a_solution_s_title_open_it_and_then_lead_to_the_exercise(tab):
+    page = tab.open("book/01b_measured.html", PHONE)
+    for shut in (3, 0, 0):
+        assert page.locator(".solution.toggle-hidden").count() == shut
+        for link in page.locator(".solution > .admonition-title a").all():
+            link.click(force=True)  # where it stands, whatever is hit
+    assert (page.url.rpartition("#")[2], tab.complaints) == ("ex-01b-3", [])
+
+
 def test_the_keyboard_s_place_can_be_seen(tab):
     page, unseen = tab.open(CHAPTER, LAPTOP), []
     for _ in range(60):
         page.keyboard.press("Tab")
         unseen += page.evaluate("""() => {
           const own = document.activeElement, styles = [own, ...own.children].map(each => getComputedStyle(each));
-          const seen = styles.some(({ outlineStyle, outlineWidth, boxShadow }) =>
-            (outlineStyle !== "none" && parseFloat(outlineWidth) >= 2) || boxShadow !== "none");
-          return seen ? [] : [own.outerHTML.slice(0, 100)];
+          return styles.some(({ outlineStyle, outlineWidth, boxShadow }) => boxShadow !== "none" ||
+            (outlineStyle !== "none" && parseFloat(outlineWidth) >= 2)) ? [] : [own.outerHTML.slice(0, 100)];
         }""")
     assert unseen == []
 

@@ -19,6 +19,10 @@ document.addEventListener("DOMContentLoaded", () => {
   }
   for (const option of document.querySelectorAll(".bd-article code .pre"))  // not after its hyphens
     if (option.textContent.startsWith("-")) option.style.whiteSpace = "nowrap";
+  // A link in a solution's title leads to the exercise alone; the theme's script would turn over the solution that was
+  // clicked before, or fail.
+  for (const link of document.querySelectorAll(".solution > .admonition-title a"))
+    link.addEventListener("click", (event) => event.stopPropagation());
   for (const button of document.querySelectorAll(".search-button-field")) button.removeAttribute("aria-label");
   for (const button of document.querySelectorAll(".theme-switch-button")) {
     button.removeAttribute("aria-label");
