@@ -1,6 +1,7 @@
 """How far the networks of chapter 16 get at parity and at its controls, also with noise in their weights: parity.json.
 
-The page's own functions, from three seeds. With PYTHONPATH=.:experiments, as python records/parity.py
+The page's own functions, from three seeds. And how often the weights that page 16.a writes down are wrong, by dtype.
+With PYTHONPATH=.:experiments, as python records/parity.py
 """
 
 import time
@@ -13,7 +14,7 @@ from record import environment, pretty_json
 
 from transformer_lib.files import atomic_write
 
-PAGE = Path(__file__).resolve().parent.parent / "chapters/16_limits.md"
+CHAPTERS = Path(__file__).resolve().parent.parent / "chapters"
 SEEDS, NOISE, DRAWS = (0, 1, 2), (0.02, 0.05, 0.1, 0.2), 5
 RUNS = [  # the network, the task, the steps, the peak of the learning rate
     ("Recurrent", "parity", 600, 1e-2),
@@ -35,12 +36,43 @@ def with_noise(model: torch.nn.Module, size: float, seed: int) -> torch.nn.Modul
     return noisy
 
 
+@torch.no_grad()
+def outputs(model: torch.nn.Module) -> dict[str, torch.Tensor]:
+    """By how much the two logits differ after 1, 2, … 32 bits, and by how much a flip of one bit so far moves that.
+
+    Means of absolute values over 1,000 strings: (32,).
+    """
+    generator = torch.Generator().manual_seed(1)
+    bits = torch.randint(2, (1000, 32), generator=generator)
+    place = torch.randint(32, (1000, 1), generator=generator)  # which bit of each string is flipped
+    flipped = bits.scatter(1, place, 1 - bits.gather(1, place))
+    before, after = (model(each).diff(dim=-1)[..., 0] for each in (bits, flipped))  # (1000, 32)
+    seen = place <= torch.arange(32)  # (1000, 32)
+    return {"output": before.abs().mean(dim=0), "moved": ((after - before).abs() * seen).sum(dim=0) / seen.sum(dim=0)}
+
+
+def names_of(page: str, code: str) -> dict:
+    """What the first cell of the page defines in which this code stands."""
+    cells = jupytext.reads((CHAPTERS / page).read_text(encoding="utf-8"), fmt="md:myst").cells
+    names: dict = {}
+    exec(next(cell.source for cell in cells if code in cell.source), names)
+    return names
+
+
+def by_hand() -> dict[str, dict[str, int]]:
+    """For how many of k = 0 … n - 1 ones, before zeros, the weights of page 16.a are wrong, at three lengths n."""
+    parity, wrong = names_of("16a_theorems.md", "def parity_by_hand")["parity_by_hand"], {}
+    for dtype in (torch.bfloat16, torch.float32):
+        answers = {n: [parity([1] * k + [0] * (n - k), dtype) > 0 for k in range(n)] for n in (60, 240, 258)}
+        found = {str(n): sum(said != (k % 2 == 1) for k, said in enumerate(each)) for n, each in answers.items()}
+        wrong[str(dtype).removeprefix("torch.")] = found
+    return wrong
+
+
 def main() -> None:
     """Train, and write the proportions of right answers after 1, 2, … 32 bits, one row for each seed."""
-    cells = jupytext.reads(PAGE.read_text(encoding="utf-8"), fmt="md:myst").cells
     where, start = environment(), time.process_time()
-    names: dict = {}
-    exec(next(cell.source for cell in cells if "class CausalTransformer" in cell.source), names)
+    names = names_of("16_limits.md", "class CausalTransformer")
     runs: dict[str, dict] = {}
     test = names["right_by_position"]
     for network, name, steps, peak in RUNS:
@@ -48,7 +80,7 @@ def main() -> None:
         for seed in SEEDS:
             torch.manual_seed(seed)
             model, task = names[network](), names[name]
-            found = {"right": names["learn"](model, task, steps, peak)}
+            found = {"right": names["learn"](model, task, steps, peak)} | outputs(model)
             for size in NOISE:  # the mean of some draws
                 noisy = [test(with_noise(model, size, draw), task) for draw in range(DRAWS)]
                 found[f"noise {size}"] = torch.stack(noisy).mean(dim=0)
@@ -58,7 +90,8 @@ def main() -> None:
         runs[f"{network}, {name}, {steps} steps, {peak}"] = rows
     made = {"command": "python records/parity.py"} | where | {"threads": torch.get_num_threads(), "seeds": SEEDS}
     made |= {"draws of noise": DRAWS, "minutes of one core": round((time.process_time() - start) / 60, 1)}
-    atomic_write(Path(__file__).with_suffix(".json"), pretty_json({"made": made, "runs": runs}, 3) + "\n")
+    kept = {"made": made, "by hand": by_hand(), "runs": runs}
+    atomic_write(Path(__file__).with_suffix(".json"), pretty_json(kept, 3) + "\n")
 
 
 if __name__ == "__main__":
