@@ -13,6 +13,7 @@ import torch
 from record import environment, pretty_json
 
 from transformer_lib.files import atomic_write
+from transformer_lib.multi_head import split_heads
 
 CHAPTERS = Path(__file__).resolve().parent.parent / "chapters"
 SEEDS, NOISE, DRAWS = (0, 1, 2), (0.02, 0.05, 0.1, 0.2), 5
@@ -24,6 +25,7 @@ RUNS = [  # the network, the task, the steps, the peak of the learning rate
     ("CausalTransformer", "parity", 1000, 3e-3),
     ("CausalTransformer", "parity", 1000, 1e-2),
     ("CausalTransformer", "parity", 4000, 3e-3),
+    ("CausalTransformer", "majority", 4000, 3e-3),
 ]
 
 
@@ -49,6 +51,21 @@ def outputs(model: torch.nn.Module) -> dict[str, torch.Tensor]:
     before, after = (model(each).diff(dim=-1)[..., 0] for each in (bits, flipped))  # (1000, 32)
     seen = place <= torch.arange(32)  # (1000, 32)
     return {"output": before.abs().mean(dim=0), "moved": ((after - before).abs() * seen).sum(dim=0) / seen.sum(dim=0)}
+
+
+@torch.no_grad()
+def largest_scores(model: torch.nn.Module) -> list[float]:
+    """In each layer, the largest absolute score of a query and a key that it sees, on 1,000 strings."""
+    projected: list[torch.Tensor] = []  # what each layer makes queries, keys and values of: (1000, 32, 3 d_model)
+    for layer in model.layers:
+        layer.self_attention.in_projection.register_forward_hook(lambda _module, _given, made: projected.append(made))
+    model(torch.randint(2, (1000, 32), generator=torch.Generator().manual_seed(1)))
+    found = []
+    for layer, made in zip(model.layers, projected):
+        attention = layer.self_attention
+        queries, keys, _ = (split_heads(part, attention.num_heads) for part in made.chunk(3, dim=-1))
+        found.append((queries @ keys.mT / attention.d_k**0.5).tril().abs().max().item())
+    return found
 
 
 def names_of(page: str, code: str) -> dict:
@@ -84,6 +101,8 @@ def main() -> None:
             for size in NOISE:  # the mean of some draws
                 noisy = [test(with_noise(model, size, draw), task) for draw in range(DRAWS)]
                 found[f"noise {size}"] = torch.stack(noisy).mean(dim=0)
+            if hasattr(model, "layers"):
+                found["largest scores"] = torch.tensor(largest_scores(model))  # (layers,)
             for key, right in found.items():
                 rows.setdefault(key, []).append([round(x, 3) for x in right.tolist()])
             print(network, name, steps, peak, seed, {key: row[-1][7::8] for key, row in rows.items()}, flush=True)
