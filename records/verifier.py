@@ -5,14 +5,16 @@ python records/verifier.py SEED …
 
 The start has learned from the 300 translations, with dropout, until more steps give little. From it lead, each with 100
 updates, `verifier`, with the mean of the group as baseline, its `right` answers alone (baseline 0), its `wrong` ones
-alone (1), and `once`, the right ones of answers that the start drew to the same questions, each at three rates; `more`
+alone (1), and `once`, the right ones of answers that the start drew to the same questions, each at four rates; `more`
 of the same translations; `taught`, the oracle's translations of the sentences that the verifier is asked about;
-`pairs`, DPO and its control at five rates (40 updates), with as many drawn answers; and every answer, right or wrong,
-counted as right, with new ones for each update: `every`, and `plain`, whose steps are as long as those of `every`, but
-along the gradient.
+`pairs`, DPO (two betas) and its control at five rates (40 updates), with as many drawn answers; and every answer, right
+or wrong, counted as right, with new ones for each update: `every`, and `plain`, whose steps are as long as those of
+`every`, but along the gradient.
 
-`lenient BETA` is the flawed verifier with this weight of the KL term. `second` begins with the same from another start,
-600 translations for 260 updates without dropout; `more` is 200 updates more of these.
+`noise` has the mean squared length of the gradients of the same answers of the start with the baselines P, 0 and 1;
+`tries`, how often one at least of so many answers is right. `lenient BETA` is the flawed verifier with this weight of
+the KL term, and `held` the right one with one such weight. `second` begins with the same from another start, 600
+translations for 260 updates without dropout; `second more` is 200 updates more of these.
 """
 
 import json
@@ -21,6 +23,8 @@ import sys
 import tempfile
 import time
 from contextlib import chdir
+from functools import partial
+from math import comb
 from pathlib import Path
 
 import jupytext
@@ -35,8 +39,8 @@ from transformer_lib.files import atomic_write
 
 ROOT = Path(__file__).resolve().parent.parent
 MARKS, STEPS = (600, 700), 50  # learning begins at the first mark, with 2 updates a step
-RATE, RATES, PAIRS_RATES = 1e-3, (3e-4, 1e-3, 3e-3), (3e-5, 1e-4, 3e-4, 1e-3, 3e-3)
-BETAS = (0.0, 0.03, 0.1, 0.3)
+RATE, RATES, PAIRS_RATES = 1e-3, (1e-4, 3e-4, 1e-3, 3e-3), (3e-5, 1e-4, 3e-4, 1e-3, 3e-3)
+BETAS, TRIES = (0.0, 0.03, 0.1, 0.3), (1, 4, 16, 64)
 
 
 def quickly(model: torch.nn.Module, source: torch.Tensor, greedy: bool = False, longest: int = 14) -> torch.Tensor:
@@ -76,14 +80,52 @@ def measured(names: dict, model: torch.nn.Module) -> dict[str, float]:
     return {name: round(number, 3) for name, number in found.items()}
 
 
+def fooled(names: dict, model: torch.nn.Module) -> list[tuple[str, str]]:
+    """Three greedy answers that are wrong, and have all reward of the lenient verifier; with their sentences."""
+    pairs = zip(names["tests"], map(names["german"], quickly(model, names["sources"](names["tests"]), True)))
+    return [pair for pair in pairs if names["lenient"](*pair) == 1 and not names["verifier"](*pair)][:3]
+
+
+def by_tries(names: dict, model: torch.nn.Module) -> dict[int, float]:
+    """For how many test sentences, in percent, one at least of so many drawn answers is right: the unbiased estimate.
+
+    Chen et al. 2021 (Codex), equation 1.
+    """
+    asked, n = names["tests"] * 4, max(TRIES)
+    torch.manual_seed(0)
+    told = [names["german"](row) for _ in range(n // 4) for row in quickly(model, names["sources"](asked))]
+    said = torch.tensor([names["verifier"](*pair) for pair in zip(asked * (n // 4), told)])
+    right = said.view(n, -1).sum(dim=0).int().tolist()  # of the n answers to each sentence
+    none = {k: sum(comb(n - c, k) for c in right) / comb(n, k) / len(right) for k in TRIES}
+    return {k: round(100 * (1 - share), 3) for k, share in none.items()}
+
+
+def noise(names: dict, model: torch.nn.Module, seed: int, batches: int = 10) -> dict[str, float]:
+    """The mean squared length of the gradient of a batch, as `learn` draws it, in each way, scaled to the same mean."""
+    torch.manual_seed(seed)
+    rng, found = random.Random(seed), dict.fromkeys(("verifier", "right", "wrong"), 0.0)
+    for _ in range(batches):
+        asked = [sentence for sentence in rng.sample(names["untranslated"], 16) for _ in range(8)]
+        source = names["sources"](asked)
+        tokens = quickly(model, source)
+        rewards = torch.tensor([names["verifier"](*pair) for pair in zip(asked, map(names["german"], tokens))])
+        ways = (8 / 7 * names["advantages"](rewards.view(16, 8)).view(-1), rewards, rewards - 1)
+        log_p = names["log_probs"](model, source, tokens).sum(dim=1)
+        for way, weights in zip(found, ways):
+            step = torch.autograd.grad((weights * log_p).mean(), list(model.parameters()), retain_graph=True)
+            found[way] += sum(part.square().sum().item() for part in step) / batches
+    return {way: round(length, 4) for way, length in found.items()}
+
+
 def learned(names: dict, start: torch.nn.Module, baseline: bool, *what, rate=RATE, along=(), **settings) -> dict:
     """What `learn` makes of the start; the rewards of each step, the share of groups whose rewards differ.
 
-    Before every tenth step: how many greedy answers are right. And how long the gradients and the steps are: with
-    `along`, lengths of steps, each step follows the gradient for that length, instead of what Adam makes of it.
+    Before every tenth step: how many greedy answers are right. And how long the steps are: with `along`, lengths of
+    steps, each step follows the gradient for that length, instead of what Adam makes of it. After b = P, 0 and 1 at
+    one rate, also `tries`.
     """
     own = {name: names[name] for name in ("advantages", "write", "update")}
-    mixed, curve, gradients, lengths = [], [], [], []
+    mixed, curve, lengths = [], [], []
 
     def watched(rewards: torch.Tensor) -> torch.Tensor:
         mixed.append((rewards.amax(dim=1) > rewards.amin(dim=1)).float().mean().item())
@@ -103,16 +145,19 @@ def learned(names: dict, start: torch.nn.Module, baseline: bool, *what, rate=RAT
         gradient = parameters_to_vector([weight.grad for weight in weights])
         if along:
             vector_to_parameters(before - gradient * along[len(lengths)] / gradient.norm(), weights)
-        gradients.append(gradient.norm().item())
         lengths.append((parameters_to_vector(weights).detach() - before).norm().item())
 
     names |= {"advantages": watched, "write": followed, "update": update}  # `watched` is told of all groups
     model, rewards = names["learn"](start, *what, rate=rate, **settings)
     names |= own
-    series = {"rewards": rewards, "mixed groups": mixed, "gradients": gradients, "lengths": lengths}
+    series = {"rewards": rewards, "mixed groups": mixed, "lengths": lengths}
     rounded = {name: [round(x, 4) for x in each] for name, each in series.items()}
+    plainly = rate == RATE and len(rewards) == STEPS and "beta" not in settings
+    more = {"tries": by_tries(names, model)} if plainly else {}
+    if what[0] is names["lenient"]:
+        more |= {"fooled": fooled(names, model)}
     moved = (parameters_to_vector(model.parameters()) - parameters_to_vector(start.parameters())).norm().item()
-    return measured(names, model) | {"curve": curve, "moved": round(moved, 3)} | rounded
+    return measured(names, model) | more | {"curve": curve, "moved": round(moved, 3)} | rounded
 
 
 def drawn_once(names: dict, start: torch.nn.Module, seed: int) -> list[tuple[str, str]]:
@@ -146,8 +191,9 @@ def gain(names: dict, model: torch.nn.Module, start: torch.nn.Module, found: dic
 def tried(names: dict, start: torch.nn.Module, seed: int) -> dict:
     """What DPO and its control make of the start, with the same pairs of its own answers."""
     pairs, found = names["own_pairs"](start, seed, STEPS * 16), {}
-    for name in ("dpo", "imitation"):
-        models = [names["prefer"](start, pairs, names[name], rate, seed=seed) for rate in PAIRS_RATES]
+    losses = {"dpo": names["dpo"], "dpo 1": partial(names["dpo"], beta=1.0), "imitation": names["imitation"]}
+    for name, loss in losses.items():
+        models = [names["prefer"](start, pairs, loss, rate, seed=seed) for rate in PAIRS_RATES]
         found[name] = [measured(names, model) | {"gain": gain(names, model, start, pairs)} for model in models]
     return {"pairs": len(pairs), "rates": PAIRS_RATES} | found
 
@@ -155,7 +201,8 @@ def tried(names: dict, start: torch.nn.Module, seed: int) -> dict:
 def first(names: dict, start: None, seed: int, found: dict) -> torch.nn.Module:
     """The start, and more of the same."""
     begun, more = names["imitate"](*MARKS, dropout=0.1, seed=seed)
-    found |= {"start": measured(names, begun), "more": measured(names, more)}
+    found |= {"start": measured(names, begun) | {"tries": by_tries(names, begun)}, "more": measured(names, more)}
+    found |= {"noise": noise(names, begun, seed)}
     return begun
 
 
@@ -184,7 +231,8 @@ def others(names: dict, start: torch.nn.Module, seed: int, found: dict) -> torch
 
 def without_series(found: dict) -> dict:
     """What is measured at the end."""
-    return {name: number for name, number in found.items() if not isinstance(number, list)}
+    series = ("curve", "rewards", "mixed groups", "lengths")
+    return {name: number for name, number in found.items() if name not in series}
 
 
 def flawed(names: dict, start: torch.nn.Module, seed: int, found: dict) -> torch.nn.Module:
@@ -195,6 +243,8 @@ def flawed(names: dict, start: torch.nn.Module, seed: int, found: dict) -> torch
         for beta in BETAS:
             made = learned(names, begun, True, names["lenient"], STEPS, beta=beta, seed=seed)
             found[f"{prefix}lenient {beta}"] = without_series(made)
+        made = learned(names, begun, True, names["verifier"], STEPS, beta=BETAS[1], seed=seed)
+        found[f"{prefix}held"] = without_series(made)
     for way, baseline in (("verifier", True), ("right", False)):
         made = learned(names, second, baseline, names["verifier"], STEPS, seed=seed)
         found[f"second {way}"] = without_series(made)
