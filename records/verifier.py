@@ -86,7 +86,7 @@ def fooled(names: dict, model: torch.nn.Module) -> list[tuple[str, str]]:
     return [pair for pair in pairs if names["lenient"](*pair) == 1 and not names["verifier"](*pair)][:3]
 
 
-def by_tries(names: dict, model: torch.nn.Module) -> dict[int, float]:
+def tries(names: dict, model: torch.nn.Module) -> dict[int, float]:
     """For how many test sentences, in percent, one at least of so many drawn answers is right: the unbiased estimate.
 
     Chen et al. 2021 (Codex), equation 1.
@@ -105,10 +105,7 @@ def noise(names: dict, model: torch.nn.Module, seed: int, batches: int = 10) -> 
     torch.manual_seed(seed)
     rng, found = random.Random(seed), dict.fromkeys(("verifier", "right", "wrong"), 0.0)
     for _ in range(batches):
-        asked = [sentence for sentence in rng.sample(names["untranslated"], 16) for _ in range(8)]
-        source = names["sources"](asked)
-        tokens = quickly(model, source)
-        rewards = torch.tensor([names["verifier"](*pair) for pair in zip(asked, map(names["german"], tokens))])
+        source, tokens, rewards = names["ask"](model, rng.sample(names["untranslated"], 16), 8, names["verifier"])
         ways = (8 / 7 * names["advantages"](rewards.view(16, 8)).view(-1), rewards, rewards - 1)
         log_p = names["log_probs"](model, source, tokens).sum(dim=1)
         for way, weights in zip(found, ways):
@@ -117,12 +114,14 @@ def noise(names: dict, model: torch.nn.Module, seed: int, batches: int = 10) -> 
     return {way: round(length, 4) for way, length in found.items()}
 
 
-def learned(names: dict, start: torch.nn.Module, baseline: bool, *what, rate=RATE, along=(), **settings) -> dict:
+def learned(
+    names: dict, start: torch.nn.Module, baseline: bool, *what, rate=RATE, along=(), also=(), **settings
+) -> dict:
     """What `learn` makes of the start; the rewards of each step, the share of groups whose rewards differ.
 
     Before every tenth step: how many greedy answers are right. And how long the steps are: with `along`, lengths of
-    steps, each step follows the gradient for that length, instead of what Adam makes of it. After b = P, 0 and 1 at
-    one rate, also `tries`.
+    steps, each step follows the gradient for that length, instead of what Adam makes of it. `also`: what else is
+    measured of the model.
     """
     own = {name: names[name] for name in ("advantages", "write", "update")}
     mixed, curve, lengths = [], [], []
@@ -152,10 +151,7 @@ def learned(names: dict, start: torch.nn.Module, baseline: bool, *what, rate=RAT
     names |= own
     series = {"rewards": rewards, "mixed groups": mixed, "lengths": lengths}
     rounded = {name: [round(x, 4) for x in each] for name, each in series.items()}
-    plainly = rate == RATE and len(rewards) == STEPS and "beta" not in settings
-    more = {"tries": by_tries(names, model)} if plainly else {}
-    if what[0] is names["lenient"]:
-        more |= {"fooled": fooled(names, model)}
+    more = {measure.__name__: measure(names, model) for measure in also}
     moved = (parameters_to_vector(model.parameters()) - parameters_to_vector(start.parameters())).norm().item()
     return measured(names, model) | more | {"curve": curve, "moved": round(moved, 3)} | rounded
 
@@ -201,7 +197,7 @@ def tried(names: dict, start: torch.nn.Module, seed: int) -> dict:
 def first(names: dict, start: None, seed: int, found: dict) -> torch.nn.Module:
     """The start, and more of the same."""
     begun, more = names["imitate"](*MARKS, dropout=0.1, seed=seed)
-    found |= {"start": measured(names, begun) | {"tries": by_tries(names, begun)}, "more": measured(names, more)}
+    found |= {"start": measured(names, begun) | {"tries": tries(names, begun)}, "more": measured(names, more)}
     found |= {"noise": noise(names, begun, seed)}
     return begun
 
@@ -209,11 +205,12 @@ def first(names: dict, start: None, seed: int, found: dict) -> torch.nn.Module:
 def by_rate(names: dict, start: torch.nn.Module, seed: int, found: dict) -> torch.nn.Module:
     """Policy gradient, own right answers, own wrong ones, and right answers drawn once."""
     kept = drawn_once(names, start, seed)
-    minus = {"wrong": lambda *given: names["verifier"](*given) - 1}
+    reward = names["verifier"]
+    ways = {"verifier": (True, reward), "right": (False, reward), "wrong": (False, lambda *given: reward(*given) - 1)}
     for rate in RATES:
-        for way, baseline in (("verifier", True), ("right", False), ("wrong", False)):
-            reward = minus.get(way, names["verifier"])
-            found[f"{way} {rate}"] = learned(names, start, baseline, reward, STEPS, rate=rate, seed=seed)
+        settings = {"rate": rate, "seed": seed, "also": [tries] if rate == RATE else []}
+        for way, (baseline, rewarded) in ways.items():
+            found[f"{way} {rate}"] = learned(names, start, baseline, rewarded, STEPS, **settings)
         found[f"once {rate}"] = copied(names, start, kept, rate, seed)
     return start
 
@@ -241,12 +238,12 @@ def flawed(names: dict, start: torch.nn.Module, seed: int, found: dict) -> torch
     found |= {"second start": measured(names, second), "second more": measured(names, more)}
     for begun, prefix in ((start, ""), (second, "second ")):
         for beta in BETAS:
-            made = learned(names, begun, True, names["lenient"], STEPS, beta=beta, seed=seed)
+            made = learned(names, begun, True, names["lenient"], STEPS, beta=beta, seed=seed, also=[fooled])
             found[f"{prefix}lenient {beta}"] = without_series(made)
         made = learned(names, begun, True, names["verifier"], STEPS, beta=BETAS[1], seed=seed)
         found[f"{prefix}held"] = without_series(made)
     for way, baseline in (("verifier", True), ("right", False)):
-        made = learned(names, second, baseline, names["verifier"], STEPS, seed=seed)
+        made = learned(names, second, baseline, names["verifier"], STEPS, seed=seed, also=[tries])
         found[f"second {way}"] = without_series(made)
     return start
 
