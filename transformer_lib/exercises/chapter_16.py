@@ -11,7 +11,7 @@ from transformer_lib.exercises.grading import Answer, claim, expect
 
 def grade_16_1(answer: Answer) -> None:
     """By the best scores within the bound."""
-    for n, bound in ((1, 0.0), (1, 2.0), (2, 0.0), (2, 1.0), (3, 0.5), (10, 2.0), (1000, 1.0), (1000, 8.0)):
+    for n, bound in ((1, 0.0), (3, 0.5), (1, 2.0), (2, 0.0), (2, 1.0), (10, 2.0), (1000, 1.0), (1000, 8.0)):
         best = torch.full((n,), -bound, dtype=torch.float64)
         best[0] = bound
         known = {
