@@ -5,11 +5,12 @@ python records/verifier.py SEED …
 
 The start has learned from the 300 translations, with dropout, until more steps give little. From it lead, each with 100
 updates, `verifier`, with the mean of the group as baseline, its `right` answers alone (baseline 0), its `wrong` ones
-alone (1), and `once`, the right ones of answers that the start drew to the same questions, each at four rates; `more`
-of the same translations; `taught`, the oracle's translations of the sentences that the verifier is asked about;
-`pairs`, DPO (two betas) and its control at five rates (40 updates), with as many drawn answers; and every answer, right
-or wrong, counted as right, with new ones for each update: `every`, and `plain`, whose steps are as long as those of
-`every`, but along the gradient.
+alone (1), and `once`, the right ones of answers that the start drew to the same questions, each at four rates; at one of
+these rates `verifier` and `right` without the clip, and `right, mixed`, the right ones of groups in which some are
+wrong; `more` of the same translations; `taught`, the oracle's translations of the sentences that the verifier is asked
+about; `pairs`, DPO (two betas) and its control at five rates (40 updates), with as many drawn answers; and every answer,
+right or wrong, counted as right, with new ones for each update: `every`, and `every, unaveraged`, where Adam takes each
+gradient as it is, in place of a mean of past ones.
 
 `noise` has the mean squared length of the gradients of the same answers of the start with the baselines P, 0 and 1;
 `tries`, how often one at least of so many answers is right. `lenient BETA` is the flawed verifier with this weight of
@@ -18,20 +19,21 @@ translations for 260 updates without dropout; `second more` is 200 updates more 
 """
 
 import json
+import math
 import random
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from contextlib import chdir
 from functools import partial
-from math import comb
 from pathlib import Path
 
 import jupytext
 import torch
 import torch.nn.functional as F
 from record import environment, pretty_json
-from torch.nn.utils import parameters_to_vector, vector_to_parameters
+from torch.nn.utils import parameters_to_vector
 from torch.nn.utils.rnn import pad_sequence
 
 from transformer_lib.data import toy_oracle
@@ -96,7 +98,7 @@ def tries(names: dict, model: torch.nn.Module) -> dict[int, float]:
     told = [names["german"](row) for _ in range(n // 4) for row in quickly(model, names["sources"](asked))]
     said = torch.tensor([names["verifier"](*pair) for pair in zip(asked * (n // 4), told)])
     right = said.view(n, -1).sum(dim=0).int().tolist()  # of the n answers to each sentence
-    none = {k: sum(comb(n - c, k) for c in right) / comb(n, k) / len(right) for k in TRIES}
+    none = {k: sum(math.comb(n - c, k) for c in right) / math.comb(n, k) / len(right) for k in TRIES}
     return {k: round(100 * (1 - share), 3) for k, share in none.items()}
 
 
@@ -114,21 +116,30 @@ def noise(names: dict, model: torch.nn.Module, seed: int, batches: int = 10) -> 
     return {way: round(length, 4) for way, length in found.items()}
 
 
-def learned(
-    names: dict, start: torch.nn.Module, baseline: bool, *what, rate=RATE, along=(), also=(), **settings
-) -> dict:
-    """What `learn` makes of the start; the rewards of each step, the share of groups whose rewards differ.
+def itself(rewards: torch.Tensor) -> torch.Tensor:
+    """The weights of answers with the baseline 0."""
+    return rewards
 
-    Before every tenth step: how many greedy answers are right. And how long the steps are: with `along`, lengths of
-    steps, each step follows the gradient for that length, instead of what Adam makes of it. `also`: what else is
-    measured of the model.
+
+def differ(rewards: torch.Tensor) -> torch.Tensor:
+    """In which groups, (questions, 1), the rewards, (questions, group), differ: 1 or 0."""
+    return (rewards.amax(dim=1, keepdim=True) > rewards.amin(dim=1, keepdim=True)).float()
+
+
+def learned(
+    names: dict, start: torch.nn.Module, weigh: Callable, *what, rate=RATE, clip=0.2, beta1=0.9, also=(), **settings
+) -> dict:
+    """What `learn` makes of the start, if `weigh` makes the weights of answers of their rewards.
+
+    The rewards of each step, the share of groups whose rewards differ, and before every tenth step: how many greedy
+    answers are right. `also`: what else is measured of the model.
     """
-    own = {name: names[name] for name in ("advantages", "write", "update")}
-    mixed, curve, lengths = [], [], []
+    own = {name: names[name] for name in ("advantages", "write", "update", "clipped")}
+    mixed, curve, path = [], [], 0.0
 
     def watched(rewards: torch.Tensor) -> torch.Tensor:
-        mixed.append((rewards.amax(dim=1) > rewards.amin(dim=1)).float().mean().item())
-        return own["advantages"](rewards) if baseline else rewards
+        mixed.append(differ(rewards).mean().item())
+        return weigh(rewards)
 
     def followed(model: torch.nn.Module, source: torch.Tensor) -> torch.Tensor:
         if len(mixed) % 10 == 0:
@@ -138,22 +149,22 @@ def learned(
         return quickly(model, source)
 
     def update(optimizer: torch.optim.Optimizer, loss: torch.Tensor, rate: float) -> None:
+        nonlocal path
         weights = optimizer.param_groups[0]["params"]
         before = parameters_to_vector(weights).detach().clone()
+        optimizer.param_groups[0]["betas"] = (beta1, 0.98)
         own["update"](optimizer, loss, rate)
-        gradient = parameters_to_vector([weight.grad for weight in weights])
-        if along:
-            vector_to_parameters(before - gradient * along[len(lengths)] / gradient.norm(), weights)
-        lengths.append((parameters_to_vector(weights).detach() - before).norm().item())
+        path += (parameters_to_vector(weights).detach() - before).norm().item()
 
     names |= {"advantages": watched, "write": followed, "update": update}  # `watched` is told of all groups
+    names["clipped"] = partial(own["clipped"], clip=clip)
     model, rewards = names["learn"](start, *what, rate=rate, **settings)
     names |= own
-    series = {"rewards": rewards, "mixed groups": mixed, "lengths": lengths}
+    series = {"rewards": rewards, "mixed groups": mixed}
     rounded = {name: [round(x, 4) for x in each] for name, each in series.items()}
     more = {measure.__name__: measure(names, model) for measure in also}
     moved = (parameters_to_vector(model.parameters()) - parameters_to_vector(start.parameters())).norm().item()
-    return measured(names, model) | more | {"curve": curve, "moved": round(moved, 3)} | rounded
+    return measured(names, model) | more | {"curve": curve, "moved": round(moved, 3), "path": round(path, 3)} | rounded
 
 
 def drawn_once(names: dict, start: torch.nn.Module, seed: int) -> list[tuple[str, str]]:
@@ -205,13 +216,20 @@ def first(names: dict, start: None, seed: int, found: dict) -> torch.nn.Module:
 def by_rate(names: dict, start: torch.nn.Module, seed: int, found: dict) -> torch.nn.Module:
     """Policy gradient, own right answers, own wrong ones, and right answers drawn once."""
     kept = drawn_once(names, start, seed)
-    reward = names["verifier"]
-    ways = {"verifier": (True, reward), "right": (False, reward), "wrong": (False, lambda *given: reward(*given) - 1)}
+    reward, group = names["verifier"], names["advantages"]
+    ways = {"verifier": (group, reward), "right": (itself, reward)}
+    ways["wrong"] = itself, lambda *given: reward(*given) - 1
     for rate in RATES:
         settings = {"rate": rate, "seed": seed, "also": [tries] if rate == RATE else []}
-        for way, (baseline, rewarded) in ways.items():
-            found[f"{way} {rate}"] = learned(names, start, baseline, rewarded, STEPS, **settings)
+        for way, (weigh, rewarded) in ways.items():
+            found[f"{way} {rate}"] = learned(names, start, weigh, rewarded, STEPS, **settings)
         found[f"once {rate}"] = copied(names, start, kept, rate, seed)
+    for way, weigh, clip in (
+        ("verifier, unclipped", group, math.inf),
+        ("right, unclipped", itself, math.inf),
+        ("right, mixed", lambda rewards: rewards * differ(rewards), 0.2),
+    ):
+        found[way] = learned(names, start, weigh, reward, STEPS, clip=clip, seed=seed)
     return start
 
 
@@ -220,15 +238,14 @@ def others(names: dict, start: torch.nn.Module, seed: int, found: dict) -> torch
     asked = [(english, toy_oracle(english)) for english in names["untranslated"]]
     found |= {"taught": copied(names, start, asked, RATE, seed), "pairs": tried(names, start, seed)}
     settings = {"updates": 1, "seed": seed}  # new answers for each update
-    for way in ("every", "plain"):
-        along = found["every"]["lengths"] if way == "plain" else ()
-        found[way] = learned(names, start, False, lambda *_: 1.0, 2 * STEPS, along=along, **settings)
+    for way, beta1 in (("every", 0.9), ("every, unaveraged", 0.0)):
+        found[way] = learned(names, start, itself, lambda *_: 1.0, 2 * STEPS, beta1=beta1, **settings)
     return start
 
 
 def without_series(found: dict) -> dict:
     """What is measured at the end."""
-    series = ("curve", "rewards", "mixed groups", "lengths")
+    series = ("curve", "rewards", "mixed groups")
     return {name: number for name, number in found.items() if name not in series}
 
 
@@ -236,14 +253,15 @@ def flawed(names: dict, start: torch.nn.Module, seed: int, found: dict) -> torch
     """The lenient verifier, from both starts; and from the second what the first was put through, at one rate."""
     second, more = names["imitate"](260, 460, pairs=names["short"]["train"][:600], seed=seed)
     found |= {"second start": measured(names, second), "second more": measured(names, more)}
+    group = names["advantages"]
     for begun, prefix in ((start, ""), (second, "second ")):
         for beta in BETAS:
-            made = learned(names, begun, True, names["lenient"], STEPS, beta=beta, seed=seed, also=[fooled])
+            made = learned(names, begun, group, names["lenient"], STEPS, beta=beta, seed=seed, also=[fooled])
             found[f"{prefix}lenient {beta}"] = without_series(made)
-        made = learned(names, begun, True, names["verifier"], STEPS, beta=BETAS[1], seed=seed)
+        made = learned(names, begun, group, names["verifier"], STEPS, beta=BETAS[1], seed=seed)
         found[f"{prefix}held"] = without_series(made)
-    for way, baseline in (("verifier", True), ("right", False)):
-        made = learned(names, second, baseline, names["verifier"], STEPS, seed=seed, also=[tries])
+    for way, weigh in (("verifier", group), ("right", itself)):
+        made = learned(names, second, weigh, names["verifier"], STEPS, seed=seed, also=[tries])
         found[f"second {way}"] = without_series(made)
     return start
 
