@@ -13,6 +13,7 @@ import torch
 from record import environment, pretty_json
 
 from transformer_lib.files import atomic_write
+from transformer_lib.masks import causal_mask
 from transformer_lib.multi_head import split_heads
 
 CHAPTERS = Path(__file__).resolve().parent.parent / "chapters"
@@ -54,20 +55,20 @@ def outputs(model: torch.nn.Module) -> dict[str, torch.Tensor]:
 
 
 @torch.no_grad()
-def attention(model: torch.nn.Module) -> dict[str, torch.Tensor]:
-    """Of each layer, on 1,000 strings: the largest absolute score, and the mean of the largest weight after 32 bits."""
+def spread(model: torch.nn.Module) -> torch.Tensor:
+    """Of each layer, on 1,000 strings: the smallest B for which each query's scores lie within B of their middle."""
     projected: list[torch.Tensor] = []  # what each layer makes queries, keys and values of: (1000, 32, 3 d_model)
     for layer in model.layers:
         layer.self_attention.in_projection.register_forward_hook(lambda _module, _given, made: projected.append(made))
     model(torch.randint(2, (1000, 32), generator=torch.Generator().manual_seed(1)))
-    scores, weights = [], []
+    halves = []
     for layer, made in zip(model.layers, projected):
         own = layer.self_attention
         queries, keys, _ = (split_heads(part, own.num_heads) for part in made.chunk(3, dim=-1))
-        found = queries @ keys.mT / own.d_k**0.5  # (1000, heads, 32, 32)
-        scores.append(found.tril().abs().max())
-        weights.append(found[:, :, -1].softmax(dim=-1).amax(dim=-1).mean())
-    return {"largest scores": torch.stack(scores), "largest weights": torch.stack(weights)}  # (layers,) each
+        scores, future = queries @ keys.mT / own.d_k**0.5, causal_mask(32).logical_not()  # (1000, heads, 32, 32)
+        highest, lowest = (scores.masked_fill(future, far) for far in (-torch.inf, torch.inf))
+        halves.append((highest.amax(dim=-1) - lowest.amin(dim=-1)).max() / 2)
+    return torch.stack(halves)  # (layers,)
 
 
 def names_of(page: str, code: str) -> dict:
@@ -103,7 +104,7 @@ def main() -> None:
                 noisy = [test(with_noise(model, size, draw), task) for draw in range(DRAWS)]
                 found[f"noise {size}"] = torch.stack(noisy).mean(dim=0)
             if hasattr(model, "layers"):
-                found |= attention(model)
+                found["spread"] = spread(model)
             for key, right in found.items():
                 rows.setdefault(key, []).append([round(x, 3) for x in right.tolist()])
             print(network, name, steps, peak, seed, {key: row[-1][7::8] for key, row in rows.items()}, flush=True)
