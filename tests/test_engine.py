@@ -63,7 +63,7 @@ def always_live(translator, sentence, beam_size=5, alpha=1.0):
             kept = [candidate for candidate in candidates if candidate[2] != tokenizer.eos_id][:beam_size]
             live = [(total, [*live[row][1], token]) for total, row, token in kept]
             state.append(torch.tensor([token for _, _, token in kept]), [row for _, row, _ in kept])
-    return " ".join(tokenizer.decode(max(finished, key=lambda hypothesis: hypothesis[0])[1]).split())
+    return tokenizer.decode(max(finished, key=lambda hypothesis: hypothesis[0])[1]).strip(" ")
 
 
 def score(translator, sentence, answer):
@@ -130,7 +130,7 @@ def test_the_whole_test_set_gives_the_same_tokens(trained, exported, tmp_path):
     ours, theirs = trained.translate(test.source), engine.translate(test.source)
     assert theirs == [always_live(trained, sentence) for sentence in test.source]
     other = [n for n in range(len(ours)) if ours[n] != theirs[n]]
-    assert 0 < len(other) < 10  # the searches differ in their rule for what has finished
+    assert 0 < len(other) < 0.02 * len(ours)  # the searches differ in their rule for what has finished
     for n in other:
         assert score(trained, test.source[n], theirs[n]) > score(trained, test.source[n], ours[n])
     export(trained, tmp_path / "int8", quantization="int8")

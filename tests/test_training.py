@@ -475,7 +475,7 @@ def test_a_compiled_loss_is_the_same_training():
         train(model, PAIRS, replace(CONFIG, compile=compiled, steps=2))
         assert (torch._dynamo.utils.counters["stats"]["calls_captured"] > before) == compiled
     for a, b in zip(*(model.parameters() for model in models), strict=True):
-        equal(a, b, 1e-12)
+        equal(a, b, 1e-10)  # Adam divides a gradient that is nearly 0 by its own size, and with it its rounding
 
 
 @pytest.mark.parametrize(("steps", "val_pairs", "words"), [
