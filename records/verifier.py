@@ -3,14 +3,14 @@
 Kept as it made verifier.json; no test runs it. With PYTHONPATH=.:experiments, as
 python records/verifier.py SEED …
 
-The start has learned from the 300 translations, with dropout, until more steps give little. From it lead, each with 100
-updates, `verifier`, with the mean of the group as baseline, its `right` answers alone (baseline 0), its `wrong` ones
-alone (1), and `once`, the right ones of answers that the start drew to the same questions, each at four rates; at one of
-these rates `verifier` and `right` without the clip, and `right, mixed`, the right ones of groups in which some are
-wrong; `more` of the same translations; `taught`, the oracle's translations of the sentences that the verifier is asked
-about; `pairs`, DPO (two betas) and its control at five rates (40 updates), with as many drawn answers; and every answer,
-right or wrong, counted as right, with new ones for each update: `every`, and `every, unaveraged`, where Adam takes each
-gradient as it is, in place of a mean of past ones.
+The start has learned from the 300 translations, with dropout, until more steps give little. From it lead, each with
+100 updates, `verifier`, with the mean of the group as baseline, its `right` answers alone (baseline 0), its `wrong`
+ones alone (1), and `once`, the right ones of answers that the start drew to the same questions, each at four rates;
+at one of these rates `verifier` and `right` without the clip, and `right, mixed`, the right ones of groups in which
+some are wrong; `more` of the same translations; `taught`, the oracle's translations of the sentences that the
+verifier is asked about; `pairs`, DPO (two betas) and its control at five rates (40 updates), with as many drawn
+answers; and every answer, right or wrong, counted as right, with new ones for each update: `every`, and `every,
+unaveraged`, where Adam takes each gradient as it is, in place of a mean of past ones.
 
 `noise` has the mean squared length of the gradients of the same answers of the start with the baselines P, 0 and 1;
 `tries`, how often one at least of so many answers is right. `lenient BETA` is the flawed verifier with this weight of
