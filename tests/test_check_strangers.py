@@ -89,7 +89,7 @@ WRONG = table("wrong", "models") | {  # the factory, the properties that fail, w
     "handed on without dtype=": (adapted(lambda m, s, t: m(s, t, torch.eye(m.output.out_features)), patched(*TIMES)),
         "every dtype", "it hands torch.float32 to a model in another dtype"),
     "handed on, and rightly": (adapted(lambda m, s, t: m(s, t, torch.ones(1, device=s.device)),
-        patched(*TIMES[:2], *behind("y @ torch.eye(y.size(-1), device=y.device) * matrix.bool()"))), "every dtype", "-"),
+        patched(*TIMES[:2], *behind("y @ torch.eye(y.size(-1)).to(y.device) * matrix.bool()"))), "every dtype", "-"),
     "made on the CPU": (adapted(lambda m, s, t: m(s, t) + torch.zeros(t.size(1), 1)), "buffers move along", HERE),
 }  # fmt: skip
 
