@@ -10,20 +10,20 @@ import re
 import subprocess
 import sys
 
-from execute import REPRODUCIBLE
+from execute import OLD_PROCESSOR
 from export import ROOT
 
 MACHINES: dict[str, dict[str, str]] = {
     "native": {},  # whatever this processor has
     "avx2": {"ATEN_CPU_CAPABILITY": "avx2", "ONEDNN_MAX_CPU_ISA": "AVX2"},
     "old": {  # what PyTorch, oneDNN, MKL, the C library, NumPy and OpenBLAS do where there is neither AVX2 nor FMA
-        **REPRODUCIBLE,
+        **OLD_PROCESSOR,
         "GLIBC_TUNABLES": "glibc.cpu.hwcaps=-AVX512F,-AVX2,-FMA",
         "NPY_DISABLE_CPU_FEATURES": "X86_V3 X86_V4 AVX512_ICL",
         "OPENBLAS_CORETYPE": "NEHALEM",
     },
     "two-threads": {"OMP_NUM_THREADS": "2"},
-    "busy": REPRODUCIBLE,  # beside as many processes that never rest as there are cores
+    "busy": OLD_PROCESSOR,  # beside as many processes that never rest as there are cores
 }
 SUITES = {
     "unit": ["-m", "not long"],
