@@ -10,7 +10,7 @@ import re
 import subprocess
 import sys
 
-from execute import OLD_PROCESSOR
+from execute import ALONE, OLD_PROCESSOR
 from export import ROOT
 
 MACHINES: dict[str, dict[str, str]] = {
@@ -25,17 +25,18 @@ MACHINES: dict[str, dict[str, str]] = {
     "two-threads": {"OMP_NUM_THREADS": "2"},
     "busy": OLD_PROCESSOR,  # beside as many processes that never rest as there are cores
 }
-SUITES = {
-    "unit": ["-m", "not long"],
-    "notebooks": ["-p", "no:warnings", "--as-it-is", "book"],
+SUITES: dict[str, tuple[list[str], dict[str, str]]] = {
+    "unit": (["-m", "not long"], {"PYTHONHASHSEED": "0"}),
+    "notebooks": (["-p", "no:warnings", "--as-it-is", "book"], ALONE),
 }
 
 
 def run(name: str, suite: str) -> list[str]:
     """The tests of a suite that fail on a machine; the last line of pytest, if it did not come that far."""
     workers = ["-n", os.environ.get("WORKERS", "2"), "--dist", "loadfile", "--tb=short"]
-    command = [sys.executable, "-m", "pytest", *workers, *SUITES[suite]]
-    environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONHASHSEED": "0"} | MACHINES[name]
+    what, settings = SUITES[suite]
+    command = [sys.executable, "-m", "pytest", *workers, *what]
+    environment = os.environ | {"OMP_NUM_THREADS": "1"} | settings | MACHINES[name]
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
     log = ROOT / "_build" / "elsewhere" / f"{name}-{suite}.log"
     log.parent.mkdir(parents=True, exist_ok=True)

@@ -34,13 +34,14 @@ OLD_PROCESSOR = {
     "MKL_CBWR": "COMPATIBLE",
     "ONEDNN_MAX_CPU_ISA": "SSE41",
 }
-REPRODUCIBLE = OLD_PROCESSOR | {
+ALONE = {
     "PYTHONHASHSEED": "0",
     "PYTHONSTARTUP": str(ROOT / "tools" / "startup.py"),
     "TRANSFORMER_LIB_DATA": "",  # a page that uses data which this machine happens to have would differ elsewhere
     "XDG_CACHE_HOME": str(ROOT / "_build" / "cache"),
     "https_proxy": "http://127.0.0.1:9",  # nobody listens there: nor may it differ where there is a network
 }
+REPRODUCIBLE = OLD_PROCESSOR | ALONE
 CLOCK = re.compile(r"\d+:\d\d<\d+:\d\d, +\S+/s|[\d,]+ tokens/s|\d+ min left")  # what a progress bar reads from it
 ONE_PARSES = Lock()  # Python 3.11 counts the depth of a syntax tree for all threads at once
 PATIENCE = 600  # seconds that a busy machine may need to start a kernel, or to hand over an output
