@@ -12,6 +12,7 @@ import jupytext
 import torch
 from record import environment, pretty_json
 
+from transformer_lib.attention import scaled_dot_product_attention
 from transformer_lib.files import atomic_write
 from transformer_lib.masks import causal_mask
 from transformer_lib.multi_head import split_heads
@@ -55,20 +56,24 @@ def outputs(model: torch.nn.Module) -> dict[str, torch.Tensor]:
 
 
 @torch.no_grad()
-def spread(model: torch.nn.Module) -> torch.Tensor:
-    """Of each layer, on 1,000 strings: the smallest B for which each query's scores lie within B of their middle."""
+def largest_weights(model: torch.nn.Module) -> torch.Tensor:
+    """Of each layer, the largest weight that a head gives after 1, 2, … 32 bits: the mean over 1,000 strings, (32,)."""
     projected: list[torch.Tensor] = []  # what each layer makes queries, keys and values of: (1000, 32, 3 d_model)
     for layer in model.layers:
         layer.self_attention.in_projection.register_forward_hook(lambda _module, _given, made: projected.append(made))
     model(torch.randint(2, (1000, 32), generator=torch.Generator().manual_seed(1)))
-    halves = []
+    means = []
     for layer, made in zip(model.layers, projected):
         own = layer.self_attention
-        queries, keys, _ = (split_heads(part, own.num_heads) for part in made.chunk(3, dim=-1))
-        scores, future = queries @ keys.mT / own.d_k**0.5, causal_mask(32).logical_not()  # (1000, heads, 32, 32)
-        highest, lowest = (scores.masked_fill(future, far) for far in (-torch.inf, torch.inf))
-        halves.append((highest.amax(dim=-1) - lowest.amin(dim=-1)).max() / 2)
-    return torch.stack(halves)  # (layers,)
+        queries, keys, values = (split_heads(part, own.num_heads) for part in made.chunk(3, dim=-1))
+        _, weights = scaled_dot_product_attention(queries, keys, values, causal_mask(32))  # (1000, heads, 32, 32)
+        means.append(weights.amax(dim=-1).mean(dim=(0, 1)))
+    return torch.stack(means)  # (layers, 32)
+
+
+def rounded(numbers: list) -> list:
+    """To three digits, in lists of lists, too."""
+    return [rounded(x) if isinstance(x, list) else round(x, 3) for x in numbers]
 
 
 def names_of(page: str, code: str) -> dict:
@@ -104,10 +109,10 @@ def main() -> None:
                 noisy = [test(with_noise(model, size, draw), task) for draw in range(DRAWS)]
                 found[f"noise {size}"] = torch.stack(noisy).mean(dim=0)
             if hasattr(model, "layers"):
-                found["spread"] = spread(model)
+                found["largest weights"] = largest_weights(model)[:, 7::8]  # after 8, 16, 24 and 32 bits
             for key, right in found.items():
-                rows.setdefault(key, []).append([round(x, 3) for x in right.tolist()])
-            print(network, name, steps, peak, seed, {key: row[-1][7::8] for key, row in rows.items()}, flush=True)
+                rows.setdefault(key, []).append(rounded(right.tolist()))
+            print(network, name, steps, peak, seed, flush=True)
         runs[f"{network}, {name}, {steps} steps, {peak}"] = rows
     made = {"command": "python records/parity.py"} | where | {"threads": torch.get_num_threads(), "seeds": SEEDS}
     made |= {"draws of noise": DRAWS, "minutes of one core": round((time.process_time() - start) / 60, 1)}
